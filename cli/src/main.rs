@@ -1,0 +1,2 @@
+//! allotment
+fn main() {}

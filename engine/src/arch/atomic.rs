@@ -1,0 +1,6 @@
+//! The only importer of atomics. The model package compiles the protocol files
+//! over a checker's atomics under this same path.
+
+pub use core::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+};

@@ -1,0 +1,2 @@
+//! arch
+pub mod atomic;

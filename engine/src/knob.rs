@@ -1,0 +1,245 @@
+//! # Knobs: one table
+//!
+//! Name, default, range and meaning of everything that can be set. Help texts,
+//! `ALLOTMENT_CONF=key=value,…`, `allotment run --set key=value` and the
+//! documentation all come from [`TABLE`]. A bad word never stops a program:
+//! it is reported in one line and the default stays.
+
+use crate::arch::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How a knob's value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A count.
+    Count,
+    /// Bytes, with K, M or G behind.
+    Bytes,
+    /// One of these words; the value is its position.
+    Word(&'static [&'static str]),
+}
+
+/// One knob.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is written.
+    pub kind: Kind,
+    /// Its value when nobody sets it.
+    pub default: u64,
+    /// Smallest value.
+    pub min: u64,
+    /// Largest value.
+    pub max: u64,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+macro_rules! knobs {
+    ($($id:ident $name:literal $kind:expr, $default:expr, $min:expr, $max:expr, $meaning:literal;)*) => {
+        /// The knobs by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Id { $(#[doc = $meaning] $id),* }
+        /// The table.
+        pub const TABLE: &[Knob] = &[$(Knob {
+            name: $name, kind: $kind, default: $default, min: $min, max: $max, meaning: $meaning,
+        }),*];
+    };
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+knobs! {
+    Mode "mode" Kind::Word(&["auto", "sequences", "fallback"]), 0, 0, 2,
+        "how per-CPU sets are reached: restartable sequences, or locks";
+    Index "index" Kind::Word(&["auto", "cpu"]), 0, 0, 1,
+        "what a set belongs to: the kernel's compact concurrency id where there is one, or the CPU number";
+    SheafObjects "sheaf_objects" Kind::Count, 62, 2, 62,
+        "most objects in one sheaf of a CPU's set";
+    SheafBytes "sheaf_bytes" Kind::Bytes, 32 * KIB, KIB, MIB,
+        "most bytes in one sheaf of a CPU's set";
+    CacheShare "cache_share" Kind::Count, 16, 1, 1024,
+        "all per-CPU caches together hold at most one part in this many of the bytes in use";
+    CacheFloor "cache_floor" Kind::Bytes, 256 * KIB, 0, GIB,
+        "but may always hold this much";
+    LazyShare "lazy_share" Kind::Count, 16, 1, 1024,
+        "lazily freed areas and free dirty pages hold at most one part in this many of the bytes in use";
+    LazyFloor "lazy_floor" Kind::Bytes, 4 * MIB, 0, 64 * GIB,
+        "but may always hold this much";
+    LazyCeiling "lazy_ceiling" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
+        "and never more than this for each doubling of the CPUs";
+    HugeBytes "huge_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
+        "areas from this size ask for huge pages (0: none does)";
+    MoveBytes "move_bytes" Kind::Bytes, 256 * KIB, 0, 1024 * GIB,
+        "realloc moves areas from this size by page tables instead of copying (0: never)";
+    MoveLimit "move_limit" Kind::Count, 4096, 0, 16384,
+        "most moved areas at a time; each costs two mappings of the 65,530 that a process may have";
+    BadFree "bad_free" Kind::Word(&["report", "abort"]), 0, 0, 1,
+        "what follows a foreign, misplaced or doubly freed pointer";
+}
+
+/// The values of one heap.
+#[derive(Debug)]
+pub struct Knobs {
+    values: [AtomicU64; TABLE.len()],
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Knobs {
+    /// The defaults.
+    #[must_use]
+    pub const fn new() -> Self {
+        let mut values = [const { AtomicU64::new(0) }; TABLE.len()];
+        let mut at = 0;
+        while at < TABLE.len() {
+            values[at] = AtomicU64::new(TABLE[at].default);
+            at += 1;
+        }
+        Self { values }
+    }
+    /// A knob's value now.
+    #[inline]
+    pub fn get(&self, id: Id) -> u64 {
+        // Relaxed: a knob is a number; nothing is published through it.
+        self.values[id as usize].load(Relaxed)
+    }
+    /// The same as a size of memory.
+    #[inline]
+    pub fn size(&self, id: Id) -> usize {
+        usize::try_from(self.get(id)).unwrap_or(usize::MAX)
+    }
+    /// Sets a knob from its position in [`TABLE`]; the value is checked by [`parse`].
+    pub fn set(&self, at: usize, value: u64) {
+        self.values[at].store(value, Relaxed);
+    }
+}
+
+/// What is wrong with a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// No knob has that name; the nearest one's position.
+    Name(usize),
+    /// The value cannot be read or is out of range; the knob's position.
+    Value(usize),
+    /// There is no `=`.
+    Form,
+}
+
+/// Reads one `key=value`; the knob's position in [`TABLE`] and the value.
+///
+/// # Errors
+/// [`Wrong`], with enough to say what would have been right.
+pub fn parse(word: &[u8]) -> Result<(usize, u64), Wrong> {
+    let split = word.iter().position(|&byte| byte == b'=').ok_or(Wrong::Form)?;
+    let (name, value) = (&word[..split], &word[split + 1..]);
+    let at = TABLE
+        .iter()
+        .position(|knob| knob.name.as_bytes() == name)
+        .ok_or_else(|| Wrong::Name(nearest(name)))?;
+    let knob = &TABLE[at];
+    let number = match knob.kind {
+        Kind::Word(words) => words.iter().position(|w| w.as_bytes() == value).map(|n| n as u64),
+        Kind::Count => number(value, false),
+        Kind::Bytes => number(value, true),
+    };
+    match number {
+        Some(n) if (knob.min..=knob.max).contains(&n) => Ok((at, n)),
+        _ => Err(Wrong::Value(at)),
+    }
+}
+
+/// A decimal number, with a suffix of 1024s if `suffix`.
+fn number(mut text: &[u8], suffix: bool) -> Option<u64> {
+    let mut shift = 0;
+    if suffix && let Some((last, rest)) = text.split_last() {
+        shift = match last.to_ascii_uppercase() {
+            b'K' => 10,
+            b'M' => 20,
+            b'G' => 30,
+            _ => 0,
+        };
+        if shift > 0 {
+            text = rest;
+        }
+    }
+    if text.is_empty() {
+        return None;
+    }
+    let mut value = 0_u64;
+    for &byte in text {
+        if !byte.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+    }
+    value.checked_mul(1 << shift)
+}
+
+/// The knob whose name is fewest edits away.
+fn nearest(name: &[u8]) -> usize {
+    let mut best = (usize::MAX, 0);
+    for (at, knob) in TABLE.iter().enumerate() {
+        let distance = distance(name, knob.name.as_bytes());
+        if distance < best.0 {
+            best = (distance, at);
+        }
+    }
+    best.1
+}
+
+/// Levenshtein's distance; words beyond 32 bytes are cut.
+fn distance(from: &[u8], to: &[u8]) -> usize {
+    let (from, to) = (&from[..from.len().min(32)], &to[..to.len().min(32)]);
+    let mut row = [0_usize; 33];
+    for (at, cell) in row.iter_mut().enumerate() {
+        *cell = at;
+    }
+    for (i, a) in from.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (diagonal + usize::from(a != b)).min(above + 1).min(row[j] + 1);
+            diagonal = above;
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_counts_bytes_and_words() {
+        assert_eq!(parse(b"mode=fallback"), Ok((Id::Mode as usize, 2)));
+        assert_eq!(parse(b"lazy_floor=2M"), Ok((Id::LazyFloor as usize, 2 << 20)));
+        assert_eq!(parse(b"sheaf_objects=8"), Ok((Id::SheafObjects as usize, 8)));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        assert_eq!(parse(b"mode"), Err(Wrong::Form));
+        assert_eq!(parse(b"mod=auto"), Err(Wrong::Name(Id::Mode as usize)));
+        assert_eq!(parse(b"lazy_flor=1"), Err(Wrong::Name(Id::LazyFloor as usize)));
+        assert_eq!(parse(b"mode=fast"), Err(Wrong::Value(Id::Mode as usize)));
+        assert_eq!(parse(b"sheaf_objects=1000"), Err(Wrong::Value(Id::SheafObjects as usize)));
+        assert_eq!(parse(b"sheaf_objects="), Err(Wrong::Value(Id::SheafObjects as usize)));
+        assert_eq!(parse(b"lazy_floor=99999999999999999999G"), Err(Wrong::Value(Id::LazyFloor as usize)));
+    }
+
+    #[test]
+    fn defaults_are_in_range() {
+        for knob in TABLE {
+            assert!((knob.min..=knob.max).contains(&knob.default), "{}", knob.name);
+        }
+    }
+}

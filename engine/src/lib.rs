@@ -1,0 +1,5 @@
+//! The engine.
+#![no_std]
+pub mod arch;
+pub mod knob;
+pub mod stat;

@@ -1,0 +1,230 @@
+//! # The board: what a process shows of its heap
+//!
+//! One small mapping that `allotment run` shares with the process it started;
+//! elsewhere the same layout in private memory.
+//!
+//! ```text
+//!   0        16 KiB                        16 KiB + 4 KiB × SETS_MAX
+//!   ┌────────┬─────────┬─────────┬── … ──┐
+//!   │ Board  │ tally 0 │ tally 1 │       │   one tally (a page) per set ever made
+//!   └────────┴─────────┴─────────┴── … ──┘
+//! ```
+//!
+//! Units: bytes unless a name says otherwise. Invariant: every word has one
+//! meaning for ever under one `version`; readers sum over `0..sets` tallies.
+//! Locks: none; all words are relaxed atomics, a reader sees each word whole.
+//! Cost: the fast paths add one `inc` to a word of their own tally, nothing else.
+//! An interrupted sequence may have counted before it was aborted, so
+//! `allocs` and `frees` are each too high by at most [`Event::SeqAbort`].
+
+use super::event::{Event, Level};
+use crate::arch::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// First word of a board ("ALOTMENT", little endian).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
+/// Raised whenever a word changes its meaning or place.
+pub const VERSION: u32 = 1;
+/// Most sets (and so tallies) a process can have.
+pub const SETS_MAX: usize = 2048;
+/// Room for classes: size classes of slabs first, then the page orders.
+pub const CLASSES_MAX: usize = 80;
+/// Bytes of the board before the first tally.
+pub const BOARD_BYTES: usize = 16 * 1024;
+/// Bytes of one tally.
+pub const TALLY_BYTES: usize = 4096;
+/// Bytes of the whole mapping.
+pub const SHARE_BYTES: usize = BOARD_BYTES + SETS_MAX * TALLY_BYTES;
+/// Environment: `PATH:PID`; a process with that id maps the file at PATH as its board.
+pub const SHARE_ENV: &str = "ALLOTMENT_SHARE";
+/// Environment: `key=value,…`, see [`crate::knob`].
+pub const CONF_ENV: &str = "ALLOTMENT_CONF";
+
+/// How the heap reaches its per-CPU sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// Not started yet.
+    Closed = 0,
+    /// Restartable sequences.
+    Sequences = 1,
+    /// Locked sets chosen by `getcpu`.
+    Fallback = 2,
+    /// Interpreted sequences on fake CPUs (tests only).
+    Simulated = 3,
+}
+
+impl Mode {
+    /// From the word in the board.
+    #[must_use]
+    pub const fn from_word(word: u32) -> Self {
+        match word {
+            1 => Self::Sequences,
+            2 => Self::Fallback,
+            3 => Self::Simulated,
+            _ => Self::Closed,
+        }
+    }
+    /// As reports print it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Sequences => "sequences",
+            Self::Fallback => "fallback",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
+/// Why the mode is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Reason {
+    /// Everything a sequence needs was there and the self-test passed.
+    Tested = 0,
+    /// The knob `mode` asked for it.
+    Asked = 1,
+    /// No sequences are written for this processor.
+    Processor = 2,
+    /// The C library has no rseq symbols.
+    Libc = 3,
+    /// The C library registered no area (old kernel, valgrind, or `glibc.pthread.rseq=0`).
+    Unregistered = 4,
+    /// The kernel refused `membarrier`.
+    Membarrier = 5,
+    /// The self-test failed.
+    SelfTest = 6,
+}
+
+impl Reason {
+    /// From the word in the board.
+    #[must_use]
+    pub const fn from_word(word: u32) -> Self {
+        match word {
+            1 => Self::Asked,
+            2 => Self::Processor,
+            3 => Self::Libc,
+            4 => Self::Unregistered,
+            5 => Self::Membarrier,
+            6 => Self::SelfTest,
+            _ => Self::Tested,
+        }
+    }
+    /// As reports print it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tested => "self-test passed",
+            Self::Asked => "asked for by the knob `mode`",
+            Self::Processor => "no sequences for this processor",
+            Self::Libc => "the C library has no rseq symbols (glibc 2.35 has)",
+            Self::Unregistered => "no rseq area is registered",
+            Self::Membarrier => "the kernel refused membarrier",
+            Self::SelfTest => "the self-test failed",
+        }
+    }
+}
+
+/// What a set's CPU index is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Index {
+    /// The CPU's number.
+    Cpu = 0,
+    /// The kernel's compact per-process concurrency id.
+    MmCid = 1,
+}
+
+/// What there is of one class.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ClassLevels {
+    /// Bytes of an object (or block of pages).
+    pub size: AtomicU64,
+    /// Objects out of slabs: in use or cached.
+    pub taken: AtomicU64,
+    /// Slabs of this class.
+    pub slabs: AtomicU64,
+}
+
+/// The first page(s) of the mapping.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Board {
+    /// [`MAGIC`]; stored last, so a reader that sees it sees the rest.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// The process.
+    pub pid: AtomicU32,
+    /// A [`Mode`].
+    pub mode: AtomicU32,
+    /// A [`Reason`].
+    pub reason: AtomicU32,
+    /// An [`Index`].
+    pub index: AtomicU32,
+    /// Sets made so far: tallies `0..sets` count.
+    pub sets: AtomicU32,
+    /// Classes in use: size classes, then page orders.
+    pub classes: AtomicU32,
+    /// How many of them are size classes of slabs.
+    pub size_classes: AtomicU32,
+    /// Time-stamp counter when the heap started.
+    pub start_ticks: AtomicU64,
+    /// `CLOCK_MONOTONIC` in ns at the same moment; ticks per ns follow from a later pair.
+    pub start_ns: AtomicU64,
+    /// Levels by [`Level`].
+    pub levels: [AtomicU64; Level::ALL.len()],
+    /// Levels by class.
+    pub class: [ClassLevels; CLASSES_MAX],
+}
+
+/// Fast-path operations of one class on one set.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ClassOps {
+    /// Objects handed out by the fast path or a slow path of this set.
+    pub allocs: AtomicU64,
+    /// Objects taken back.
+    pub frees: AtomicU64,
+}
+
+/// What one set counts; a page of its own.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Tally {
+    /// By class.
+    pub class: [ClassOps; CLASSES_MAX],
+    /// By [`Event`].
+    pub events: [AtomicU64; Event::ALL.len()],
+}
+
+const _: () = assert!(size_of::<Board>() <= BOARD_BYTES);
+const _: () = assert!(size_of::<Tally>() == TALLY_BYTES);
+
+impl Board {
+    /// The level now.
+    #[must_use]
+    pub fn level(&self, level: Level) -> u64 {
+        // Relaxed: a level is a number for eyes and heuristics, it publishes nothing.
+        self.levels[level as usize].load(Relaxed)
+    }
+    /// Raises a level; returns its new value.
+    pub fn raise(&self, level: Level, by: usize) -> u64 {
+        self.levels[level as usize].fetch_add(by as u64, Relaxed).wrapping_add(by as u64)
+    }
+    /// Lowers a level.
+    pub fn lower(&self, level: Level, by: usize) {
+        self.levels[level as usize].fetch_sub(by as u64, Relaxed);
+    }
+    /// Sets a level.
+    pub fn set(&self, level: Level, to: u64) {
+        self.levels[level as usize].store(to, Relaxed);
+    }
+    /// Raises a level to `to` if it is lower.
+    pub fn peak(&self, level: Level, to: u64) {
+        if self.level(level) < to {
+            self.levels[level as usize].fetch_max(to, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! # The one list of events
+//!
+//! An event is something that happened; it is only ever counted up. Fast paths
+//! do not count here: they bump the word of their class in the set's tally
+//! (see [`super::board`]). Everything in this list is counted on slow paths,
+//! in the tally of the CPU index that took them, with a relaxed add.
+
+/// Declares the enum, its names and its meanings from one table.
+macro_rules! table {
+    ($(#[$outer:meta])* $name:ident { $($item:ident = $text:literal, $meaning:literal;)* }) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum $name { $(#[doc = $meaning] $item),* }
+
+        impl $name {
+            /// Every item, in the order of their numbers.
+            pub const ALL: &'static [$name] = &[$($name::$item),*];
+            /// The name that reports print.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$item => $text),* }
+            }
+            /// Half a line of meaning.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $($name::$item => $meaning),* }
+            }
+        }
+    };
+}
+
+table! {
+    /// What slow paths count.
+    Event {
+        ColdAlloc = "cold_alloc", "allocations that left the fast path";
+        ColdFree = "cold_free", "frees that left the fast path";
+        ColdTicks = "cold_ticks", "time-stamp ticks spent in slow paths";
+        SeqAbort = "seq_abort", "sequences that were interrupted and tried again";
+        SetAdopt = "set_adopt", "times a set was taken over by the CPU its index moved to";
+        Direct = "direct", "objects taken from or given to a slab one by one (fork, vfork, three aborts)";
+        SpareSwap = "spare_swap", "empty or full main sheaves exchanged for the CPU's own spare";
+        BarnFull = "barn_full", "full sheaves taken from a barn";
+        BarnPut = "barn_put", "full sheaves put into a barn";
+        SlabRefill = "slab_refill", "sheaves filled from slabs";
+        SlabFlush = "slab_flush", "sheaves emptied into slabs";
+        SlabAlloc = "slab_alloc", "slabs made";
+        SlabFree = "slab_free", "slabs given back to the page layer";
+        PageRefill = "page_refill", "page lists refilled from a zone";
+        PageFlush = "page_flush", "page lists emptied into a zone";
+        ZoneGrow = "zone_grow", "times a zone opened more address space";
+        RegionMap = "region_map", "regions of address space reserved";
+        AreaAlloc = "area_alloc", "areas made";
+        AreaReuse = "area_reuse", "areas made from a lazily freed one of the same size";
+        AreaFree = "area_free", "areas freed (lazily)";
+        AreaMove = "area_move", "areas moved by page tables in realloc";
+        AreaGrow = "area_grow", "areas grown or shrunk in place in realloc";
+        Purge = "purge", "purges of lazily freed memory";
+        PurgeBytes = "purge_bytes", "bytes given back to the system";
+        PurgeRefused = "purge_refused", "advice calls that the system refused or did in part";
+        Drain = "drain", "per-CPU sets drained";
+        Fence = "fence", "targeted or process-wide fences sent";
+        Fork = "fork", "forks seen";
+        Vfork = "vfork", "vforks seen";
+        NoMemory = "no_memory", "requests answered with ENOMEM";
+        BadFree = "bad_free", "foreign, misplaced or doubly freed pointers reported and left alone";
+    }
+}
+
+table! {
+    /// Levels: what there is of something now, in bytes unless said otherwise.
+    Level {
+        Taken = "taken", "bytes of objects out of slabs: in use or cached per CPU";
+        TakenPeak = "taken_peak", "highest sum of `taken` and `areas` so far";
+        Areas = "areas", "bytes of areas in use";
+        Lazy = "lazy", "bytes of areas freed lazily: still mapped, reusable at once";
+        Slabs = "slabs", "bytes of slabs";
+        PagesFree = "pages_free", "bytes of free pages in zones, dirty and clean";
+        PagesDirty = "pages_dirty", "bytes of free pages in zones that may be resident";
+        Mapped = "mapped", "bytes opened for reading and writing, metadata included";
+        Reserved = "reserved", "bytes of address space reserved";
+        Meta = "meta", "bytes of metadata opened";
+        Budget = "budget", "bytes that all per-CPU caches together may hold now";
+        Charged = "charged", "bytes of the budget that sheaves are entitled to";
+        Mappings = "mappings", "most mappings that the heap has caused (count)";
+    }
+}

@@ -1,0 +1,2 @@
+//! Allotment.
+#![no_std]
