@@ -1,2 +1,17 @@
-//! arch
+//! # `arch`: the machine and the kernel
+//!
+//! The only assembly, the only system calls, the only importer of atomics, and
+//! the lock. Nothing here knows what memory is used for.
+
 pub mod atomic;
+pub mod lock;
+pub mod outcome;
+pub mod rseq;
+pub mod seq;
+pub mod sys;
+pub mod vfork;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+/// log2 of [`PAGE`].
+pub const PAGE_SHIFT: u32 = 12;

@@ -213,6 +213,10 @@ impl Board {
     pub fn raise(&self, level: Level, by: usize) -> u64 {
         self.levels[level as usize].fetch_add(by as u64, Relaxed).wrapping_add(by as u64)
     }
+    /// Raises a level.
+    pub fn raise_quietly(&self, level: Level, by: usize) {
+        self.raise(level, by);
+    }
     /// Lowers a level.
     pub fn lower(&self, level: Level, by: usize) {
         self.levels[level as usize].fetch_sub(by as u64, Relaxed);

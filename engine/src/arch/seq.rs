@@ -1,0 +1,395 @@
+//! # Restartable sequences
+//!
+//! A sequence is a few instructions that end with one store. If the thread is
+//! preempted, migrated or gets a signal before that store, the kernel sends it
+//! to the abort stub instead: the store either happened on the CPU on which
+//! the sequence began, with everything it read still true there, or not at all.
+//!
+//! ## Where a sequence finds its data
+//! ```text
+//! board ──► [ void set ][ … ][ slots[index] ]         board is a `percpu::Sets`
+//!                 ▲               │ offset from board to the set of this index; 0 is the void set
+//!                 └───────────────┴──► set: words[class]{main, spare} … cpu
+//!                                           └─ + TALLY ─► tally: {allocs, frees} per class, events
+//! ```
+//! `class` is the byte offset of the class's pair of words (16 × class id).
+//!
+//! ## Contracts (each line of assembly carries its line of these)
+//! Every sequence begins:
+//! ```text
+//! area.rseq_cs = descriptor
+//! set = board + board.slots[area.index]        // the only switch: a drain, a fork or vfork changes the slot
+//! if set.cpu != area.cpu_id: refused           // index moved to another CPU, unregistered thread, void set
+//! ```
+//! | name | then | commits with |
+//! |---|---|---|
+//! | `pop` | `w = set[class]`; `count(w) == 0`: refused; `tally.allocs += 1`; `object = *(top(w) - 8)` | `set[class] = w - one` |
+//! | `push` | `w = set[class]`; `room(w) == 0`: refused; `tally.frees += 1`; `*top(w) = object` | `set[class] = w + one` |
+//! | `pop_batch` | `k = min(count(w), n)`; 0: refused; `allocs += k`; copies `k` objects out | `set[class] = w - k × one` |
+//! | `push_batch` | `k = min(room(w), n)`; 0: refused; `frees += k`; copies `k` objects in | `set[class] = w + k × one` |
+//! | `swap` | `set[at] != old`: refused | `set[at] = new` (compare and store) |
+//! | `add` | (void: refused) | `tally[at] += n` |
+//! | `adopt` | without the CPU test; (void: refused) | `set.cpu = area.cpu_id` |
+//!
+//! A word is `top << 16 | room << 8 | count`, so `one` is `8 << 16 - 1 << 8 + 1`.
+//! What a sequence wrote before it was aborted is harmless: a slot above the
+//! top of its own sheaf, and a count that is one too high (the bound is stated
+//! in [`crate::stat::board`]).
+//!
+//! Cost: pop 19 instructions, push 18, no locked one; 2.6–6 ns a pair.
+#![allow(unsafe_code)] // the assembly
+
+pub use super::outcome::Outcome;
+
+/// Bytes from the board to `slots`. (`percpu` asserts that its types agree with these four.)
+pub const SLOTS: usize = 4096;
+/// Bytes from a set to the CPU that owns it.
+pub const CPU: usize = 1280;
+/// Bytes from a set to its tally.
+pub const TALLY: usize = 2048 * 4096 + 16 * 1024;
+/// What one more object adds to a word.
+pub const ONE: usize = (8 << 16) - (1 << 8) + 1;
+
+/// Where this thread's rseq area is, and which of its words is the index.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Area {
+    /// Offset of the area from the thread pointer.
+    pub base: isize,
+    /// Offset of the index word (`cpu_id_start` or `mm_cid`) from the thread pointer.
+    pub index: isize,
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{add, adopt, pop, pop_batch, push, push_batch, swap};
+
+#[cfg(not(target_arch = "x86_64"))]
+pub use none::{add, adopt, pop, pop_batch, push, push_batch, swap};
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use super::{Area, CPU, ONE, Outcome, SLOTS, TALLY};
+    
+    use core::arch::asm;
+
+    /// Frames a body: descriptor and abort stub out of line, the common beginning
+    /// before it. The body puts label 25 behind its committing store. `out` holds the
+    /// set; it is 0 in the end when refused (label 26) and 1 when aborted (label 28).
+    macro_rules! sequence {
+        ([$($test_cpu:literal),*] $($body:literal),+ ; $($operands:tt)*) => {
+            asm!(
+                ".pushsection __rseq_cs, \"aw\"",
+                ".balign 32",
+                "23:",
+                ".long 0, 0",                        // version, flags
+                ".quad 22f, 25f - 22f, 28f",         // start, length, abort
+                ".popsection",
+                ".pushsection __rseq_failure, \"ax\"",
+                ".byte 0x0f, 0xb9, 0x3d",            // ud1, so that the signature decodes
+                ".long 0x53053053",                  // the C library's signature
+                "28:",
+                "mov {out:e}, 1",
+                "jmp 27f",
+                "26:",
+                "xor {out:e}, {out:e}",
+                "jmp 27f",
+                ".popsection",
+                "lea {t}, [rip + 23b]",
+                "mov fs:[{area} + 8], {t}",          // area.rseq_cs = descriptor
+                "22:",
+                "mov {t:e}, fs:[{index}]",           // index
+                "mov {out}, [{board} + {t}*8 + {SLOTS}]",
+                "add {out}, {board}",                // set = board + slots[index]
+                $($test_cpu,)*
+                $($body,)+
+                "27:",
+                t = out(reg) _,
+                SLOTS = const SLOTS,
+                $($operands)*
+                options(nostack)
+            )
+        };
+    }
+
+    macro_rules! sequence_here {
+        ($($body:literal),+ ; $($operands:tt)*) => {
+            sequence!(
+                ["mov {t:e}, fs:[{area} + 4]", "cmp [{out} + {CPU}], {t:e}", "jne 26b"] // set.cpu != cpu_id: refused
+                $($body),+ ; CPU = const CPU, $($operands)*)
+        };
+    }
+
+    /// 0 refused, 1 aborted, else done.
+    #[inline(always)]
+    fn outcome<T>(out: usize, done: T) -> Outcome<T> {
+        match out {
+            0 => Outcome::Refused,
+            1 => Outcome::Aborted,
+            _ => Outcome::Done(done),
+        }
+    }
+
+    /// See the contracts above.
+    ///
+    /// # Safety
+    /// `board` is a `percpu::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn pop(board: *const u8, area: Area, class: usize) -> Outcome<usize> {
+        let object: usize;
+        // SAFETY: touches the area's `rseq_cs`, the set of this index and the sheaf
+        // that its word names, all of which are never unmapped.
+        unsafe {
+            sequence_here!(
+                "mov {w}, [{out} + {class}]",              // w = set[class]
+                "test {w:l}, {w:l}",                       // count(w) == 0: refused
+                "je 26b",
+                "inc qword ptr [{out} + {class} + {TALLY}]", // tally.allocs += 1
+                "mov {t}, {w}",
+                "shr {t}, 16",                             // top(w)
+                "sub {w}, {ONE}",
+                "mov {t}, [{t} - 8]",                      // object = *(top - 8)
+                "mov [{out} + {class}], {w}",              // commit: set[class] = w - one
+                "25:",
+                "mov {out}, {t}"
+                ;
+                board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+                w = out(reg) _, out = out(reg) object, TALLY = const TALLY, ONE = const ONE,
+            );
+        }
+        outcome(object, object)
+    }
+
+    /// See the contracts above.
+    ///
+    /// # Safety
+    /// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn push(board: *const u8, area: Area, class: usize, object: usize) -> Outcome<()> {
+        let out: usize;
+        // SAFETY: as in `pop`.
+        unsafe {
+            sequence_here!(
+                "mov {w}, [{out} + {class}]",              // w = set[class]
+                "test {w:e}, 0xff00",                      // room(w) == 0: refused
+                "je 26b",
+                "inc qword ptr [{out} + {class} + {TALLY} + 8]", // tally.frees += 1
+                "mov {t}, {w}",
+                "shr {t}, 16",                             // top(w)
+                "mov [{t}], {object}",                     // *top = object
+                "add {w}, {ONE}",
+                "mov [{out} + {class}], {w}",              // commit: set[class] = w + one
+                "25:"
+                ;
+                board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+                object = in(reg) object, out = out(reg) out, w = out(reg) _, TALLY = const TALLY, ONE = const ONE,
+            );
+        }
+        outcome(out, ())
+    }
+
+    /// See the contracts above. Up to `n` objects go to `into`; returns how many.
+    ///
+    /// # Safety
+    /// As [`pop`]; `into` has room for `n`.
+    #[must_use]
+    pub unsafe fn pop_batch(board: *const u8, area: Area, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
+        let out: usize;
+        let taken: usize;
+        // SAFETY: as in `pop`; copies at most `n` words to `into`.
+        unsafe {
+            sequence_here!(
+                "mov {w}, [{out} + {class}]",              // w = set[class]
+                "movzx {k:e}, {w:l}",
+                "cmp {k}, {n}",
+                "cmova {k}, {n}",                          // k = min(count(w), n)
+                "test {k}, {k}",
+                "je 26b",                                  // 0: refused
+                "add [{out} + {class} + {TALLY}], {k}",    // tally.allocs += k
+                "mov rsi, {w}",
+                "shr rsi, 16",
+                "lea {t}, [{k}*8]",
+                "sub rsi, {t}",                            // from top(w) - k
+                "mov rdi, {into}",
+                "mov rcx, {k}",
+                "rep movsq",                               // copies k objects out
+                "imul {t}, {k}, {ONE}",
+                "sub {w}, {t}",
+                "mov [{out} + {class}], {w}",              // commit: set[class] = w - k × one
+                "25:"
+                ;
+                board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+                into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, out = out(reg) out,
+                out("rcx") _, out("rsi") _, out("rdi") _, TALLY = const TALLY, ONE = const ONE,
+            );
+        }
+        outcome(out, taken)
+    }
+
+    /// See the contracts above. Up to `n` objects come from `from`; returns how many.
+    ///
+    /// # Safety
+    /// As [`push`], for each of the `n` objects at `from`.
+    #[must_use]
+    pub unsafe fn push_batch(board: *const u8, area: Area, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
+        let out: usize;
+        let given: usize;
+        // SAFETY: as in `push`; reads at most `n` words at `from`.
+        unsafe {
+            sequence_here!(
+                "mov {w}, [{out} + {class}]",              // w = set[class]
+                "mov {k:e}, {w:e}",
+                "shr {k:e}, 8",
+                "movzx {k:e}, {k:l}",
+                "cmp {k}, {n}",
+                "cmova {k}, {n}",                          // k = min(room(w), n)
+                "test {k}, {k}",
+                "je 26b",                                  // 0: refused
+                "add [{out} + {class} + {TALLY} + 8], {k}", // tally.frees += k
+                "mov rdi, {w}",
+                "shr rdi, 16",                             // to top(w)
+                "mov rsi, {from}",
+                "mov rcx, {k}",
+                "rep movsq",                               // copies k objects in
+                "imul {t}, {k}, {ONE}",
+                "add {w}, {t}",
+                "mov [{out} + {class}], {w}",              // commit: set[class] = w + k × one
+                "25:"
+                ;
+                board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+                from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, out = out(reg) out,
+                out("rcx") _, out("rsi") _, out("rdi") _, TALLY = const TALLY, ONE = const ONE,
+            );
+        }
+        outcome(out, given)
+    }
+
+    /// See the contracts above: `set[at]` becomes `new` if it is `old`.
+    ///
+    /// # Safety
+    /// As [`pop`]; `at` is the offset of a word in a set, `new` a valid word for it.
+    #[must_use]
+    pub unsafe fn swap(board: *const u8, area: Area, at: usize, old: u64, new: u64) -> Outcome<()> {
+        let out: usize;
+        // SAFETY: as in `pop`.
+        unsafe {
+            sequence_here!(
+                "cmp [{out} + {at}], {old}",               // set[at] != old: refused
+                "jne 26b",
+                "mov [{out} + {at}], {new}",               // commit: set[at] = new
+                "25:"
+                ;
+                board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+                old = in(reg) old, new = in(reg) new, out = out(reg) out,
+            );
+        }
+        outcome(out, ())
+    }
+
+    /// See the contracts above: the word at offset `at` of this set's tally grows by `n`.
+    ///
+    /// # Safety
+    /// As [`pop`]; `at` is the offset of a word in a tally.
+    #[must_use]
+    pub unsafe fn add(board: *const u8, area: Area, at: usize, n: u64) -> Outcome<()> {
+        let out: usize;
+        // SAFETY: as in `pop`; the void set has no tally, so it is refused.
+        unsafe {
+            sequence_here!(
+                "cmp {out}, {board}",                      // void: refused
+                "je 26b",
+                "add [{out} + {at} + {TALLY}], {n}",       // commit: tally[at] += n
+                "25:"
+                ;
+                board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+                n = in(reg) n, out = out(reg) out, TALLY = const TALLY,
+            );
+        }
+        outcome(out, ())
+    }
+
+    /// See the contracts above: this set belongs to this CPU. The caller fences before it
+    /// uses the set (see `percpu::Sets::adopt`).
+    ///
+    /// # Safety
+    /// As [`pop`].
+    #[must_use]
+    pub unsafe fn adopt(board: *const u8, area: Area) -> Outcome<()> {
+        let out: usize;
+        // SAFETY: as in `pop`; writes no void set.
+        unsafe {
+            sequence!(
+                ["cmp {out}, {board}", "je 26b"]           // void: refused
+                "mov {t:e}, fs:[{area} + 4]",              // cpu_id
+                "mov [{out} + {CPU}], {t:e}",              // commit: set.cpu = cpu_id
+                "25:"
+                ;
+                board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index,
+                out = out(reg) out, CPU = const CPU,
+            );
+        }
+        outcome(out, ())
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod none {
+    use super::{Area, Outcome};
+
+    /// Always refused: the locked sets behind the cold call serve this processor.
+    ///
+    /// # Safety
+    /// None needed.
+    #[must_use]
+    pub unsafe fn pop(_: *const u8, _: Area, _: usize) -> Outcome<usize> {
+        Outcome::Refused
+    }
+    /// As [`pop`].
+    ///
+    /// # Safety
+    /// None needed.
+    #[must_use]
+    pub unsafe fn push(_: *const u8, _: Area, _: usize, _: usize) -> Outcome<()> {
+        Outcome::Refused
+    }
+    /// As [`pop`].
+    ///
+    /// # Safety
+    /// None needed.
+    #[must_use]
+    pub unsafe fn pop_batch(_: *const u8, _: Area, _: usize, _: *mut usize, _: usize) -> Outcome<usize> {
+        Outcome::Refused
+    }
+    /// As [`pop`].
+    ///
+    /// # Safety
+    /// None needed.
+    #[must_use]
+    pub unsafe fn push_batch(_: *const u8, _: Area, _: usize, _: *const usize, _: usize) -> Outcome<usize> {
+        Outcome::Refused
+    }
+    /// As [`pop`].
+    ///
+    /// # Safety
+    /// None needed.
+    #[must_use]
+    pub unsafe fn swap(_: *const u8, _: Area, _: usize, _: u64, _: u64) -> Outcome<()> {
+        Outcome::Refused
+    }
+    /// As [`pop`].
+    ///
+    /// # Safety
+    /// None needed.
+    #[must_use]
+    pub unsafe fn add(_: *const u8, _: Area, _: usize, _: u64) -> Outcome<()> {
+        Outcome::Refused
+    }
+    /// As [`pop`].
+    ///
+    /// # Safety
+    /// None needed.
+    #[must_use]
+    pub unsafe fn adopt(_: *const u8, _: Area) -> Outcome<()> {
+        Outcome::Refused
+    }
+}

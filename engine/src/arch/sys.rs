@@ -1,0 +1,361 @@
+//! # System calls
+//!
+//! Raw, so that nothing touches `errno`, no symbol can be interposed and a
+//! call before libc is ready works. Every call returns the kernel's number:
+//! `Ok(value)` or `Err(errno)`. Cost: one system call each.
+#![allow(unsafe_code)] // the boundary to the kernel
+
+use super::atomic::AtomicU32;
+
+/// An error number of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// Not permitted.
+    pub const EPERM: Self = Self(1);
+    /// No memory.
+    pub const ENOMEM: Self = Self(12);
+    /// Invalid argument.
+    pub const EINVAL: Self = Self(22);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod nr {
+    pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
+    pub const MUNMAP: usize = 11;
+    pub const MREMAP: usize = 25;
+    pub const MADVISE: usize = 28;
+    pub const GETPID: usize = 39;
+    pub const FUTEX: usize = 202;
+    pub const SCHED_GETAFFINITY: usize = 204;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const MBIND: usize = 237;
+    pub const OPENAT: usize = 257;
+    pub const GETCPU: usize = 309;
+    pub const MEMBARRIER: usize = 324;
+}
+/// The numbers that newer architectures share (aarch64, riscv64, loongarch64).
+#[cfg(not(target_arch = "x86_64"))]
+mod nr {
+    pub const OPENAT: usize = 56;
+    pub const CLOSE: usize = 57;
+    pub const READ: usize = 63;
+    pub const WRITE: usize = 64;
+    pub const FUTEX: usize = 98;
+    pub const CLOCK_GETTIME: usize = 113;
+    pub const SCHED_GETAFFINITY: usize = 123;
+    pub const GETCPU: usize = 168;
+    pub const GETPID: usize = 172;
+    pub const MUNMAP: usize = 215;
+    pub const MREMAP: usize = 216;
+    pub const MMAP: usize = 222;
+    pub const MPROTECT: usize = 226;
+    pub const MADVISE: usize = 233;
+    pub const MBIND: usize = 235;
+    pub const MEMBARRIER: usize = 283;
+}
+
+/// One system call.
+///
+/// # Safety
+/// As the call itself: its arguments must not make the kernel touch memory
+/// that Rust owns otherwise.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
+    let result: isize;
+    // SAFETY: the kernel's convention: number in rax, arguments in rdi rsi rdx
+    // r10 r8 r9; it changes rax, rcx and r11 only. What it does to memory is
+    // the caller's promise.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") number as isize => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
+    unsafe extern "C" {
+        fn syscall(number: core::ffi::c_long, ...) -> core::ffi::c_long;
+        fn __errno_location() -> *mut i32;
+    }
+    // SAFETY: libc's own entry; errno is put back as it was.
+    unsafe {
+        let errno = __errno_location();
+        let before = *errno;
+        let result = syscall(number as core::ffi::c_long, a[0], a[1], a[2], a[3], a[4], a[5]);
+        let code = *errno;
+        *errno = before;
+        if result == -1 { Err(Errno(code)) } else { Ok(result as usize) }
+    }
+}
+
+/// What a mapping may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Access {
+    /// Reserved only.
+    None = 0,
+    /// Reading and writing.
+    ReadWrite = 3,
+}
+
+const MAP_SHARED: usize = 0x01;
+const MAP_PRIVATE: usize = 0x02;
+const MAP_FIXED: usize = 0x10;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_NORESERVE: usize = 0x4000;
+const NO_FD: usize = usize::MAX;
+
+/// Maps `len` bytes of private memory, near `hint` if that is free.
+///
+/// # Errors
+/// `ENOMEM`, or what a seccomp filter says.
+pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
+    // SAFETY: without MAP_FIXED a new mapping touches no existing memory.
+    unsafe { call(nr::MMAP, [hint, len, access as usize, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, NO_FD, 0]) }
+}
+
+/// Replaces `len` bytes at `at` by fresh zeroed private memory.
+///
+/// # Safety
+/// The range is ours and nothing in it is needed any more.
+///
+/// # Errors
+/// As [`map`]; the old mapping may then be gone or still there.
+pub unsafe fn map_over(at: usize, len: usize, access: Access) -> Result<usize, Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    // SAFETY: the caller gives up what was there.
+    unsafe { call(nr::MMAP, [at, len, access as usize, flags, NO_FD, 0]) }
+}
+
+/// Replaces `len` bytes at `at` by the file `fd`, shared.
+///
+/// # Safety
+/// As [`map_over`]; and what other processes write there must be read as atomics.
+///
+/// # Errors
+/// As [`map`].
+pub unsafe fn map_file_over(at: usize, len: usize, fd: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller gives up what was there.
+    unsafe { call(nr::MMAP, [at, len, Access::ReadWrite as usize, MAP_SHARED | MAP_FIXED, fd, 0]) }
+}
+
+/// Unmaps a range.
+///
+/// # Safety
+/// The range is ours and unused.
+///
+/// # Errors
+/// `ENOMEM` when the mapping would have to be split and the limit is reached.
+pub unsafe fn unmap(at: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller gives the range up.
+    unsafe { call(nr::MUNMAP, [at, len, 0, 0, 0, 0]).map(drop) }
+}
+
+/// Changes what a range may be used for.
+///
+/// # Safety
+/// The range is ours; nothing in it is used if access is taken away.
+///
+/// # Errors
+/// `ENOMEM`.
+pub unsafe fn protect(at: usize, len: usize, access: Access) -> Result<(), Errno> {
+    // SAFETY: as promised by the caller.
+    unsafe { call(nr::MPROTECT, [at, len, access as usize, 0, 0, 0]).map(drop) }
+}
+
+/// What to advise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Advice {
+    /// Give the pages back; they read as zero afterwards.
+    DontNeed = 4,
+    /// Use huge pages here.
+    Huge = 14,
+    /// Never use huge pages here.
+    NoHuge = 15,
+    /// [`Advice::DontNeed`] that also takes locked pages (Linux 5.18).
+    DontNeedLocked = 24,
+}
+
+/// Advises the kernel about a range.
+///
+/// # Safety
+/// The range is ours; for the two `DontNeed`s its contents are given up.
+///
+/// # Errors
+/// As the kernel says; part of the range may have been done.
+pub unsafe fn advise(at: usize, len: usize, advice: Advice) -> Result<(), Errno> {
+    // SAFETY: as promised by the caller.
+    unsafe { call(nr::MADVISE, [at, len, advice as usize, 0, 0, 0]).map(drop) }
+}
+
+/// Moves the pages of `[from, from + len)` to `to` by page tables. The source
+/// stays mapped, empty and zero.
+///
+/// # Safety
+/// Both ranges are ours, do not overlap, and nothing at `to` is needed.
+///
+/// # Errors
+/// As the kernel says; nothing was moved then, but `to` may be unmapped.
+pub unsafe fn move_pages(from: usize, to: usize, len: usize) -> Result<(), Errno> {
+    const MAYMOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
+    // SAFETY: as promised by the caller.
+    unsafe { call(nr::MREMAP, [from, len, len, MAYMOVE_FIXED_DONTUNMAP, to, 0]).map(drop) }
+}
+
+/// Prefers one NUMA node for a range.
+pub fn bind(at: usize, len: usize, node: usize) {
+    const MPOL_PREFERRED: usize = 1;
+    let mask = 1_u64 << (node & 63);
+    // SAFETY: the kernel reads eight bytes of `mask`. A refusal costs locality only.
+    let _ = unsafe { call(nr::MBIND, [at, len, MPOL_PREFERRED, &raw const mask as usize, 65, 0]) };
+}
+
+/// Sleeps while `*word == value`; may return early.
+pub fn futex_wait(word: &AtomicU32, value: u32) {
+    // SAFETY: the kernel reads the word, which outlives the call.
+    let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 128, value as usize, 0, 0, 0]) };
+}
+
+/// Wakes up to `count` sleepers of `word`.
+pub fn futex_wake(word: &AtomicU32, count: u32) {
+    // SAFETY: the kernel uses the address as a key only.
+    let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 129, count as usize, 0, 0, 0]) };
+}
+
+/// `membarrier(command, flags, cpu)`.
+///
+/// # Errors
+/// `ENOSYS`, `EINVAL`, `EPERM`: not available or not registered.
+pub fn membarrier(command: usize, flags: usize, cpu: usize) -> Result<usize, Errno> {
+    // SAFETY: a fence; touches no memory.
+    unsafe { call(nr::MEMBARRIER, [command, flags, cpu, 0, 0, 0]) }
+}
+
+/// The CPU and the NUMA node that run us.
+#[must_use]
+pub fn cpu_and_node() -> (u32, u32) {
+    let (mut cpu, mut node) = (0_u32, 0_u32);
+    // SAFETY: the kernel writes two words that are ours.
+    let _ = unsafe { call(nr::GETCPU, [&raw mut cpu as usize, &raw mut node as usize, 0, 0, 0, 0]) };
+    (cpu, node)
+}
+
+/// The CPU that runs us, by the C library's quick way.
+#[must_use]
+pub fn current_cpu() -> u32 {
+    unsafe extern "C" {
+        fn sched_getcpu() -> i32;
+    }
+    // SAFETY: reads a word of the rseq area or calls the vdso; keeps errno unless it fails.
+    unsafe { sched_getcpu() }.max(0) as u32
+}
+
+/// How many CPUs we may run on (at least 1).
+#[must_use]
+pub fn cpus_allowed() -> u32 {
+    let mut mask = [0_u64; 128];
+    // SAFETY: the kernel writes at most the mask's bytes.
+    let filled = unsafe { call(nr::SCHED_GETAFFINITY, [0, size_of_val(&mask), mask.as_mut_ptr() as usize, 0, 0, 0]) };
+    let words = filled.unwrap_or(0) / 8;
+    mask.iter().take(words).map(|word| word.count_ones()).sum::<u32>().max(1)
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let mut time = [0_i64; 2];
+    // SAFETY: the kernel writes two words that are ours.
+    let _ = unsafe { call(nr::CLOCK_GETTIME, [1, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    time[0] as u64 * 1_000_000_000 + time[1] as u64
+}
+
+/// This process.
+#[must_use]
+pub fn pid() -> u32 {
+    // SAFETY: takes and touches nothing.
+    unsafe { call(nr::GETPID, [0; 6]).unwrap_or(0) as u32 }
+}
+
+/// Writes to a descriptor; what cannot be written is lost.
+pub fn write(fd: usize, text: &[u8]) {
+    // SAFETY: the kernel reads `text`.
+    let _ = unsafe { call(nr::WRITE, [fd, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+}
+
+/// Opens a file (`path` ends with a zero byte) for reading and writing, or reading only.
+///
+/// # Errors
+/// As `open`.
+pub fn open(path: &core::ffi::CStr, write: bool) -> Result<usize, Errno> {
+    const AT_FDCWD: usize = -100_isize as usize;
+    const O_CLOEXEC: usize = 0o2_000_000;
+    // SAFETY: the kernel reads the path, which ends with zero.
+    unsafe { call(nr::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_CLOEXEC | if write { 2 } else { 0 }, 0, 0, 0]) }
+}
+
+/// Reads from a descriptor.
+///
+/// # Errors
+/// As `read`.
+pub fn read(fd: usize, into: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: the kernel writes into `into` only.
+    unsafe { call(nr::READ, [fd, into.as_mut_ptr() as usize, into.len(), 0, 0, 0]) }
+}
+
+/// Closes a descriptor.
+pub fn close(fd: usize) {
+    // SAFETY: the descriptor is ours.
+    let _ = unsafe { call(nr::CLOSE, [fd, 0, 0, 0, 0, 0]) };
+}
+
+/// The time-stamp counter (ns where there is none).
+#[inline]
+#[must_use]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads a counter.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    now_ns()
+}
+
+/// A word that is different in every thread alive: the thread pointer.
+#[inline]
+#[must_use]
+pub fn thread_pointer() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let pointer: usize;
+        // SAFETY: the ABI keeps the thread pointer's own address at fs:0.
+        unsafe { core::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags)) };
+        pointer
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let pointer: usize;
+        // SAFETY: reads a register.
+        unsafe { core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem)) };
+        pointer
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        unsafe extern "C" {
+            fn __errno_location() -> *mut i32;
+        }
+        // SAFETY: the address of the thread's own errno.
+        unsafe { __errno_location() as usize }
+    }
+}
+

@@ -1,0 +1,487 @@
+//! # `heap`: what malloc means
+//!
+//! ```text
+//! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object
+//!            │ no                           │ refused, aborted
+//!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
+//! free ───► class byte of the address > gate.bound? ─► push (sequence)
+//! ```
+//! The gate is closed until the heap is open: no size passes it, and no class
+//! byte does, so the fast paths have no test of their own for that.
+//!
+//! Invariant: an address that the program holds belongs to a slab (class byte
+//! not 0) or begins an area; anything else is foreign.
+//! Cost: the golden table of the fast paths is in `cli/tests/golden`.
+#![allow(unsafe_code)] // hands out memory
+
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::{AtomicU8, AtomicU32, AtomicUsize};
+use crate::arch::outcome::Outcome;
+use crate::arch::seq::Area;
+use crate::arch::{PAGE, sys};
+use crate::page::{LISTED, PageSource, Pages};
+use crate::percpu::sets::BYTES;
+use crate::percpu::{Cache, Simulation};
+use crate::reclaim::Reclaim;
+use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
+use crate::slab::{SlabSource, Slabs, Wrong};
+use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
+use crate::stat::{Event, Index, Level, Mode, Reason};
+use crate::vmap::{Areas, Vmap};
+use core::ptr::{self, NonNull};
+
+/// All classes of a set: sizes, then page lists.
+pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
+const _: () = assert!(ALL_CLASSES <= crate::stat::board::CLASSES_MAX);
+
+/// A heap. Zeroed memory and constants only: a static costs no file space.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Heap {
+    /// Sets first: the fast path adds the slot to this address.
+    cache: Cache,
+    /// Largest size that the fast path takes; 0 until open (size 0 is slow then: see `malloc`).
+    small: AtomicUsize,
+    /// Class bytes above this are pushed by the fast path; 255 until open.
+    bound: AtomicU8,
+    opened: AtomicU32,
+    pages: Pages,
+    slabs: Slabs,
+    areas: Areas,
+    reclaim: Reclaim,
+    report: fn(usize, Wrong),
+    start: fn(&Heap),
+}
+
+/// What the environment decided about a heap that opens.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    /// How sets are reached.
+    pub mode: Mode,
+    /// Why.
+    pub reason: Reason,
+    /// What indexes them.
+    pub index: Index,
+    /// This process's rseq areas.
+    pub area: Area,
+    /// For tests.
+    pub simulation: Option<&'static Simulation>,
+    /// A file to share the board through, or none.
+    pub share: Option<usize>,
+}
+
+impl Heap {
+    /// A closed heap. `start` opens it ([`Heap::open`]) when it is first needed; `report`
+    /// is told of pointers that cannot be freed.
+    #[must_use]
+    pub const fn new(start: fn(&Heap), report: fn(usize, Wrong)) -> Self {
+        Self {
+            cache: Cache::new(),
+            small: AtomicUsize::new(0),
+            bound: AtomicU8::new(255),
+            opened: AtomicU32::new(0),
+            pages: Pages::new(),
+            slabs: Slabs::new(),
+            areas: Areas::new(),
+            reclaim: Reclaim::new(),
+            report,
+            start,
+        }
+    }
+
+    /// The per-CPU caches, with knobs and board.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    fn slab_source(&self) -> SlabSource<'_> {
+        SlabSource { slabs: &self.slabs, cache: &self.cache, pages: &self.pages, report: self.report }
+    }
+    fn page_source(&self) -> PageSource<'_> {
+        PageSource { pages: &self.pages, cache: &self.cache, first: CLASSES }
+    }
+    fn vmap(&self) -> Vmap<'_> {
+        Vmap { areas: &self.areas, regions: &self.pages.regions, cache: &self.cache }
+    }
+
+    /// Maps the sets and the board, chooses the mode (sequences only if the self-test
+    /// passes) and opens the gate. Called once, by `start`.
+    ///
+    /// # Errors
+    /// Without memory for the sets; the heap stays closed.
+    ///
+    /// # Safety
+    /// `opening.area` is right for mode `Sequences`; the knobs are set.
+    pub unsafe fn open(&self, opening: &Opening) -> Result<(), sys::Errno> {
+        let sets = &self.cache.sets;
+        let base = sys::map(0, BYTES, sys::Access::ReadWrite)?;
+        // SAFETY: fresh and zeroed, for ever; still closed.
+        unsafe { sets.open(base, Mode::Closed, opening.area, opening.simulation) };
+        if let Some(file) = opening.share {
+            // SAFETY: the part for board and tallies of our own fresh mapping.
+            if unsafe { sys::map_file_over(base + SETS_MAX * PAGE, SHARE_BYTES, file) }.is_ok() {
+                sets.shared();
+                sets.board().magic.store(0, Relaxed);
+                let used = (sets.board().sets.load(Relaxed) as usize).clamp(1, SETS_MAX);
+                // SAFETY: our own mapping; an image that ran here before `exec` left its numbers.
+                unsafe { ptr::write_bytes((base + SETS_MAX * PAGE) as *mut u8, 0, BOARD_BYTES + used * PAGE) };
+            }
+        }
+        let board = sets.board();
+        board.sets.store(1, Relaxed);
+        board.set(Level::Reserved, BYTES as u64);
+        board.set(Level::Mappings, 2);
+        // SAFETY: the same mapping, now with its mode.
+        unsafe { sets.open(base, opening.mode, opening.area, opening.simulation) };
+        let (mut mode, mut reason) = (opening.mode, opening.reason);
+        if mode == Mode::Sequences && !sets.self_test(&self.cache.meta) {
+            (mode, reason) = (Mode::Fallback, Reason::SelfTest);
+            // SAFETY: as above.
+            unsafe { sets.open(base, mode, opening.area, opening.simulation) };
+        }
+        self.describe(mode, reason, opening.index);
+        self.opened.store(2, Release);
+        if mode == Mode::Sequences {
+            self.bound.store(0, Relaxed);
+            // Release: whoever passes the gate sees an open heap.
+            self.small.store(SMALL_MAX, Release);
+        }
+        Ok(())
+    }
+
+    /// Writes the board's constants.
+    fn describe(&self, mode: Mode, reason: Reason, index: Index) {
+        let board = self.cache.sets.board();
+        for class in 1..ALL_CLASSES {
+            let size = if class < CLASSES { SIZES[class] as usize } else { PAGE << LISTED[class - CLASSES] };
+            board.class[class].size.store(size as u64, Relaxed);
+        }
+        board.version.store(VERSION, Relaxed);
+        board.pid.store(sys::pid(), Relaxed);
+        board.mode.store(mode as u32, Relaxed);
+        board.reason.store(reason as u32, Relaxed);
+        board.index.store(index as u32, Relaxed);
+        board.classes.store(ALL_CLASSES as u32, Relaxed);
+        board.size_classes.store(CLASSES as u32, Relaxed);
+        board.start_ticks.store(sys::ticks(), Relaxed);
+        board.start_ns.store(sys::now_ns(), Relaxed);
+        // Release: a reader that sees the magic sees the rest.
+        board.magic.store(MAGIC, Release);
+    }
+
+    /// Opens the heap if nobody has; false without memory.
+    fn opened(&self) -> bool {
+        loop {
+            match self.opened.load(Acquire) {
+                2 => return true,
+                0 => {
+                    if self.opened.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                        (self.start)(self);
+                        if self.opened.load(Acquire) != 2 {
+                            // The next call tries again.
+                            self.opened.store(0, Release);
+                            return false;
+                        }
+                    }
+                }
+                _ => core::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Opens the heap now (a constructor would).
+    pub fn prepare(&self) {
+        self.opened();
+    }
+
+    /// `size` bytes aligned to 16; null without memory.
+    #[inline(always)]
+    pub fn malloc(&self, size: usize) -> *mut u8 {
+        // One below: size 0 wraps, and is slow while closed and while open (it is rare).
+        if size.wrapping_sub(1) < self.small.load(Relaxed)
+            && let Outcome::Done(object) = self.cache.sets.pop_fast(class::offset_of(size))
+        {
+            return object as *mut u8;
+        }
+        self.malloc_cold(size)
+    }
+
+    /// Takes an object back; null is ignored, foreign pointers are reported.
+    ///
+    /// # Safety
+    /// `object` came from this heap and nobody uses it any more.
+    #[inline(always)]
+    pub unsafe fn free(&self, object: *mut u8) {
+        if let Some(class) = self.pages.regions.class(object as usize)
+            && class > self.bound.load(Relaxed)
+            // SAFETY: the caller's promise; the class byte names its class.
+            && unsafe { self.cache.sets.push_fast(class as usize * 16, object as usize) } == Outcome::Done(())
+        {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.free_cold(object) };
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn malloc_cold(&self, size: usize) -> *mut u8 {
+        let start = sys::ticks();
+        if !self.opened() {
+            return ptr::null_mut();
+        }
+        let object = if size <= SMALL_MAX {
+            self.alloc_class(class::offset_of(size) / 16)
+        } else {
+            self.vmap().alloc(size, PAGE).map(|fresh| fresh.address)
+        };
+        self.cold_end(Event::ColdAlloc, start, object.is_none());
+        object.unwrap_or(0) as *mut u8
+    }
+
+    /// An object of a class; when there is no memory, once more after giving caches up.
+    fn alloc_class(&self, class: usize) -> Option<usize> {
+        self.cache.alloc(&self.slab_source(), class).or_else(|| {
+            self.trim();
+            self.cache.alloc(&self.slab_source(), class)
+        })
+    }
+
+    fn cold_end(&self, event: Event, start: u64, failed: bool) {
+        let sets = &self.cache.sets;
+        sets.count(event, 1);
+        sets.count(Event::ColdTicks, sys::ticks().saturating_sub(start));
+        if failed {
+            sets.count(Event::NoMemory, 1);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_cold(&self, object: *mut u8) {
+        if object.is_null() {
+            return;
+        }
+        if self.opened.load(Acquire) != 2 {
+            (self.report)(object as usize, Wrong::Foreign);
+            return;
+        }
+        let start = sys::ticks();
+        let address = object as usize;
+        match self.pages.regions.class(address) {
+            Some(class) if class > 0 => {
+                // SAFETY: the caller's promise.
+                unsafe { self.cache.free(&self.slab_source(), class as usize, address) };
+            }
+            _ => {
+                let area = self.vmap().find(address);
+                if !area.is_some_and(|area| self.vmap().free(&area)) {
+                    let ours = self.pages.regions.find(address).is_some();
+                    self.cache.sets.count(Event::BadFree, 1);
+                    (self.report)(address, if ours { Wrong::Interior } else { Wrong::Foreign });
+                }
+            }
+        }
+        self.reclaim.check(&self.cache, &self.pages, self.vmap());
+        self.cold_end(Event::ColdFree, start, false);
+    }
+
+    /// `size` zeroed bytes; null without memory.
+    pub fn calloc(&self, size: usize) -> *mut u8 {
+        if size <= SMALL_MAX {
+            let object = self.malloc(size);
+            if !object.is_null() {
+                // SAFETY: a fresh object of at least that size.
+                unsafe { ptr::write_bytes(object, 0, size) };
+            }
+            return object;
+        }
+        let start = sys::ticks();
+        if !self.opened() {
+            return ptr::null_mut();
+        }
+        let fresh = self.vmap().alloc(size, PAGE);
+        self.cold_end(Event::ColdAlloc, start, fresh.is_none());
+        let Some(fresh) = fresh else { return ptr::null_mut() };
+        if !fresh.zero {
+            // SAFETY: a fresh area of at least that size.
+            unsafe { ptr::write_bytes(fresh.address as *mut u8, 0, size) };
+        }
+        fresh.address as *mut u8
+    }
+
+    /// `size` bytes aligned to `align`, a power of two; null without memory.
+    pub fn aligned(&self, size: usize, align: usize) -> *mut u8 {
+        if align <= 16 {
+            return self.malloc(size);
+        }
+        let start = sys::ticks();
+        if !self.opened() {
+            return ptr::null_mut();
+        }
+        let class = if align <= PAGE { class::aligned(size, align) } else { None };
+        let object = match class {
+            Some(class) => self.alloc_class(class),
+            None => self.vmap().alloc(size, align).map(|fresh| fresh.address),
+        };
+        self.cold_end(Event::ColdAlloc, start, object.is_none());
+        object.unwrap_or(0) as *mut u8
+    }
+
+    /// Bytes that the object at this address has; `None` if it is not one of ours.
+    #[must_use]
+    pub fn usable(&self, object: *const u8) -> Option<usize> {
+        match self.pages.regions.class(object as usize) {
+            Some(class) if class > 0 => Some(SIZES[class as usize] as usize),
+            Some(_) => self.vmap().find(object as usize).map(|area| area.bytes),
+            None => None,
+        }
+    }
+
+    /// Changes an object's size, keeping its contents up to the smaller one; null without
+    /// memory (the object is untouched then). `size` is not 0.
+    ///
+    /// # Safety
+    /// `object` came from this heap; it is given up unless null is returned.
+    pub unsafe fn realloc(&self, object: *mut u8, size: usize) -> *mut u8 {
+        let Some(old) = self.usable(object) else {
+            self.cache.sets.count(Event::BadFree, 1);
+            (self.report)(object as usize, Wrong::Foreign);
+            return ptr::null_mut();
+        };
+        // Fits, and wastes less than half (of small ones only what copying would cost).
+        if size <= old && (size > old / 2 || old <= 64) && old <= SMALL_MAX {
+            return object;
+        }
+        if old > SMALL_MAX
+            && size > SMALL_MAX
+            && let Some(area) = self.vmap().find(object as usize)
+        {
+            let start = sys::ticks();
+            if self.vmap().resize(&area, size) {
+                self.reclaim.check(&self.cache, &self.pages, self.vmap());
+                self.cold_end(Event::ColdAlloc, start, false);
+                return object;
+            }
+            // SAFETY: the caller's promise.
+            if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
+                self.cold_end(Event::ColdAlloc, start, false);
+                return moved as *mut u8;
+            }
+        }
+        let Some(fresh) = NonNull::new(self.malloc(size)) else { return ptr::null_mut() };
+        // SAFETY: two different live objects, both at least that long; then the old one is given up.
+        unsafe {
+            ptr::copy_nonoverlapping(object, fresh.as_ptr(), old.min(size));
+            self.free(object);
+        }
+        fresh.as_ptr()
+    }
+
+    /// Up to `into.len()` objects of `size` bytes at once (at most 32 KiB each); how many.
+    pub fn malloc_bulk(&self, size: usize, into: &mut [usize]) -> usize {
+        if size > SMALL_MAX || !self.opened() {
+            return 0;
+        }
+        let class = class::offset_of(size) / 16;
+        let mut got = self.cache.sets.pop_batch(class, into);
+        while got < into.len() {
+            let Some(object) = self.alloc_class(class) else { break };
+            into[got] = object;
+            got += 1;
+            got += self.cache.sets.pop_batch(class, &mut into[got..]);
+        }
+        got
+    }
+
+    /// Takes objects back, all from [`Heap::malloc_bulk`] with this size.
+    ///
+    /// # Safety
+    /// As [`Heap::free`] for each.
+    pub unsafe fn free_bulk(&self, size: usize, objects: &[usize]) {
+        let class = class::offset_of(size) / 16;
+        let mut rest = objects;
+        while !rest.is_empty() {
+            // SAFETY: the caller's promise.
+            let given = unsafe { self.cache.sets.push_batch(class, rest) };
+            rest = &rest[given..];
+            if let Some((&first, others)) = rest.split_first() {
+                // SAFETY: the caller's promise.
+                unsafe { self.free_cold(first as *mut u8) };
+                rest = others;
+            }
+        }
+    }
+
+    /// Drains every set and gives all free memory back; the bytes given back.
+    pub fn trim(&self) -> usize {
+        if self.opened.load(Acquire) != 2 {
+            return 0;
+        }
+        self.cache.drain_all(&self.slab_source(), 1..CLASSES);
+        self.cache.drain_all(&self.page_source(), CLASSES..ALL_CLASSES);
+        self.reclaim.trim(&self.cache, &self.pages, self.vmap())
+    }
+
+    /// Free blocks by order, all zones.
+    #[must_use]
+    pub fn buddyinfo(&self) -> [usize; crate::page::ORDERS] {
+        let mut sum = [0; crate::page::ORDERS];
+        for zone in &self.pages.zones {
+            sum.iter_mut().zip(zone.buddyinfo(&self.pages.regions)).for_each(|(sum, n)| *sum += n);
+        }
+        sum
+    }
+
+    /// Before a fork: no sequence is under way, every lock is held by this thread, which
+    /// may still allocate. False if the kernel refused the fence.
+    pub fn fork_begin(&self) -> bool {
+        let fenced = self.cache.sets.fork_begin();
+        self.slabs.fork_begin();
+        self.areas.fork_begin();
+        self.pages.fork_begin();
+        self.cache.fork_begin();
+        fenced
+    }
+
+    /// After a fork, in the parent (`child` false) or in the child. A child whose parent
+    /// could not fence (`fenced` false) leaves behind what its sets had cached.
+    pub fn fork_end(&self, child: bool, fenced: bool) {
+        if child {
+            self.cache.sets.unshare();
+        }
+        self.cache.fork_end();
+        self.pages.fork_end();
+        self.areas.fork_end();
+        self.slabs.fork_end();
+        self.cache.sets.fork_end(child && !fenced);
+        self.count_if_open(Event::Fork);
+    }
+
+    fn count_if_open(&self, event: Event) {
+        if self.opened.load(Acquire) == 2 {
+            self.cache.sets.count(event, 1);
+        }
+    }
+
+    /// Before a vfork.
+    pub fn vfork_begin(&self) {
+        self.cache.sets.close();
+    }
+    /// After a vfork, in the parent.
+    pub fn vfork_end(&self) {
+        self.cache.sets.reopen();
+        self.count_if_open(Event::Vfork);
+    }
+
+    /// Walks every structure; for tests, when nobody else uses the heap.
+    ///
+    /// # Panics
+    /// When an invariant does not hold.
+    pub fn verify(&self) {
+        self.slab_source().verify();
+        self.vmap().verify();
+        self.pages.zones.iter().for_each(|zone| zone.verify(&self.pages.regions));
+    }
+}

@@ -1,0 +1,103 @@
+//! # `meta`: memory for our own structures
+//!
+//! ```text
+//! chunk (1 MiB, never huge pages)  [ blocks …            | untouched ]
+//! free[k] ──► block of 64 << k bytes ──► …   (links live in the free blocks)
+//! ```
+//! Sheaves, slab descriptors: blocks of 64 to 4,096 bytes, powers of two, from
+//! chunks that are never given back. Invariant: a block is on one free list, or
+//! handed out, or untouched. Lock: `meta` (a leaf, see ARCHITECTURE.md).
+//! Cost: a lock and a few loads; a system call per chunk.
+#![allow(unsafe_code)] // carves raw memory
+
+use crate::arch::lock::Lock;
+use crate::arch::sys::{self, Access, Advice};
+use crate::stat::{Board, Level};
+use core::ptr::NonNull;
+
+const SMALLEST: u32 = 6;
+const SIZES: usize = 7;
+const CHUNK: usize = 1 << 20;
+
+/// The allocator of our own structures.
+#[derive(Debug)]
+pub struct Meta {
+    state: Lock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    free: [usize; SIZES],
+    at: usize,
+    end: usize,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Meta {
+    /// Largest block.
+    pub const LARGEST: usize = 1 << (SMALLEST as usize + SIZES - 1);
+
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { state: Lock::new(State { free: [0; SIZES], at: 0, end: 0 }) }
+    }
+
+    fn size_index(bytes: usize) -> usize {
+        debug_assert!(bytes <= Self::LARGEST);
+        (bytes.next_power_of_two().trailing_zeros().max(SMALLEST) - SMALLEST) as usize
+    }
+
+    /// A block of at least `bytes` (at most [`Meta::LARGEST`]), aligned to its rounded
+    /// size, with whatever was in it; `None` when the system has no more memory.
+    pub fn alloc(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
+        let index = Self::size_index(bytes);
+        let size = 1 << (SMALLEST as usize + index);
+        let mut state = self.state.lock();
+        let head = state.free[index];
+        if head != 0 {
+            // SAFETY: a block on the list is ours and its first word is the link.
+            state.free[index] = unsafe { *(head as *const usize) };
+            return NonNull::new(head as *mut u8);
+        }
+        let mut at = state.at.next_multiple_of(size);
+        if at + size > state.end {
+            at = sys::map(0, CHUNK, Access::ReadWrite).ok()?;
+            // SAFETY: fresh and ours. A refusal costs memory only.
+            let _ = unsafe { sys::advise(at, CHUNK, Advice::NoHuge) };
+            board.raise(Level::Meta, CHUNK);
+            board.raise(Level::Mapped, CHUNK);
+            board.raise(Level::Reserved, CHUNK);
+            board.raise(Level::Mappings, 1);
+            state.end = at + CHUNK;
+        }
+        state.at = at + size;
+        NonNull::new(at as *mut u8)
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// `block` came from [`Meta::alloc`] with the same `bytes` and is unused.
+    pub unsafe fn free(&self, block: NonNull<u8>, bytes: usize) {
+        let index = Self::size_index(bytes);
+        let mut state = self.state.lock();
+        // SAFETY: the block is ours again and at least a word long.
+        unsafe { block.cast::<usize>().write(state.free[index]) };
+        state.free[index] = block.as_ptr() as usize;
+    }
+
+    /// See [`Lock::fork_begin`].
+    pub fn fork_begin(&self) {
+        self.state.fork_begin();
+    }
+    /// See [`Lock::fork_end`].
+    pub fn fork_end(&self) {
+        self.state.fork_end();
+    }
+}

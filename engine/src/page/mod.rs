@@ -1,0 +1,150 @@
+//! # `page`: pages, zones, and who owns an address
+//!
+//! [`region`] has the windows of address space, their descriptors and class
+//! maps; [`zone`] the buddy allocator of each node; this module the page
+//! layer's door: blocks of an order, through the per-CPU page lists.
+//!
+//! The page lists are classes of the per-CPU set like any other: class
+//! `PAGES + i` caches blocks of order [`LISTED`]`[i]`. One mechanism (sheaf,
+//! spare, barn, drain) serves objects and pages.
+//!
+//! Lock order here: barn, then zone (never both held). Cost: order 0–3 and 9
+//! as a small object; other orders one zone lock.
+
+pub mod region;
+pub mod zone;
+
+pub use region::{Desc, Kind, Paging, Pfn, Regions};
+pub use zone::{ORDERS, Zone};
+
+use crate::arch::{PAGE, sys};
+use crate::percpu::{Cache, Sheaf, Source};
+use crate::stat::{Board, Event};
+
+/// Orders that have per-CPU lists: the kernel's (order 9 is a huge page).
+pub const LISTED: [usize; 5] = [0, 1, 2, 3, 9];
+/// Zones there can be; nodes beyond share.
+pub const NODES: usize = 8;
+
+/// The page layer.
+#[derive(Debug)]
+pub struct Pages {
+    /// Address space.
+    pub regions: Regions,
+    /// One per node.
+    pub zones: [Zone; NODES],
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The page layer as the source of the page lists.
+#[derive(Debug)]
+pub struct PageSource<'a> {
+    /// The pages.
+    pub pages: &'a Pages,
+    /// For events and levels.
+    pub cache: &'a Cache,
+    /// Class of the first page list.
+    pub first: usize,
+}
+
+impl Pages {
+    /// Nothing reserved yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { regions: Regions::new(), zones: [const { Zone::new() }; NODES] }
+    }
+
+    /// The zone of the node that runs us.
+    fn zone(&self) -> &Zone {
+        &self.zones[sys::cpu_and_node().1 as usize % NODES]
+    }
+
+    /// One block of any order, past the lists.
+    pub fn alloc(&self, board: &Board, order: usize) -> Option<Pfn> {
+        let mut block = None;
+        self.zone().alloc(&self.regions, board, order, 1, |pfn| block = Some(pfn));
+        block
+    }
+
+    /// Takes a block of any order back, past the lists.
+    pub fn free(&self, board: &Board, block: Pfn, order: usize) {
+        // Blocks of all nodes meet in one zone's lists only when there are more nodes than zones.
+        self.zone().free(&self.regions, board, core::iter::once(block), order);
+    }
+
+    /// See [`crate::arch::lock::Lock::fork_begin`].
+    pub fn fork_begin(&self) {
+        self.zones.iter().for_each(Zone::fork_begin);
+        self.regions.fork_begin();
+    }
+    /// See [`crate::arch::lock::Lock::fork_end`].
+    pub fn fork_end(&self) {
+        self.regions.fork_end();
+        self.zones.iter().for_each(Zone::fork_end);
+    }
+}
+
+impl PageSource<'_> {
+    fn order(&self, class: usize) -> usize {
+        LISTED[class - self.first]
+    }
+    /// A block of `order` for the layers above: through the list if it has one.
+    pub fn alloc(&self, order: usize) -> Option<Pfn> {
+        match LISTED.iter().position(|&listed| listed == order) {
+            Some(at) => {
+                let address = self.cache.alloc(self, self.first + at)?;
+                self.pages.regions.find(address).map(|(_, pfn)| pfn)
+            }
+            None => self.pages.alloc(self.cache.sets.board(), order),
+        }
+    }
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// It came from [`PageSource::alloc`] with this order and nobody uses it.
+    #[allow(unsafe_code, reason = "gives an address up")]
+    pub unsafe fn free(&self, block: Pfn, order: usize) {
+        match LISTED.iter().position(|&listed| listed == order) {
+            // SAFETY: the caller's promise; the block's address is its object.
+            Some(at) => unsafe { self.cache.free(self, self.first + at, self.pages.regions.address(block)) },
+            None => self.pages.free(self.cache.sets.board(), block, order),
+        }
+    }
+}
+
+impl Source for PageSource<'_> {
+    fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
+        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
+        let (_, grew) = self.pages.zone().alloc(regions, board, self.order(class), n, |block| {
+            sheaf.push(regions.address(block));
+        });
+        self.cache.sets.count(Event::PageRefill, 1);
+        if grew {
+            self.cache.sets.count(Event::ZoneGrow, 1);
+        }
+    }
+    fn flush(&self, class: usize, sheaf: &mut Sheaf) {
+        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
+        let blocks = sheaf.objects().iter().filter_map(|&address| regions.find(address)).map(|(_, pfn)| pfn);
+        self.pages.zone().free(regions, board, blocks, self.order(class));
+        sheaf.clear();
+        self.cache.sets.count(Event::PageFlush, 1);
+    }
+    fn take(&self, class: usize) -> Option<usize> {
+        let block = self.pages.alloc(self.cache.sets.board(), self.order(class))?;
+        Some(self.pages.regions.address(block))
+    }
+    fn give(&self, class: usize, object: usize) {
+        if let Some((_, pfn)) = self.pages.regions.find(object) {
+            self.pages.free(self.cache.sets.board(), pfn, self.order(class));
+        }
+    }
+    fn size(&self, class: usize) -> usize {
+        PAGE << self.order(class)
+    }
+}

@@ -1,0 +1,453 @@
+//! # Windows of address space, and the owner of any pointer
+//!
+//! ```text
+//! root[address >> 30] ──► window's metadata, shifted so that  *(root + (address >> 12))  is the class byte
+//!                         ┌────────┬──────────────────┬─────────────────────────┐
+//!                         │ Window │ class map 256 KiB │ descriptors, 16 B a page │
+//!                         └────────┴──────────────────┴─────────────────────────┘
+//! address space:          [ 1 GiB window: opened, opened, … | reserved (PROT_NONE) ]
+//! ```
+//! A window is 1 GiB of address space, aligned; what of it is ours is reserved
+//! `PROT_NONE` in one piece (less than 1 GiB where the system refuses that
+//! much) and opened in steps. Null in the root means foreign. The class of an
+//! address is two loads: root and class byte (0: no small object).
+//!
+//! Invariants: windows are never given back (but giant ones, see `vmap`), so a
+//! descriptor may be read at any time; a descriptor's `tag` says who may write
+//! the rest. Locks: `regions` for making windows. Cost: two system calls per
+//! window and one per step.
+#![allow(unsafe_code)] // address space by number
+
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use crate::arch::lock::Lock;
+use crate::arch::sys::{self, Access, Advice};
+use crate::arch::{PAGE, PAGE_SHIFT};
+use crate::stat::{Board, Level};
+
+/// log2 of a window's bytes.
+pub const WINDOW_SHIFT: u32 = 30;
+/// Bytes of a window.
+pub const WINDOW: usize = 1 << WINDOW_SHIFT;
+/// Pages of a window.
+pub const WINDOW_PAGES: usize = WINDOW / PAGE;
+/// Windows there can be: 16 TiB of heap.
+pub const WINDOWS: usize = 1 << 14;
+/// Entries of the root: 47 bits of address.
+const ROOT: usize = 1 << (47 - WINDOW_SHIFT);
+/// Bytes before the class map.
+const HEAD: usize = PAGE;
+/// Bytes of a window's metadata.
+const META: usize = HEAD + WINDOW_PAGES + WINDOW_PAGES * size_of::<Desc>();
+/// Smallest piece of address space worth a window.
+const SMALLEST: usize = 4 << 20;
+
+/// A page's number in the heap: window number × 2¹⁸ + page in window. 0 is never
+/// handed out (window 0 is not used) and serves as "none".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Pfn(pub u32);
+
+impl Pfn {
+    /// No page.
+    pub const NONE: Self = Self(0);
+    /// The page `pages` further on.
+    #[must_use]
+    pub const fn add(self, pages: usize) -> Self {
+        Self(self.0 + pages as u32)
+    }
+    /// Whether both lie in one window: page numbers follow each other across windows, addresses need not.
+    #[must_use]
+    pub const fn same_window(self, other: Self) -> bool {
+        self.window() == other.window()
+    }
+    const fn window(self) -> usize {
+        self.0 as usize / WINDOW_PAGES
+    }
+    const fn page(self) -> usize {
+        self.0 as usize % WINDOW_PAGES
+    }
+}
+
+/// What a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing of ours, or the inside of something.
+    None = 0,
+    /// First page of a free buddy block.
+    Free = 1,
+    /// First page of a buddy block in use (not a slab).
+    Pages = 2,
+    /// Any page of a slab: `link` is the slab.
+    Slab = 3,
+    /// First page of an area in use.
+    Area = 4,
+    /// First page of a lazily freed area.
+    Lazy = 5,
+    /// First page of a free run of `vmap`.
+    Run = 6,
+}
+
+/// One page's descriptor. 16 bytes; every field is a relaxed atomic because the
+/// owner of one block looks at the tags of its neighbours.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Desc {
+    /// Two page numbers (list or tree), or the slab.
+    pub link: AtomicU64,
+    /// Pages of the block, run or area.
+    pub pages: AtomicU32,
+    /// Kind (8 bits), order or flags (4 bits), the rest is the kind's.
+    pub tag: AtomicU32,
+}
+const _: () = assert!(size_of::<Desc>() == 16);
+
+impl Desc {
+    /// What the page is.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        match self.tag.load(Relaxed) as u8 {
+            1 => Kind::Free,
+            2 => Kind::Pages,
+            3 => Kind::Slab,
+            4 => Kind::Area,
+            5 => Kind::Lazy,
+            6 => Kind::Run,
+            _ => Kind::None,
+        }
+    }
+    /// The twelve bits and more behind the kind.
+    #[inline]
+    pub fn rest(&self) -> u32 {
+        self.tag.load(Relaxed) >> 8
+    }
+    /// Sets both.
+    #[inline]
+    pub fn set(&self, kind: Kind, rest: u32) {
+        self.tag.store(rest << 8 | kind as u32, Relaxed);
+    }
+    /// The two page numbers.
+    #[inline]
+    pub fn links(&self) -> (Pfn, Pfn) {
+        let link = self.link.load(Relaxed);
+        (Pfn(link as u32), Pfn((link >> 32) as u32))
+    }
+    /// Sets both page numbers.
+    #[inline]
+    pub fn set_links(&self, first: Pfn, second: Pfn) {
+        self.link.store(u64::from(first.0) | u64::from(second.0) << 32, Relaxed);
+    }
+    /// Pages of what begins here.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "what begins at a page has at least one")]
+    pub fn len(&self) -> usize {
+        self.pages.load(Relaxed) as usize
+    }
+    /// Sets it.
+    #[inline]
+    pub fn set_len(&self, pages: usize) {
+        self.pages.store(pages as u32, Relaxed);
+    }
+}
+
+/// A window's own words.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Window {
+    /// Address of its first page, 1 GiB aligned.
+    base: usize,
+    /// Its number.
+    number: u32,
+    /// First page that is ours.
+    first: u32,
+    /// Page behind the last that is ours.
+    end: u32,
+    /// Page behind the last that was opened.
+    opened: AtomicU32,
+    /// Bytes of a giant area that begins here (see `vmap`), or 0.
+    pub giant: AtomicUsize,
+}
+
+/// All windows.
+#[derive(Debug)]
+pub struct Regions {
+    root: [AtomicUsize; ROOT],
+    windows: [AtomicPtr<Window>; WINDOWS],
+    made: Lock<Made>,
+}
+
+#[derive(Debug)]
+struct Made {
+    /// Numbers given out so far (0 is not used).
+    count: u32,
+    /// Numbers of giant areas' windows that were given back, linked through `giant`.
+    spare: u32,
+}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Which advice a new window gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paging {
+    /// 4 KiB pages.
+    Small,
+    /// Huge pages where possible.
+    Huge,
+}
+
+impl Regions {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            root: [const { AtomicUsize::new(0) }; ROOT],
+            windows: [const { AtomicPtr::new(core::ptr::null_mut()) }; WINDOWS],
+            made: Lock::new(Made { count: 1, spare: 0 }),
+        }
+    }
+
+    /// The class byte of an address; `None` if the address is foreign.
+    #[inline(always)]
+    pub fn class(&self, address: usize) -> Option<u8> {
+        let window = address >> WINDOW_SHIFT;
+        if window >= ROOT {
+            return None;
+        }
+        // Relaxed: a pointer that a program holds was handed to it after this was stored,
+        // and however it travelled ordered that store too.
+        let map = self.root[window].load(Relaxed);
+        if map == 0 {
+            return None;
+        }
+        // SAFETY: the class map of a window is mapped for all of its pages.
+        Some(unsafe { *(map.wrapping_add(address >> PAGE_SHIFT) as *const u8) })
+    }
+
+    /// The window of an address and the page's number, if it is ours.
+    pub fn find(&self, address: usize) -> Option<(&Window, Pfn)> {
+        let index = address >> WINDOW_SHIFT;
+        let map = self.root.get(index)?.load(Acquire);
+        if map == 0 {
+            return None;
+        }
+        let head = map.wrapping_add(index << (WINDOW_SHIFT - PAGE_SHIFT)) - HEAD;
+        // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
+        let window = unsafe { &*(head as *const Window) };
+        let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
+        let ours = (window.first as usize..window.end as usize).contains(&page);
+        ours.then_some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
+    }
+
+    #[inline]
+    fn window(&self, pfn: Pfn) -> &Window {
+        // Acquire pairs with the Release in `reserve`.
+        let window = self.windows[pfn.window()].load(Acquire);
+        debug_assert!(!window.is_null());
+        // SAFETY: page numbers are only made for windows that are there, and those stay.
+        unsafe { &*window }
+    }
+
+    /// Address of a page.
+    #[inline]
+    #[must_use]
+    pub fn address(&self, pfn: Pfn) -> usize {
+        self.window(pfn).base + pfn.page() * PAGE
+    }
+
+    /// Descriptor of a page.
+    #[inline]
+    #[must_use]
+    pub fn desc(&self, pfn: Pfn) -> &Desc {
+        let window = self.window(pfn);
+        // SAFETY: the descriptors lie behind the class map, one for every page of the window.
+        unsafe { &*(((&raw const *window) as usize + HEAD + WINDOW_PAGES) as *const Desc).add(pfn.page()) }
+    }
+
+    /// Whether the page is part of its window at all (buddies and neighbours may not be).
+    #[must_use]
+    pub fn contains(&self, pfn: Pfn) -> bool {
+        pfn.window() < WINDOWS && {
+            let window = self.windows[pfn.window()].load(Acquire);
+            // SAFETY: as in `window`.
+            !window.is_null() && unsafe { ((*window).first as usize..(*window).end as usize).contains(&pfn.page()) }
+        }
+    }
+
+    /// Writes the class byte of `pages` pages.
+    ///
+    /// # Safety
+    /// The pages are the caller's, and no live object in them has another class.
+    pub unsafe fn set_class(&self, pfn: Pfn, pages: usize, class: u8) {
+        let map = (&raw const *self.window(pfn)) as usize + HEAD + pfn.page();
+        // SAFETY: inside the class map; the caller owns these pages, readers only look
+        // at bytes of pages in which they hold an object.
+        unsafe { core::ptr::write_bytes(map as *mut u8, class, pages) };
+    }
+
+    /// Reserves a window with up to 1 GiB that is ours; the range of its pages.
+    pub fn reserve(&self, board: &Board, paging: Paging) -> Option<(Pfn, usize)> {
+        let mut made = self.made.lock();
+        let mut len = WINDOW;
+        while len >= SMALLEST {
+            if let Some(base) = Self::aligned(len, len.min(WINDOW), made.count) {
+                return self.install(board, &mut made, base, len, paging);
+            }
+            len /= 4;
+        }
+        None
+    }
+
+    /// Reserves one window that begins with `bytes` (more than a window can hold) in one
+    /// piece, opened; only its first page has a number.
+    pub fn reserve_giant(&self, board: &Board, bytes: usize) -> Option<Pfn> {
+        let mut made = self.made.lock();
+        let base = Self::aligned(bytes, WINDOW, made.count)?;
+        // SAFETY: fresh and ours.
+        let opened = unsafe { sys::protect(base, bytes, Access::ReadWrite) };
+        let pfn = opened.ok().and_then(|()| self.install(board, &mut made, base, bytes, Paging::Small));
+        if let Some((pfn, _)) = pfn {
+            self.window(pfn).giant.store(bytes, Relaxed);
+            return Some(pfn);
+        }
+        // SAFETY: fresh, ours and unused.
+        let _ = unsafe { sys::unmap(base, bytes) };
+        None
+    }
+
+    /// Gives the address space of a giant area back; the window's number and metadata wait for the next.
+    ///
+    /// # Safety
+    /// `pfn` came from [`Regions::reserve_giant`] and nothing in the area is used.
+    pub unsafe fn release_giant(&self, board: &Board, pfn: Pfn) {
+        let window = self.window(pfn);
+        let mut made = self.made.lock();
+        let bytes = window.giant.swap(made.spare as usize, Relaxed);
+        made.spare = window.number;
+        self.root[window.base >> WINDOW_SHIFT].store(0, Relaxed);
+        // SAFETY: ours and unused, as promised.
+        let _ = unsafe { sys::unmap(window.base, bytes) };
+        board.lower(Level::Reserved, bytes);
+    }
+
+    /// `len` bytes of reserved address space, aligned to `align`.
+    fn aligned(len: usize, align: usize, salt: u32) -> Option<usize> {
+        // Where other mappings hardly ever are; the salt is the number of windows, so
+        // that they follow each other. The kernel's own choice is the way out.
+        let seed = (&raw const len) as usize >> 12 & 0xfff;
+        let hint = (0x2000 + seed + salt as usize) << WINDOW_SHIFT;
+        if let Ok(at) = sys::map(hint, len, Access::None) {
+            if at.is_multiple_of(align) {
+                return Some(at);
+            }
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { sys::unmap(at, len) };
+        }
+        let at = sys::map(0, len + align, Access::None).ok()?;
+        let base = at.next_multiple_of(align);
+        // SAFETY: the ends of our own fresh reservation.
+        unsafe {
+            if base > at {
+                let _ = sys::unmap(at, base - at);
+            }
+            let _ = sys::unmap(base + len, at + align - base);
+        }
+        Some(base)
+    }
+
+    fn install(&self, board: &Board, made: &mut Made, base: usize, len: usize, paging: Paging) -> Option<(Pfn, usize)> {
+        let index = base >> WINDOW_SHIFT;
+        let usable = index < ROOT && self.root[index].load(Relaxed) == 0;
+        let place = if usable { self.place(board, made) } else { None };
+        let Some((number, meta)) = place else {
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { sys::unmap(base, len) };
+            return None;
+        };
+        let start = index << WINDOW_SHIFT;
+        let first = ((base - start) / PAGE) as u32;
+        let end = ((base - start + len) / PAGE).min(WINDOW_PAGES) as u32;
+        // SAFETY: `meta` is ours; advice costs nothing but itself if refused.
+        unsafe {
+            let advice = if paging == Paging::Huge { Advice::Huge } else { Advice::NoHuge };
+            let _ = sys::advise(base, len, advice);
+            (meta as *mut Window).write(Window {
+                base: start,
+                number,
+                first,
+                end,
+                opened: AtomicU32::new(first),
+                giant: AtomicUsize::new(0),
+            });
+        }
+        let (_, node) = sys::cpu_and_node();
+        if node > 0 {
+            sys::bind(base, len, node as usize);
+        }
+        // Release: the window is seen whole by whoever finds it.
+        self.windows[number as usize].store(meta as *mut Window, Release);
+        self.root[index].store((meta + HEAD).wrapping_sub(index << (WINDOW_SHIFT - PAGE_SHIFT)), Release);
+        board.raise(Level::Reserved, len);
+        board.raise(Level::Mappings, 2);
+        Some((Pfn(number * WINDOW_PAGES as u32 + first), (end - first) as usize))
+    }
+
+    /// A number and metadata for a window.
+    fn place(&self, board: &Board, made: &mut Made) -> Option<(u32, usize)> {
+        if made.spare != 0 {
+            let number = made.spare;
+            let window = self.windows[number as usize].load(Relaxed);
+            // SAFETY: a spare window's metadata is there and nobody's.
+            made.spare = unsafe { (*window).giant.load(Relaxed) } as u32;
+            return Some((number, window as usize));
+        }
+        if made.count as usize >= WINDOWS {
+            return None;
+        }
+        let meta = sys::map(0, META, Access::ReadWrite).ok()?;
+        // SAFETY: fresh and ours; a refusal costs memory only.
+        let _ = unsafe { sys::advise(meta, META, Advice::NoHuge) };
+        board.raise(Level::Reserved, META);
+        board.raise(Level::Mappings, 1);
+        made.count += 1;
+        Some((made.count - 1, meta))
+    }
+
+    /// Opens the window up to `end` at least, in steps of at least `step` pages; pages are
+    /// opened from the window's beginning on. The pages newly opened (none if they were open).
+    ///
+    /// The caller holds the lock of the zone or area space that the window belongs to.
+    pub fn open(&self, board: &Board, end: Pfn, step: usize) -> Option<core::ops::Range<Pfn>> {
+        let last = Pfn(end.0 - 1);
+        let window = self.window(last);
+        let opened = window.opened.load(Relaxed);
+        let first = Pfn(window.number * WINDOW_PAGES as u32 + opened);
+        if last.page() < opened as usize {
+            return Some(first..first);
+        }
+        let wanted = (last.page() + 1).next_multiple_of(step).min(window.end as usize);
+        let try_to = |to: usize| {
+            let (at, len) = (window.base + opened as usize * PAGE, (to - opened as usize) * PAGE);
+            // SAFETY: reserved for us and not in use yet.
+            unsafe { sys::protect(at, len, Access::ReadWrite) }.ok().map(|()| to)
+        };
+        // A limit may refuse the whole step and allow what is needed.
+        let to = try_to(wanted).or_else(|| try_to(last.page() + 1))?;
+        window.opened.store(to as u32, Relaxed);
+        board.raise(Level::Mapped, (to - opened as usize) * PAGE);
+        Some(first..Pfn(window.number * WINDOW_PAGES as u32 + to as u32))
+    }
+
+    /// See [`Lock::fork_begin`].
+    pub fn fork_begin(&self) {
+        self.made.fork_begin();
+    }
+    /// See [`Lock::fork_end`].
+    pub fn fork_end(&self) {
+        self.made.fork_end();
+    }
+}

@@ -1,0 +1,306 @@
+//! # Behind the fast path: spare, barn, source
+//!
+//! ```text
+//! pop refused:  main empty ──► exchange with spare ──► full sheaf from the barn ──► fill one from the source
+//! push refused: main full  ──► exchange with spare ──► empty sheaf from the barn; the full one goes to
+//!                                                      the spare's place, the barn, or the source
+//! ```
+//! Every arrow that touches a set is one committed compare-and-store of a word
+//! ([`Sets::swap`]), so that each sheaf always has one owner, whoever preempts
+//! whom. A thread that was interrupted three times in a row, or that finds the
+//! sets closed, is served object by object from the source.
+//!
+//! How much a sheaf may hold starts small and doubles with every visit here,
+//! within one budget for all sets together (see [`Cache::entitle`]).
+//! Locks: none held while calling the source. Cost: one visit per half sheaf.
+#![allow(unsafe_code)] // sheaves change owners
+
+use super::layout::{Set, Word};
+use super::sets::Sets;
+use super::sheaf::{Barn, Sheaf};
+use crate::arch::atomic::Ordering::{Acquire, Relaxed};
+use crate::arch::outcome::Outcome;
+use crate::knob::{Id, Knobs};
+use crate::meta::Meta;
+use crate::stat::board::CLASSES_MAX;
+use crate::stat::{Event, Level};
+
+/// Interruptions in a row after which a thread goes past the sets.
+const ABORTS: u32 = 3;
+/// Visits after which it does so whatever happened (each one found another thread's work).
+const VISITS: u32 = 64;
+
+/// Where the objects of a class come from.
+pub trait Source {
+    /// Puts up to `n` objects into the sheaf; none when there is no memory.
+    fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize);
+    /// Takes all objects out of the sheaf.
+    fn flush(&self, class: usize, sheaf: &mut Sheaf);
+    /// One object, past the sets.
+    fn take(&self, class: usize) -> Option<usize>;
+    /// Takes one object, past the sets.
+    fn give(&self, class: usize, object: usize);
+    /// Bytes of an object.
+    fn size(&self, class: usize) -> usize;
+}
+
+/// All per-CPU caches with what stands behind them.
+#[derive(Debug)]
+pub struct Cache {
+    /// The sets.
+    pub sets: Sets,
+    /// By class.
+    pub barns: [Barn; CLASSES_MAX],
+    /// Blocks for sheaves.
+    pub meta: Meta,
+    /// The settings.
+    pub knobs: Knobs,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cache {
+    /// Closed and empty.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { sets: Sets::new(), barns: [const { Barn::new() }; CLASSES_MAX], meta: Meta::new(), knobs: Knobs::new() }
+    }
+
+    /// An object of `class`; `None` without memory.
+    pub fn alloc(&self, source: &impl Source, class: usize) -> Option<usize> {
+        let mut aborts = 0;
+        for _ in 0..VISITS {
+            let Some(set) = self.sets.ready() else { break };
+            match self.sets.pop(class) {
+                Outcome::Done(object) => return Some(object),
+                Outcome::Aborted => {
+                    self.sets.count(Event::SeqAbort, 1);
+                    aborts += 1;
+                    if aborts == ABORTS {
+                        break;
+                    }
+                }
+                Outcome::Refused => {
+                    if !self.refill(source, set, class) {
+                        break;
+                    }
+                }
+            }
+        }
+        let object = source.take(class)?;
+        self.sets.count(Event::Direct, 1);
+        self.sets.count_direct(class, 1, 0);
+        Some(object)
+    }
+
+    /// Takes an object of `class` back.
+    ///
+    /// # Safety
+    /// `object` is a live object of that class that nobody uses any more.
+    pub unsafe fn free(&self, source: &impl Source, class: usize, object: usize) {
+        let mut aborts = 0;
+        for _ in 0..VISITS {
+            let Some(set) = self.sets.ready() else { break };
+            // SAFETY: the caller's promise.
+            match unsafe { self.sets.push(class, object) } {
+                Outcome::Done(()) => return,
+                Outcome::Aborted => {
+                    self.sets.count(Event::SeqAbort, 1);
+                    aborts += 1;
+                    if aborts == ABORTS {
+                        break;
+                    }
+                }
+                Outcome::Refused => {
+                    if !self.make_room(source, set, class) {
+                        break;
+                    }
+                }
+            }
+        }
+        source.give(class, object);
+        self.sets.count(Event::Direct, 1);
+        self.sets.count_direct(class, 0, 1);
+    }
+
+    fn words(set: &Set, class: usize) -> (Word, Word) {
+        let pair = &set.pairs[class];
+        // Acquire: only a hint (the swap decides), but what it names should be seen whole.
+        (Word(pair.main.load(Acquire)), Word(pair.spare.load(Acquire)))
+    }
+
+    /// After a refused pop: gives this CPU's set something to pop. False without memory.
+    fn refill(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+        let (main, spare) = Self::words(set, class);
+        if main.count() > 0 {
+            return true;
+        }
+        if spare.count() > 0 {
+            self.exchange(source, class, main, spare);
+            return true;
+        }
+        let limit = self.entitle(source, set, class);
+        let sheaf = if let Some(full) = self.barns[class].take_full() {
+            self.sets.count(Event::BarnFull, 1);
+            full
+        } else {
+            let Some(mut empty) = self.barns[class].take_empty(&self.meta, self.sets.board()) else { return false };
+            source.fill(class, &mut empty, limit);
+            if empty.is_empty() {
+                self.barns[class].put_empty(&self.meta, empty);
+                return false;
+            }
+            empty
+        };
+        self.install(source, class, main, sheaf, limit);
+        true
+    }
+
+    /// After a refused push: gives this CPU's set room. False without memory for a sheaf.
+    fn make_room(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+        let (main, spare) = Self::words(set, class);
+        if main.room() > 0 {
+            return true;
+        }
+        if spare.room() > 0 {
+            self.exchange(source, class, main, spare);
+            return true;
+        }
+        let limit = self.entitle(source, set, class);
+        let Some(empty) = self.barns[class].take_empty(&self.meta, self.sets.board()) else { return false };
+        self.install(source, class, main, empty, limit);
+        true
+    }
+
+    /// Exchanges main and spare, in steps that each leave every sheaf with one owner.
+    fn exchange(&self, source: &impl Source, class: usize, main: Word, spare: Word) {
+        // SAFETY: takes the spare out; if done, it is ours.
+        if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
+            return;
+        }
+        // SAFETY: the spare is ours to put in; if done, the old main is ours.
+        if unsafe { self.sets.swap(class, false, main, spare) } == Outcome::Done(()) {
+            self.sets.count(Event::SpareSwap, 1);
+            self.keep_spare(source, class, main);
+        } else {
+            self.release(source, class, spare);
+        }
+    }
+
+    /// Puts a sheaf where main was.
+    fn install(&self, source: &impl Source, class: usize, main: Word, sheaf: Sheaf, limit: usize) {
+        let word = sheaf.into_word(limit);
+        // SAFETY: the sheaf is ours to put in; if done, the old main is ours.
+        if unsafe { self.sets.swap(class, false, main, word) } == Outcome::Done(()) {
+            self.keep_spare(source, class, main);
+        } else {
+            self.release(source, class, word);
+        }
+    }
+
+    /// Keeps a sheaf of ours as the spare if that place is empty.
+    fn keep_spare(&self, source: &impl Source, class: usize, word: Word) {
+        if word == Word::NONE {
+            return;
+        }
+        // SAFETY: the sheaf is ours to put in.
+        if unsafe { self.sets.swap(class, true, Word::NONE, word) } != Outcome::Done(()) {
+            self.release(source, class, word);
+        }
+    }
+
+    /// Gives up a sheaf of ours: to the barn while the budget allows, else its objects to the source.
+    pub fn release(&self, source: &impl Source, class: usize, word: Word) {
+        // SAFETY: a committed swap or a drain gave it to us.
+        let Some(mut sheaf) = (unsafe { Sheaf::from_word(word) }) else { return };
+        if !sheaf.is_empty() {
+            // A barn holds what one CPU frees for another to allocate; it has no limit of
+            // its own in bytes but the sheaf's.
+            match self.barns[class].put_full(sheaf) {
+                Ok(()) => {
+                    self.sets.count(Event::BarnPut, 1);
+                    return;
+                }
+                Err(back) => sheaf = back,
+            }
+            source.flush(class, &mut sheaf);
+        }
+        self.barns[class].put_empty(&self.meta, sheaf);
+    }
+
+    /// Objects that a sheaf of `class` in this set may hold. Doubles with every call up to
+    /// the knobs' limits, while two such sheaves fit into the budget of all sets together.
+    fn entitle(&self, source: &impl Source, set: &Set, class: usize) -> usize {
+        let board = self.sets.board();
+        let size = source.size(class);
+        let most = (self.knobs.size(Id::SheafBytes) / size).clamp(1, self.knobs.size(Id::SheafObjects));
+        // Relaxed: a heuristic; a lost doubling costs a visit.
+        let now = set.limits[class].load(Relaxed) as usize;
+        let next = if now == 0 { (1024 / size).clamp(1, 8) } else { now * 2 }.min(most);
+        if next <= now {
+            return now;
+        }
+        let in_use = board.level(Level::Slabs) + board.level(Level::Areas);
+        let budget = (in_use / self.knobs.get(Id::CacheShare)).max(self.knobs.get(Id::CacheFloor));
+        board.set(Level::Budget, budget);
+        let more = (next - now) * size * 2;
+        if now > 0 && board.level(Level::Charged) + more as u64 > budget {
+            return now;
+        }
+        board.raise(Level::Charged, more);
+        set.limits[class].store(next as u8, Relaxed);
+        next
+    }
+
+    /// Empties the sets of all indices and all barns into the source; how many sets
+    /// could be reached and how many could not.
+    pub fn drain_all(&self, source: &impl Source, classes: core::ops::Range<usize>) -> (usize, usize) {
+        let (mut reached, mut missed) = (0, 0);
+        for index in 0..self.sets.top() {
+            let Some(words) = self.sets.drain(index) else {
+                missed += 1;
+                continue;
+            };
+            reached += 1;
+            // Small objects first: emptied slabs become pages, which follow.
+            for (class, words) in words.into_iter().enumerate().filter(|(class, _)| classes.contains(class)) {
+                for word in words {
+                    // SAFETY: the drain gave it to us.
+                    if let Some(mut sheaf) = unsafe { Sheaf::from_word(word) } {
+                        source.flush(class, &mut sheaf);
+                        self.barns[class].put_empty(&self.meta, sheaf);
+                    }
+                }
+            }
+        }
+        for class in classes {
+            while let Some(mut sheaf) = self.barns[class].take_full() {
+                source.flush(class, &mut sheaf);
+                self.barns[class].put_empty(&self.meta, sheaf);
+            }
+        }
+        (reached, missed)
+    }
+
+    /// Objects of `class` in sets and barn.
+    #[must_use]
+    pub fn cached(&self, class: usize) -> usize {
+        self.sets.cached(class) + self.barns[class].objects()
+    }
+
+    /// Before a fork, after [`Sets::fork_begin`] and the locks of the sources.
+    pub fn fork_begin(&self) {
+        self.barns.iter().for_each(Barn::fork_begin);
+        self.meta.fork_begin();
+    }
+
+    /// After a fork.
+    pub fn fork_end(&self) {
+        self.meta.fork_end();
+        self.barns.iter().for_each(Barn::fork_end);
+    }
+}

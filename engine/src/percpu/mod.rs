@@ -1,0 +1,17 @@
+//! # `percpu`: what exists once per CPU
+//!
+//! One set per CPU index ([`layout`]), one pointer to it that is the only
+//! switch ([`sets`]), sheaves and barns ([`sheaf`]), and the way from a refused
+//! fast path to the source of objects ([`cache`]). [`steps`] and [`sim`] are
+//! the sequences once more, for the fallback and for tests.
+
+pub mod cache;
+pub mod layout;
+pub mod sets;
+pub mod sheaf;
+pub mod sim;
+pub mod steps;
+
+pub use cache::{Cache, Source};
+pub use sets::{Sets, Simulation};
+pub use sheaf::Sheaf;

@@ -1,0 +1,690 @@
+//! # The sets of all CPU indices, and the one switch
+//!
+//! ```text
+//! Sets: ┌ void ┬ … ┬ slots[index] ────────┐      slots: where the fast path goes now (offset from Sets; 0 = void)
+//!       └──────┴───┴ home[index] ─────────┤      home:  where it goes when nothing is in flight
+//!                                         ▼
+//! sets mapping:  set 0 │ set 1 │ …  SETS_MAX │ board │ tally 0 │ tally 1 │ …
+//! ```
+//! Set 0 serves no index; its tally counts what happens outside any set.
+//!
+//! | state | slots | who may change a set |
+//! |---|---|---|
+//! | open | = home | sequences of its index on its CPU |
+//! | closed (fork or vfork in flight) | all void | nobody |
+//! | drained | home is another set | the drainer that switched it off |
+//!
+//! ## Switching a set off
+//! Store the new pointer into the slot; full fence; read `set.cpu`; fence that
+//! CPU: the old set is the drainer's. An owner whose index moves to another CPU commits the new
+//! CPU into the set, then a full fence, then reads the slot again. Of the two
+//! either the drainer sees the new CPU or the owner sees the new pointer.
+//!
+//! Locks: `sets` (taken before any other). Cost: nothing on the fast path but the load of the slot.
+#![allow(unsafe_code)] // addresses of sets and tallies
+
+use super::layout::{Pair, Set, Word};
+use super::sheaf::Sheaf;
+use super::sim;
+use super::steps::{self, Interrupted, Steps};
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+use crate::arch::lock::Lock;
+use crate::arch::outcome::Outcome;
+use crate::arch::rseq::{self, Fence};
+use crate::arch::seq::{self, Area, TALLY};
+use crate::arch::sys::{self, Access};
+use crate::arch::PAGE;
+use crate::meta::Meta;
+use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, SETS_MAX, SHARE_BYTES, TALLY_BYTES};
+use crate::stat::{Board, Event, Mode, Tally};
+
+/// Indices that can ever be: Linux's largest number of CPUs on x86-64.
+pub const INDICES: usize = 8192;
+/// Bytes of the mapping that [`Sets::open`] wants.
+pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
+
+// What the assembly takes for granted.
+const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
+const _: () = assert!(core::mem::offset_of!(Sets, void) == 0, "a slot is an offset from the void set");
+const _: () = assert!(core::mem::offset_of!(Sets, slots) == seq::SLOTS);
+const _: () = assert!(core::mem::offset_of!(Set, cpu) == seq::CPU);
+const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
+const _: () = assert!(super::layout::ONE == seq::ONE as u64);
+
+/// The fake CPUs of a simulation and who runs where.
+#[derive(Debug)]
+pub struct Simulation {
+    /// The CPUs.
+    pub cpus: &'static [sim::Cpu],
+    /// The calling thread's index and CPU.
+    pub here: fn() -> (usize, u32),
+}
+
+/// The void set, padded to a page.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+struct VoidPage {
+    _set: Set,
+}
+
+/// See the module.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Sets {
+    void: VoidPage,
+    slots: [AtomicUsize; INDICES],
+    home: [AtomicUsize; INDICES],
+    mode: AtomicU32,
+    area_base: AtomicIsize,
+    area_index: AtomicIsize,
+    /// Address of set 0.
+    base: AtomicUsize,
+    /// Highest index that ever had a set, plus one.
+    top: AtomicUsize,
+    /// Forks and vforks in flight: while there are any, no slot is filled.
+    closed: AtomicU32,
+    simulation: AtomicPtr<Simulation>,
+    /// A private copy of a shared board while a fork is under way; 0 if the board is private.
+    copy: AtomicUsize,
+    state: Lock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    made: usize,
+    spare: [u16; 64],
+    spares: usize,
+}
+
+/// What a set held, by class: main and spare.
+pub type Words = [[Word; 2]; CLASSES_MAX];
+
+impl Default for Sets {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sets {
+    /// Closed, without memory.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            void: VoidPage { _set: Set::VOID },
+            slots: [const { AtomicUsize::new(0) }; INDICES],
+            home: [const { AtomicUsize::new(0) }; INDICES],
+            mode: AtomicU32::new(0),
+            area_base: AtomicIsize::new(0),
+            area_index: AtomicIsize::new(0),
+            base: AtomicUsize::new(0),
+            top: AtomicUsize::new(0),
+            closed: AtomicU32::new(0),
+            simulation: AtomicPtr::new(core::ptr::null_mut()),
+            copy: AtomicUsize::new(0),
+            state: Lock::new(State { made: 1, spare: [0; 64], spares: 0 }),
+        }
+    }
+
+    /// Gives the mapping (sets, then board, then tallies) and the way to reach sets.
+    ///
+    /// # Safety
+    /// `base` is a zeroed mapping of `TALLY + SETS_MAX × TALLY_BYTES` bytes for ever;
+    /// called once, before anything else. In mode `Sequences`, `area` is right.
+    pub unsafe fn open(&self, base: usize, mode: Mode, area: Area, simulation: Option<&'static Simulation>) {
+        self.base.store(base, Relaxed);
+        self.area_base.store(area.base, Relaxed);
+        self.area_index.store(area.index, Relaxed);
+        if let Some(simulation) = simulation {
+            self.simulation.store((&raw const *simulation).cast_mut(), Relaxed);
+        }
+        // Release: whoever sees the mode sees the rest.
+        self.mode.store(mode as u32, Release);
+    }
+
+    /// How sets are reached.
+    #[inline]
+    pub fn mode(&self) -> Mode {
+        Mode::from_word(self.mode.load(Acquire))
+    }
+
+    #[inline]
+    fn area(&self) -> Area {
+        Area { base: self.area_base.load(Relaxed), index: self.area_index.load(Relaxed) }
+    }
+
+    #[inline]
+    fn board_pointer(&self) -> *const u8 {
+        (&raw const *self).cast()
+    }
+
+    /// The board behind the sets.
+    #[inline]
+    pub fn board(&self) -> &Board {
+        // SAFETY: `open` was called with a mapping that holds it, all atomics, for ever.
+        unsafe { &*((self.base.load(Relaxed) + SETS_MAX * PAGE) as *const Board) }
+    }
+
+    /// The tally of set `number`.
+    #[must_use]
+    pub fn tally(&self, number: usize) -> &Tally {
+        debug_assert!(number < SETS_MAX);
+        // SAFETY: as in `board`.
+        unsafe { &*((self.base.load(Relaxed) + TALLY + number * TALLY_BYTES) as *const Tally) }
+    }
+
+    fn set_at(&self, offset: usize) -> &Set {
+        // SAFETY: a non-zero offset in a slot or home leads to a set of the mapping.
+        unsafe { &*(((&raw const *self) as usize).wrapping_add(offset) as *const Set) }
+    }
+    fn number_of(&self, set: &Set) -> usize {
+        ((&raw const *set) as usize - self.base.load(Relaxed)) / PAGE
+    }
+
+    fn simulation(&self) -> &Simulation {
+        let simulation = self.simulation.load(Relaxed);
+        assert!(!simulation.is_null(), "simulated mode without a simulation");
+        // SAFETY: `open` stored a reference that lives for ever.
+        unsafe { &*simulation }
+    }
+
+    /// This thread's index and CPU now (both may change at once).
+    fn here(&self) -> (usize, u32) {
+        match self.mode() {
+            Mode::Sequences => {
+                let area = self.area();
+                (rseq::word(area.index) as usize, rseq::word(area.base + rseq::CPU_ID))
+            }
+            Mode::Simulated => (self.simulation().here)(),
+            _ => {
+                let cpu = sys::current_cpu();
+                (cpu as usize, cpu)
+            }
+        }
+    }
+
+    /// The set of this index, made and adopted if need be; `None` while closed.
+    pub fn ready(&self) -> Option<&Set> {
+        loop {
+            let (index, cpu) = self.here();
+            let index = index % INDICES;
+            // Acquire pairs with the Release in `make`: a set is seen whole.
+            let offset = self.slots[index].load(Acquire);
+            if offset == 0 {
+                if !self.make(index) {
+                    return None;
+                }
+                continue;
+            }
+            let set = self.set_at(offset);
+            if set.cpu.load(Relaxed) == cpu || self.mode() == Mode::Fallback {
+                return Some(set);
+            }
+            if cpu as usize >= INDICES {
+                return None; // an unregistered thread (a child of vfork that was not wrapped)
+            }
+            self.adopt();
+        }
+    }
+
+    /// Makes the set of this index this CPU's.
+    fn adopt(&self) {
+        let outcome = match self.mode() {
+            // SAFETY: `self` is the board and the area is right.
+            Mode::Sequences => unsafe { seq::adopt(self.board_pointer(), self.area()) },
+            Mode::Simulated => self.simulated(|_, _| true, |running, set, cpu| {
+                Ok(Outcome::Done(running.adopt(set, cpu)?))
+            }),
+            _ => Outcome::Refused,
+        };
+        // The store of the new CPU comes before our next load of the slot: pairs with
+        // the fence in `switch`.
+        fence(SeqCst);
+        if outcome == Outcome::Done(()) {
+            self.count(Event::SetAdopt, 1);
+        }
+    }
+
+    /// A new set for `index`; false while closed, or when there are no more.
+    fn make(&self, index: usize) -> bool {
+        let mut state = self.state.lock();
+        if self.closed.load(Relaxed) > 0 || self.mode() == Mode::Closed {
+            return false;
+        }
+        if self.home[index].load(Relaxed) == 0 {
+            let Some(offset) = self.fresh(&mut state) else { return false };
+            self.home[index].store(offset, Relaxed);
+            self.top.fetch_max(index + 1, Relaxed);
+        }
+        // Release: the set's words are seen by whoever sees the pointer.
+        self.slots[index].store(self.home[index].load(Relaxed), Release);
+        true
+    }
+
+    /// The offset of a set that nobody uses.
+    fn fresh(&self, state: &mut State) -> Option<usize> {
+        let number = if state.spares > 0 {
+            state.spares -= 1;
+            state.spare[state.spares] as usize
+        } else if state.made < SETS_MAX {
+            state.made += 1;
+            self.board().sets.store(state.made as u32, Relaxed);
+            state.made - 1
+        } else {
+            return None;
+        };
+        let address = self.base.load(Relaxed) + number * PAGE;
+        let offset = address.wrapping_sub((&raw const *self) as usize);
+        // No CPU may use it yet.
+        self.set_at(offset).cpu.store(u32::MAX, Relaxed);
+        Some(offset)
+    }
+
+    /// Runs `body` as a sequence on a fake CPU.
+    fn simulated<T>(
+        &self,
+        owned: impl FnOnce(&Set, u32) -> bool,
+        body: impl FnOnce(&sim::Running<'_>, &Set, u32) -> Result<Outcome<T>, Interrupted>,
+    ) -> Outcome<T> {
+        let simulation = self.simulation();
+        let (index, cpu) = (simulation.here)();
+        let running = simulation.cpus[cpu as usize].begin();
+        // SeqCst as all steps of a simulation: pairs with the store in `switch`.
+        let offset = self.slots[index].load(SeqCst);
+        if offset == 0 {
+            return Outcome::Refused;
+        }
+        let set = self.set_at(offset);
+        match running.owns(set, cpu) {
+            Ok(owns) if owns || owned(set, cpu) => body(&running, set, cpu).unwrap_or(Outcome::Aborted),
+            Ok(_) => Outcome::Refused,
+            Err(Interrupted) => Outcome::Aborted,
+        }
+    }
+
+    /// Runs `body` under the lock of this CPU's set (fallback).
+    fn locked<T>(&self, body: impl FnOnce(&Locked<'_>, &Set) -> Outcome<T>) -> Outcome<T> {
+        let (index, _) = self.here();
+        // Acquire: as in `ready`.
+        let offset = self.slots[index % INDICES].load(Acquire);
+        if offset == 0 {
+            return Outcome::Refused;
+        }
+        let set = self.set_at(offset);
+        let _held = set.held.lock();
+        // A set that was switched off meanwhile is the drainer's.
+        if self.slots[index % INDICES].load(Acquire) != offset {
+            return Outcome::Aborted;
+        }
+        body(&Locked { tally: self.tally(self.number_of(set)) }, set)
+    }
+
+    fn stepped<T>(&self, body: impl FnOnce(&dyn Steps, &Set) -> Outcome<T>) -> Outcome<T> {
+        match self.mode() {
+            Mode::Fallback => self.locked(|steps, set| body(steps, set)),
+            Mode::Simulated => self.simulated(|_, _| false, |running, set, _| Ok(body(running, set))),
+            _ => Outcome::Refused,
+        }
+    }
+
+    /// The fast `pop`, in mode `Sequences`; refused in every other.
+    #[inline(always)]
+    pub fn pop_fast(&self, class_offset: usize) -> Outcome<usize> {
+        // SAFETY: `self` is the board; before `open` nobody comes here (the heap's gate).
+        unsafe { seq::pop(self.board_pointer(), self.area(), class_offset) }
+    }
+
+    /// The fast `push`, in mode `Sequences`; refused in every other.
+    ///
+    /// # Safety
+    /// `object` is a live object of that class, given up by the caller if done.
+    #[inline(always)]
+    pub unsafe fn push_fast(&self, class_offset: usize, object: usize) -> Outcome<()> {
+        // SAFETY: as in `pop_fast`, and the caller's promise.
+        unsafe { seq::push(self.board_pointer(), self.area(), class_offset, object) }
+    }
+
+    /// Takes an object of `class` out of this CPU's main sheaf, in any mode.
+    pub fn pop(&self, class: usize) -> Outcome<usize> {
+        match self.mode() {
+            Mode::Sequences => self.pop_fast(class * 16),
+            _ => self.stepped(|steps, set| steps::pop(steps, set, class)),
+        }
+    }
+
+    /// Puts an object of `class` into this CPU's main sheaf, in any mode.
+    ///
+    /// # Safety
+    /// As [`Sets::push_fast`].
+    pub unsafe fn push(&self, class: usize, object: usize) -> Outcome<()> {
+        match self.mode() {
+            // SAFETY: the caller's promise.
+            Mode::Sequences => unsafe { self.push_fast(class * 16, object) },
+            _ => self.stepped(|steps, set| steps::push(steps, set, class, object)),
+        }
+    }
+
+    /// Takes up to `into.len()` objects of `class` at once; how many.
+    pub fn pop_batch(&self, class: usize, into: &mut [usize]) -> usize {
+        if self.mode() == Mode::Sequences {
+            // SAFETY: as in `pop_fast`; `into` has that room.
+            let outcome =
+                unsafe { seq::pop_batch(self.board_pointer(), self.area(), class * 16, into.as_mut_ptr(), into.len()) };
+            return if let Outcome::Done(taken) = outcome { taken } else { 0 };
+        }
+        let mut taken = 0;
+        while taken < into.len()
+            && let Outcome::Done(object) = self.pop(class)
+        {
+            into[taken] = object;
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Gives up to `from.len()` objects of `class` at once; how many.
+    ///
+    /// # Safety
+    /// As [`Sets::push_fast`], for each.
+    pub unsafe fn push_batch(&self, class: usize, from: &[usize]) -> usize {
+        if self.mode() == Mode::Sequences {
+            // SAFETY: the caller's promise.
+            let outcome =
+                unsafe { seq::push_batch(self.board_pointer(), self.area(), class * 16, from.as_ptr(), from.len()) };
+            return if let Outcome::Done(given) = outcome { given } else { 0 };
+        }
+        // SAFETY: the caller's promise.
+        from.iter().take_while(|&&object| unsafe { self.push(class, object) } == Outcome::Done(())).count()
+    }
+
+    /// Compare and store on the main (or spare) word of `class` of this CPU's set.
+    ///
+    /// # Safety
+    /// `new` is a word of a sheaf that the caller owns, or none; if done, the set owns
+    /// it and the caller owns the sheaf of `old`.
+    pub unsafe fn swap(&self, class: usize, spare: bool, old: Word, new: Word) -> Outcome<()> {
+        let at = class * 16 + usize::from(spare) * 8;
+        match self.mode() {
+            // SAFETY: `at` is a word of a set, the rest is the caller's promise.
+            Mode::Sequences => unsafe { seq::swap(self.board_pointer(), self.area(), at, old.0, new.0) },
+            _ => self.stepped(|steps, set| {
+                let pair = &set.pairs[class];
+                steps::swap(steps, if spare { &pair.spare } else { &pair.main }, old.0, new.0)
+            }),
+        }
+    }
+
+    /// Counts events in this CPU's tally.
+    pub fn count(&self, event: Event, n: u64) {
+        let at = core::mem::offset_of!(Tally, events) + event as usize * 8;
+        if self.mode() == Mode::Sequences {
+            for _ in 0..3 {
+                // SAFETY: `self` is the board, `at` a word of a tally.
+                if unsafe { seq::add(self.board_pointer(), self.area(), at, n) } == Outcome::Done(()) {
+                    return;
+                }
+            }
+        }
+        // Tally 0 belongs to no set: everybody adds to it with a locked add.
+        self.tally(0).events[event as usize].fetch_add(n, Relaxed);
+    }
+
+    /// Counts operations that went past the sets.
+    pub fn count_direct(&self, class: usize, allocs: u64, frees: u64) {
+        let ops = &self.tally(0).class[class];
+        ops.allocs.fetch_add(allocs, Relaxed);
+        ops.frees.fetch_add(frees, Relaxed);
+    }
+
+    /// Sum of an event over all tallies.
+    #[must_use]
+    pub fn event(&self, event: Event) -> u64 {
+        let sets = self.board().sets.load(Relaxed) as usize;
+        (0..sets.clamp(1, SETS_MAX)).map(|n| self.tally(n).events[event as usize].load(Relaxed)).sum()
+    }
+
+    /// Interrupts the sequences that may run on `cpu`.
+    fn fence_cpu(&self, cpu: u32) -> bool {
+        match self.mode() {
+            Mode::Sequences => Fence.cpu(cpu).is_ok(),
+            Mode::Simulated => {
+                if let Some(cpu) = self.simulation().cpus.get(cpu as usize) {
+                    cpu.fence();
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    fn fence_all(&self) -> bool {
+        match self.mode() {
+            Mode::Sequences => Fence.all().is_ok(),
+            Mode::Simulated => {
+                self.simulation().cpus.iter().for_each(sim::Cpu::fence);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Switches the set of `index` off, while its owner goes on with an empty one, and
+    /// returns the sheaf words that it held: they are the caller's. `None` if there was no
+    /// set, the sets are closed, or the kernel gives no fence (then nothing was changed).
+    pub fn drain(&self, index: usize) -> Option<Words> {
+        let mut state = self.state.lock();
+        let old = self.home[index].load(Relaxed);
+        if old == 0 || self.closed.load(Relaxed) > 0 {
+            return None;
+        }
+        let set = self.set_at(old);
+        // Can we fence at all? Asked before anything is switched.
+        let cpu = set.cpu.load(Relaxed);
+        if !self.fence_cpu(cpu) {
+            return None;
+        }
+        let new = self.fresh(&mut state)?;
+        let fresh = self.set_at(new);
+        // So that the owner need not adopt it; if it is wrong by now, it does.
+        fresh.cpu.store(cpu, Relaxed);
+        for (to, from) in fresh.limits.iter().zip(&set.limits) {
+            to.store(from.swap(0, Relaxed), Relaxed);
+        }
+        self.home[index].store(new, Relaxed);
+        // Release: the new set is seen whole.
+        self.slots[index].store(new, Release);
+        // The new pointer comes before our load of the CPU: pairs with `adopt`.
+        fence(SeqCst);
+        self.fence_cpu(set.cpu.load(SeqCst));
+        // Fallback: whoever was inside has left; whoever comes sees the new pointer.
+        let held = set.held.lock();
+        // Relaxed: the fence (or the lock) ordered the owner's stores before these loads.
+        let words = core::array::from_fn(|class| {
+            let pair = &set.pairs[class];
+            [Word(pair.main.swap(0, Relaxed)), Word(pair.spare.swap(0, Relaxed))]
+        });
+        drop(held);
+        if state.spares < state.spare.len() {
+            let spares = state.spares;
+            state.spare[spares] = self.number_of(set) as u16;
+            state.spares += 1;
+        }
+        drop(state);
+        self.count(Event::Drain, 1);
+        self.count(Event::Fence, 2);
+        Some(words)
+    }
+
+    /// Highest index that ever had a set, plus one.
+    #[must_use]
+    pub fn top(&self) -> usize {
+        self.top.load(Relaxed)
+    }
+
+    /// Every index to the void set until [`Sets::reopen`]; counted, so that forks and
+    /// vforks may overlap. False if the kernel gives no fence: then sequences that had
+    /// begun may still commit.
+    pub fn close(&self) -> bool {
+        let _state = self.state.lock();
+        self.close_locked()
+    }
+
+    fn close_locked(&self) -> bool {
+        self.closed.fetch_add(1, Relaxed);
+        for slot in &self.slots[..self.top()] {
+            slot.store(0, Relaxed);
+        }
+        // The stores are seen by every sequence that begins after the fence.
+        fence(SeqCst);
+        self.fence_all()
+    }
+
+    /// Ends one [`Sets::close`].
+    pub fn reopen(&self) {
+        let _state = self.state.lock();
+        self.reopen_locked();
+    }
+
+    fn reopen_locked(&self) {
+        if self.closed.fetch_sub(1, Relaxed) == 1 {
+            for (slot, home) in self.slots.iter().zip(&self.home).take(self.top()) {
+                // Release: as in `make`.
+                slot.store(home.load(Relaxed), Release);
+            }
+        }
+    }
+
+    /// The board is shared with another process: a forked child must leave it.
+    pub fn shared(&self) {
+        // Touched as far as it is used. Without memory for it a child keeps counting on
+        // its parent's board, which is wrong numbers and nothing worse.
+        self.copy.store(sys::map(0, SHARE_BYTES, Access::ReadWrite).unwrap_or(0), Relaxed);
+    }
+
+    fn copy_board(&self, into_copy: bool) {
+        let copy = self.copy.load(Relaxed);
+        if copy == 0 {
+            return;
+        }
+        let board = self.base.load(Relaxed) + SETS_MAX * PAGE;
+        let bytes = BOARD_BYTES + (self.board().sets.load(Relaxed) as usize).min(SETS_MAX) * TALLY_BYTES;
+        // SAFETY: both are mappings of SHARE_BYTES of ours. Other threads may count while we
+        // copy: on x86-64 and every Linux machine words are copied whole or the count is off
+        // by what they added, and in the child there is nobody else.
+        unsafe {
+            if into_copy {
+                core::ptr::copy_nonoverlapping(board as *const u8, copy as *mut u8, bytes);
+            } else if sys::map_over(board, SHARE_BYTES, Access::ReadWrite).is_ok() {
+                core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, bytes);
+            }
+        }
+    }
+
+    /// In a forked child, first of all: a board of its own, as it was before the fork.
+    pub fn unshare(&self) {
+        self.copy_board(false);
+        self.copy.store(0, Relaxed);
+    }
+
+    /// Runs every sequence once on the unused class 0; whether each did what its contract says.
+    pub fn self_test(&self, meta: &Meta) -> bool {
+        let Some(sheaf) = Sheaf::new(meta, self.board()) else { return false };
+        let word = sheaf.into_word(4);
+        let mut objects = [0; 4];
+        let count = self.event(Event::Direct);
+        // An interruption may spoil a round; ten in a row do not happen.
+        for _ in 0..10 {
+            self.count(Event::Direct, 1);
+            if self.ready().is_none() {
+                return false;
+            }
+            // SAFETY: class 0 has no objects: the numbers pushed are just numbers, and the
+            // sheaf is ours. A round that moved to another CPU leaves it there, unused.
+            let good = unsafe {
+                self.swap(0, false, Word::NONE, word) == Outcome::Done(())
+                    && self.push(0, 0x1230) == Outcome::Done(())
+                    && self.push_batch(0, &[0x4560, 0x7890]) == 2
+                    && self.pop(0) == Outcome::Done(0x7890)
+                    && self.pop_batch(0, &mut objects) == 2
+                    && objects[..2] == [0x1230, 0x4560]
+                    && self.pop(0) == Outcome::Refused
+                    && self.swap(0, false, word, Word::NONE) == Outcome::Done(())
+            };
+            if good {
+                // SAFETY: swapped out again.
+                if let Some(sheaf) = unsafe { Sheaf::from_word(word) } {
+                    sheaf.discard(meta);
+                }
+                return self.event(Event::Direct) > count && self.fence_all();
+            }
+        }
+        false
+    }
+
+    /// Before a fork: closes, and holds the locks. True if no sequence is under way.
+    pub fn fork_begin(&self) -> bool {
+        self.state.fork_begin();
+        let fenced = self.close_locked();
+        if self.mode() == Mode::Fallback {
+            self.homes().for_each(|set| set.held.fork_begin());
+        }
+        self.copy_board(true);
+        fenced
+    }
+
+    /// After a fork. A child whose parent had no fence must not trust its sets:
+    /// with `forget` it leaves what they cached behind.
+    pub fn fork_end(&self, forget: bool) {
+        if self.mode() == Mode::Fallback {
+            self.homes().for_each(|set| set.held.fork_end());
+        }
+        if forget {
+            self.homes().flat_map(|set| &set.pairs).for_each(|pair| {
+                pair.main.store(0, Relaxed);
+                pair.spare.store(0, Relaxed);
+            });
+        }
+        self.reopen_locked();
+        self.state.fork_end();
+    }
+
+    fn homes(&self) -> impl Iterator<Item = &Set> {
+        self.home[..self.top()].iter().map(|home| home.load(Relaxed)).filter(|&o| o != 0).map(|o| self.set_at(o))
+    }
+
+    /// Objects of `class` in the sheaves of all sets (exact when nobody changes them).
+    #[must_use]
+    pub fn cached(&self, class: usize) -> usize {
+        self.homes()
+            .map(|set| {
+                let pair = &set.pairs[class];
+                Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count()
+            })
+            .sum::<u64>() as usize
+    }
+}
+
+/// Steps under the lock of a set: none can be interrupted.
+struct Locked<'a> {
+    tally: &'a Tally,
+}
+
+impl Steps for Locked<'_> {
+    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
+        Ok(word.load(Relaxed))
+    }
+    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
+        word.store(value, Relaxed);
+        Ok(())
+    }
+    fn slot(&self, address: u64) -> &AtomicU64 {
+        // SAFETY: as in `sim`: a slot of a sheaf, which is never unmapped.
+        unsafe { &*(address as usize as *const AtomicU64) }
+    }
+    fn allocs(&self, class: usize, n: u64) {
+        self.tally.class[class].allocs.fetch_add(n, Relaxed);
+    }
+    fn frees(&self, class: usize, n: u64) {
+        self.tally.class[class].frees.fetch_add(n, Relaxed);
+    }
+}

@@ -1,0 +1,226 @@
+//! # Sheaves and barns
+//!
+//! A *sheaf* is a block of 512 bytes with up to 62 pointers to free objects of
+//! one class; whole sheaves change hands, objects hardly ever do. A *barn*
+//! keeps full and empty sheaves of one class on one node, so that what one CPU
+//! frees and another allocates moves a sheaf per lock. (Linux `mm/slub.c`, 2025.)
+//!
+//! ```text
+//! barn.full  ──► sheaf {count 62} ──► sheaf ──► …     at most FULL_MAX, within the budget
+//! barn.empty ──► sheaf {count 0}  ──► …
+//! ```
+//! Invariants: a sheaf is in one place (a set's main or spare, a barn, or a
+//! slow path's hand); nothing is ever written into the objects themselves.
+//! Lock: one per barn, a leaf. Cost: a lock and three stores per sheaf.
+#![allow(unsafe_code)] // sheaves are raw blocks
+
+use super::layout::{OBJECTS, Word};
+use crate::arch::lock::Lock;
+use crate::meta::Meta;
+use crate::stat::Board;
+use core::ptr::NonNull;
+
+/// Most full sheaves that a barn keeps.
+pub const FULL_MAX: u32 = 32;
+
+#[repr(C)]
+struct Block {
+    next: *mut Block,
+    count: usize,
+    objects: [usize; OBJECTS],
+}
+const _: () = assert!(size_of::<Block>() == 512);
+
+/// A sheaf in hand: owned by the slow path that holds it.
+///
+/// # Invariants
+/// The block is a live sheaf that is in no set and no barn.
+#[derive(Debug)]
+pub struct Sheaf(NonNull<Block>);
+
+impl Sheaf {
+    /// A new empty sheaf.
+    pub fn new(meta: &Meta, board: &Board) -> Option<Self> {
+        let block: NonNull<Block> = meta.alloc(board, size_of::<Block>())?.cast();
+        // SAFETY: a block of that size is ours; only the head needs values.
+        unsafe {
+            (&raw mut (*block.as_ptr()).next).write(core::ptr::null_mut());
+            (&raw mut (*block.as_ptr()).count).write(0);
+        }
+        Some(Self(block))
+    }
+    /// The sheaf that a set gave up with `word`; `None` if that was no sheaf.
+    ///
+    /// # Safety
+    /// `word` was taken out of a set by a committed swap or by a drain.
+    #[must_use]
+    pub unsafe fn from_word(word: Word) -> Option<Self> {
+        let objects = word.objects() as usize;
+        let mut sheaf = Self(NonNull::new(objects.checked_sub(16)? as *mut Block)?);
+        sheaf.set_len(word.count() as usize);
+        Some(sheaf)
+    }
+    /// As a set holds it, entitled to `limit` objects.
+    #[must_use]
+    pub fn into_word(self, limit: usize) -> Word {
+        // SAFETY: the block is live; only an address is computed.
+        let objects = unsafe { &raw const (*self.0.as_ptr()).objects } as u64;
+        Word::new(objects, self.len() as u64, limit.min(OBJECTS) as u64)
+    }
+    /// Objects in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        // SAFETY: owned and live.
+        unsafe { (*self.0.as_ptr()).count }
+    }
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    fn set_len(&mut self, count: usize) {
+        // SAFETY: owned and live.
+        unsafe { (*self.0.as_ptr()).count = count };
+    }
+    /// Its objects.
+    #[must_use]
+    pub fn objects(&mut self) -> &mut [usize] {
+        // SAFETY: owned and live; `count <= OBJECTS` of them were written.
+        unsafe {
+            let block = self.0.as_ptr();
+            core::slice::from_raw_parts_mut((&raw mut (*block).objects).cast::<usize>(), (*block).count)
+        }
+    }
+    /// One object more; false when all slots are taken.
+    pub fn push(&mut self, object: usize) -> bool {
+        let len = self.len();
+        if len == OBJECTS {
+            return false;
+        }
+        // SAFETY: slot `len` is inside the block, which is ours.
+        unsafe { (&raw mut (*self.0.as_ptr()).objects).cast::<usize>().add(len).write(object) };
+        self.set_len(len + 1);
+        true
+    }
+    /// Forgets its objects.
+    pub fn clear(&mut self) {
+        self.set_len(0);
+    }
+    /// Gives an empty sheaf's block back.
+    pub fn discard(self, meta: &Meta) {
+        debug_assert!(self.is_empty());
+        // SAFETY: owned, from `Meta::alloc` with this size, and unused from here on.
+        unsafe { meta.free(self.0.cast(), size_of::<Block>()) };
+    }
+}
+
+/// Full and empty sheaves of one class on one node.
+#[derive(Debug)]
+pub struct Barn {
+    state: Lock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    full: *mut Block,
+    empty: *mut Block,
+    full_count: u32,
+    empty_count: u32,
+}
+
+// SAFETY: the blocks of the lists belong to the barn.
+unsafe impl Send for State {}
+
+impl Default for Barn {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Barn {
+    /// An empty barn.
+    #[must_use]
+    pub const fn new() -> Self {
+        let none = core::ptr::null_mut();
+        Self { state: Lock::new(State { full: none, empty: none, full_count: 0, empty_count: 0 }) }
+    }
+
+    fn take(list: &mut *mut Block) -> Option<Sheaf> {
+        let block = NonNull::new(*list)?;
+        // SAFETY: a block on the list is a live sheaf.
+        *list = unsafe { (*block.as_ptr()).next };
+        Some(Sheaf(block))
+    }
+    fn put(list: &mut *mut Block, sheaf: Sheaf) {
+        // SAFETY: the sheaf is ours; from here on the list's.
+        unsafe { (*sheaf.0.as_ptr()).next = *list };
+        *list = sheaf.0.as_ptr();
+    }
+
+    /// A sheaf with objects, if there is one.
+    pub fn take_full(&self) -> Option<Sheaf> {
+        let mut state = self.state.lock();
+        let sheaf = Self::take(&mut state.full)?;
+        state.full_count -= 1;
+        Some(sheaf)
+    }
+    /// Keeps a sheaf with objects.
+    ///
+    /// # Errors
+    /// The sheaf, when the barn has enough.
+    pub fn put_full(&self, sheaf: Sheaf) -> Result<(), Sheaf> {
+        let mut state = self.state.lock();
+        if state.full_count == FULL_MAX {
+            return Err(sheaf);
+        }
+        state.full_count += 1;
+        Self::put(&mut state.full, sheaf);
+        Ok(())
+    }
+    /// An empty sheaf, a new one if there is none; `None` without memory.
+    pub fn take_empty(&self, meta: &Meta, board: &Board) -> Option<Sheaf> {
+        {
+            let mut state = self.state.lock();
+            if let Some(sheaf) = Self::take(&mut state.empty) {
+                state.empty_count -= 1;
+                return Some(sheaf);
+            }
+        }
+        Sheaf::new(meta, board)
+    }
+    /// Keeps an empty sheaf, or discards it when the barn has enough.
+    pub fn put_empty(&self, meta: &Meta, sheaf: Sheaf) {
+        debug_assert!(sheaf.is_empty());
+        {
+            let mut state = self.state.lock();
+            if state.empty_count < FULL_MAX {
+                state.empty_count += 1;
+                return Self::put(&mut state.empty, sheaf);
+            }
+        }
+        sheaf.discard(meta);
+    }
+    /// Objects in full sheaves now (for statistics and tests).
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        let state = self.state.lock();
+        let mut at = state.full;
+        let mut sum = 0;
+        while let Some(block) = NonNull::new(at) {
+            // SAFETY: blocks on the list are live while the lock is held.
+            unsafe {
+                sum += (*block.as_ptr()).count;
+                at = (*block.as_ptr()).next;
+            }
+        }
+        sum
+    }
+    /// See [`Lock::fork_begin`].
+    pub fn fork_begin(&self) {
+        self.state.fork_begin();
+    }
+    /// See [`Lock::fork_end`].
+    pub fn fork_end(&self) {
+        self.state.fork_end();
+    }
+}

@@ -1,0 +1,85 @@
+//! # The sequences as steps
+//!
+//! The same contracts as [`crate::arch::seq`], once more in Rust: the locked
+//! fallback runs them under the set's lock, where no step can fail; the
+//! simulated backend and the model checker run them on fake CPUs, where any
+//! step may find that the thread was preempted.
+//!
+//! A step is a load or a store of one word. The last store is the commit.
+
+use super::layout::{SLOT, Set, Word};
+use crate::arch::atomic::AtomicU64;
+use crate::arch::outcome::Outcome;
+
+/// The thread was preempted: the sequence is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupted;
+
+/// How one step is done.
+pub trait Steps {
+    /// Reads a word.
+    ///
+    /// # Errors
+    /// [`Interrupted`]: nothing was done.
+    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted>;
+    /// Writes a word, before the commit or as the commit.
+    ///
+    /// # Errors
+    /// [`Interrupted`]: nothing was done.
+    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted>;
+    /// A slot of a sheaf by its address.
+    fn slot(&self, address: u64) -> &AtomicU64;
+    /// Counts `n` allocations (not exact under interruption, as in the assembly).
+    fn allocs(&self, class: usize, n: u64);
+    /// Counts `n` frees.
+    fn frees(&self, class: usize, n: u64);
+}
+
+fn outcome<T>(result: Result<Option<T>, Interrupted>) -> Outcome<T> {
+    match result {
+        Ok(Some(done)) => Outcome::Done(done),
+        Ok(None) => Outcome::Refused,
+        Err(Interrupted) => Outcome::Aborted,
+    }
+}
+
+/// `pop` of the contracts.
+pub fn pop(steps: &dyn Steps, set: &Set, class: usize) -> Outcome<usize> {
+    outcome((|| {
+        let main = &set.pairs[class].main;
+        let word = Word(steps.load(main)?);
+        if word.count() == 0 {
+            return Ok(None);
+        }
+        steps.allocs(class, 1);
+        let object = steps.load(steps.slot(word.top() - SLOT))?;
+        steps.store(main, word.popped().0)?;
+        Ok(Some(object as usize))
+    })())
+}
+
+/// `push` of the contracts.
+pub fn push(steps: &dyn Steps, set: &Set, class: usize, object: usize) -> Outcome<()> {
+    outcome((|| {
+        let main = &set.pairs[class].main;
+        let word = Word(steps.load(main)?);
+        if word.room() == 0 {
+            return Ok(None);
+        }
+        steps.frees(class, 1);
+        steps.store(steps.slot(word.top()), object as u64)?;
+        steps.store(main, word.pushed().0)?;
+        Ok(Some(()))
+    })())
+}
+
+/// `swap` of the contracts.
+pub fn swap(steps: &dyn Steps, word: &AtomicU64, old: u64, new: u64) -> Outcome<()> {
+    outcome((|| {
+        if steps.load(word)? != old {
+            return Ok(None);
+        }
+        steps.store(word, new)?;
+        Ok(Some(()))
+    })())
+}

@@ -1,0 +1,107 @@
+//! # `reclaim`: memory that goes back
+//!
+//! What is free but still resident (lazily freed areas, dirty free pages) may
+//! be at most one part in `lazy_share` of the bytes in use, at least
+//! `lazy_floor`, at most `lazy_ceiling` for each doubling of the CPUs. A free
+//! that passes the limit purges; `trim` drains the per-CPU sets first and then
+//! gives back everything.
+//!
+//! Locks: none of its own; a purge in progress makes others skip theirs.
+//! Cost: two loads per slow free; a purge is system calls.
+#![allow(unsafe_code)] // gives pages back
+
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::{AtomicBool, AtomicU32};
+use crate::arch::{PAGE, sys};
+use crate::knob::Id;
+use crate::page::Pages;
+use crate::percpu::Cache;
+use crate::stat::{Event, Level};
+use crate::vmap::{Vmap, give_back};
+
+/// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
+const PURGE_ORDER: usize = 4;
+
+/// The purger.
+#[derive(Debug)]
+pub struct Reclaim {
+    busy: AtomicBool,
+    cpus: AtomicU32,
+}
+
+impl Default for Reclaim {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Reclaim {
+    /// Idle.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { busy: AtomicBool::new(false), cpus: AtomicU32::new(0) }
+    }
+
+    /// Bytes that may be free and resident.
+    fn limit(&self, cache: &Cache) -> u64 {
+        let (board, knobs) = (cache.sets.board(), &cache.knobs);
+        let mut cpus = self.cpus.load(Relaxed);
+        if cpus == 0 {
+            cpus = sys::cpus_allowed();
+            self.cpus.store(cpus, Relaxed);
+        }
+        let in_use = board.level(Level::Areas) + board.level(Level::Slabs);
+        // fls(cpus), as in the kernel.
+        let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
+        (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling)
+    }
+
+    /// After a slow free: purges if the limit is passed.
+    pub fn check(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) {
+        let board = cache.sets.board();
+        let limit = self.limit(cache);
+        if board.level(Level::Lazy) + board.level(Level::PagesDirty) <= limit {
+            return;
+        }
+        // Acquire and Release: purges follow each other. One at a time is enough.
+        if self.busy.swap(true, Acquire) {
+            return;
+        }
+        if board.level(Level::Lazy) > limit / 2 {
+            vmap.purge();
+        }
+        if board.level(Level::PagesDirty) > limit / 2 {
+            Self::purge_pages(cache, pages, PURGE_ORDER, limit / 4);
+        }
+        self.busy.store(false, Release);
+    }
+
+    /// Gives dirty free blocks of at least `order` back until `keep` bytes are left; the bytes given back.
+    fn purge_pages(cache: &Cache, pages: &Pages, order: usize, keep: u64) -> usize {
+        let board = cache.sets.board();
+        let mut given = 0;
+        for zone in &pages.zones {
+            while board.level(Level::PagesDirty) > keep
+                && let Some((block, order)) = zone.take_dirty(&pages.regions, board, order)
+            {
+                let bytes = PAGE << order;
+                // SAFETY: the block is free and in our hand.
+                let clean = unsafe { give_back(pages.regions.address(block), bytes) };
+                zone.cleaned(&pages.regions, board, block, order, clean);
+                if !clean {
+                    cache.sets.count(Event::PurgeRefused, 1);
+                    break;
+                }
+                given += bytes;
+            }
+        }
+        cache.sets.count(Event::PurgeBytes, given as u64);
+        given
+    }
+
+    /// Gives back all that is free, after the caller has drained the sets; the bytes.
+    pub fn trim(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+        let from_areas = vmap.purge();
+        from_areas + Self::purge_pages(cache, pages, 0, 0)
+    }
+}

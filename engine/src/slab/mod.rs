@@ -1,0 +1,526 @@
+//! # `slab`: objects up to 32 KiB
+//!
+//! ```text
+//! class ─► partial ──► Slab ⇄ Slab ⇄ …        slabs with free objects, not in a refiller's hands
+//!                       │ bitmap: 1 = free      (external: nothing is written into a free object)
+//!                       └► pages [ object │ object │ … ]   descriptors and class bytes lead back
+//! ```
+//! Objects travel between slabs and the per-CPU sets in whole sheaves; an object
+//! in a sheaf counts as taken here. Where a pointer's slab is, its page's
+//! descriptor says; which object it is, one multiplication.
+//!
+//! | slab is | on the partial list | free objects |
+//! |---|---|---|
+//! | full | no | 0 |
+//! | partial | yes | some |
+//! | in hand (being filled from) | no | some |
+//! | empty | goes back to `page` at once, unless in hand | all |
+//!
+//! Locks: `partial` of a class, then one of 64 `bits` locks (by slab). Batches
+//! are grouped by slab. Double, interior and foreign frees are seen when a
+//! pointer comes back here, reported and refused.
+//! Cost: per sheaf one list lock, and a bit lock per slab touched.
+#![allow(unsafe_code)] // slab descriptors are raw blocks
+
+pub mod class;
+
+use crate::arch::PAGE;
+use crate::arch::atomic::AtomicU64;
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::lock::{Guard, Lock};
+use crate::page::{Kind, PageSource, Pages, Pfn};
+use crate::percpu::{Cache, Sheaf, Source};
+use crate::stat::{Event, Level};
+use class::{CLASSES, SIZES, SLAB_ORDER};
+use core::ptr::NonNull;
+
+const BIT_LOCKS: usize = 64;
+
+/// A slab's descriptor; its bitmap follows it.
+#[repr(C)]
+struct Slab {
+    /// Under the class's `partial` lock.
+    next: *mut Slab,
+    previous: *mut Slab,
+    on_list: bool,
+    /// Constant.
+    class: u8,
+    objects: u16,
+    /// Under the slab's bit lock.
+    free: u16,
+    pfn: Pfn,
+    base: usize,
+}
+
+/// What a pointer is to its slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// No object of a slab.
+    Foreign,
+    /// Not at an object's beginning.
+    Interior,
+    /// Free already.
+    Double,
+}
+
+/// The slabs of all classes.
+#[derive(Debug)]
+pub struct Slabs {
+    partial: [Lock<Partial>; CLASSES],
+    bits: [Lock<()>; BIT_LOCKS],
+    /// Pointers that were reported since somebody asked.
+    bad: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Partial(*mut Slab);
+// SAFETY: the slabs of the list belong to whoever holds the lock.
+unsafe impl Send for Partial {}
+
+/// The slabs with what they need: the source of the size classes.
+#[derive(Debug)]
+pub struct SlabSource<'a> {
+    /// The slabs.
+    pub slabs: &'a Slabs,
+    /// Sets, barns, blocks, knobs.
+    pub cache: &'a Cache,
+    /// The page layer.
+    pub pages: &'a Pages,
+    /// Told of a pointer that cannot be freed.
+    pub report: fn(usize, Wrong),
+}
+
+impl Default for Slabs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Slabs {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            partial: [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES],
+            bits: [const { Lock::new(()) }; BIT_LOCKS],
+            bad: AtomicU64::new(0),
+        }
+    }
+
+    fn bit_lock(&self, slab: *mut Slab) -> Guard<'_, ()> {
+        self.bits[(slab as usize >> 7) % BIT_LOCKS].lock()
+    }
+
+    /// See [`Lock::fork_begin`].
+    pub fn fork_begin(&self) {
+        self.partial.iter().for_each(Lock::fork_begin);
+        self.bits.iter().for_each(Lock::fork_begin);
+    }
+    /// See [`Lock::fork_end`].
+    pub fn fork_end(&self) {
+        self.bits.iter().for_each(Lock::fork_end);
+        self.partial.iter().for_each(Lock::fork_end);
+    }
+
+    /// Pointers reported so far.
+    #[must_use]
+    pub fn bad(&self) -> u64 {
+        self.bad.load(Relaxed)
+    }
+}
+
+impl Slab {
+    const fn words(objects: usize) -> usize {
+        objects.div_ceil(64)
+    }
+    const fn bytes(objects: usize) -> usize {
+        size_of::<Self>() + Self::words(objects) * 8
+    }
+    /// The bitmap.
+    ///
+    /// # Safety
+    /// `slab` is live and its bit lock is held (or it is not public yet).
+    unsafe fn bitmap<'a>(slab: *mut Self) -> &'a mut [u64] {
+        // SAFETY: the bitmap follows the descriptor in the same block.
+        unsafe {
+            core::slice::from_raw_parts_mut(slab.add(1).cast::<u64>(), Self::words((*slab).objects as usize))
+        }
+    }
+    /// Whether an object is free.
+    ///
+    /// # Safety
+    /// As [`Slab::bitmap`].
+    unsafe fn is_free(slab: *mut Self, index: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { Self::bitmap(slab)[index / 64] >> (index % 64) & 1 == 1 }
+    }
+    /// Makes an object free.
+    ///
+    /// # Safety
+    /// As [`Slab::bitmap`]; it is not free.
+    unsafe fn set_free(slab: *mut Self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::bitmap(slab)[index / 64] |= 1 << (index % 64);
+            (*slab).free += 1;
+        }
+    }
+    /// Which object `address` is.
+    ///
+    /// # Safety
+    /// `slab` is live.
+    unsafe fn index(slab: *mut Self, address: usize) -> Result<usize, Wrong> {
+        // SAFETY: constant fields.
+        let (base, class, objects) = unsafe { ((*slab).base, (*slab).class as usize, (*slab).objects as usize) };
+        let (offset, size) = (address - base, SIZES[class] as usize);
+        let index = offset / size;
+        if index >= objects || index * size != offset { Err(Wrong::Interior) } else { Ok(index) }
+    }
+}
+
+impl Partial {
+    /// # Safety
+    /// `slab` is live, of this class, and not on the list.
+    unsafe fn add(&mut self, slab: *mut Slab) {
+        // SAFETY: the list's slabs are live and the list's lock is held.
+        unsafe {
+            (*slab).next = self.0;
+            (*slab).previous = core::ptr::null_mut();
+            (*slab).on_list = true;
+            if let Some(next) = NonNull::new(self.0) {
+                (*next.as_ptr()).previous = slab;
+            }
+        }
+        self.0 = slab;
+    }
+    /// # Safety
+    /// `slab` is on the list.
+    unsafe fn remove(&mut self, slab: *mut Slab) {
+        // SAFETY: as in `add`.
+        unsafe {
+            let (next, previous) = ((*slab).next, (*slab).previous);
+            match NonNull::new(previous) {
+                Some(previous) => (*previous.as_ptr()).next = next,
+                None => self.0 = next,
+            }
+            if let Some(next) = NonNull::new(next) {
+                (*next.as_ptr()).previous = previous;
+            }
+            (*slab).on_list = false;
+        }
+    }
+}
+
+impl SlabSource<'_> {
+    fn page_source(&self) -> PageSource<'_> {
+        PageSource { pages: self.pages, cache: self.cache, first: CLASSES }
+    }
+
+    fn bad(&self, address: usize, wrong: Wrong) {
+        self.slabs.bad.fetch_add(1, Relaxed);
+        self.cache.sets.count(Event::BadFree, 1);
+        (self.report)(address, wrong);
+    }
+
+    /// A new slab, in the caller's hand.
+    fn make(&self, class: usize) -> Option<*mut Slab> {
+        let order = SLAB_ORDER[class] as usize;
+        let (size, pages) = (SIZES[class] as usize, 1 << order);
+        let objects = (PAGE << order) / size;
+        let board = self.cache.sets.board();
+        let source = self.page_source();
+        let pfn = source.alloc(order)?;
+        let Some(block) = self.cache.meta.alloc(board, Slab::bytes(objects)) else {
+            // SAFETY: the block is ours and unused.
+            unsafe { source.free(pfn, order) };
+            return None;
+        };
+        let slab = block.cast::<Slab>().as_ptr();
+        let regions = &self.pages.regions;
+        // SAFETY: a fresh block of that size, ours alone until its objects are handed out;
+        // the pages are ours and hold no object.
+        unsafe {
+            slab.write(Slab {
+                next: core::ptr::null_mut(),
+                previous: core::ptr::null_mut(),
+                on_list: false,
+                class: class as u8,
+                objects: objects as u16,
+                free: objects as u16,
+                pfn,
+                base: regions.address(pfn),
+            });
+            let bitmap = Slab::bitmap(slab);
+            bitmap.fill(u64::MAX);
+            if !objects.is_multiple_of(64) {
+                bitmap[objects / 64] = (1 << (objects % 64)) - 1;
+            }
+            for page in 0..pages {
+                let desc = regions.desc(pfn.add(page));
+                desc.link.store(slab as u64, Relaxed);
+                desc.set(Kind::Slab, 0);
+            }
+            regions.set_class(pfn, pages, class as u8);
+        }
+        board.raise(Level::Slabs, PAGE << order);
+        board.class[class].slabs.fetch_add(1, Relaxed);
+        self.cache.sets.count(Event::SlabAlloc, 1);
+        Some(slab)
+    }
+
+    /// Gives a slab's pages back.
+    ///
+    /// # Safety
+    /// The slab is in our hand and all its objects are free.
+    unsafe fn unmake(&self, slab: *mut Slab) {
+        // SAFETY: ours alone: no object of it is out, so nobody looks it up any more.
+        unsafe {
+            let (class, pfn, objects) = ((*slab).class as usize, (*slab).pfn, (*slab).objects as usize);
+            let order = SLAB_ORDER[class] as usize;
+            let regions = &self.pages.regions;
+            regions.set_class(pfn, 1 << order, 0);
+            for page in 0..1 << order {
+                regions.desc(pfn.add(page)).set(Kind::None, 0);
+            }
+            regions.desc(pfn).set(Kind::Pages, order as u32);
+            self.cache.meta.free(NonNull::new_unchecked(slab).cast(), Slab::bytes(objects));
+            let board = self.cache.sets.board();
+            board.lower(Level::Slabs, PAGE << order);
+            board.class[class].slabs.fetch_sub(1, Relaxed);
+            self.cache.sets.count(Event::SlabFree, 1);
+            self.page_source().free(pfn, order);
+        }
+    }
+
+    /// Takes up to `n` objects out of slabs.
+    fn draw(&self, class: usize, n: usize, mut take: impl FnMut(usize)) -> usize {
+        let mut got = 0;
+        while got < n {
+            let listed = {
+                let mut partial = self.slabs.partial[class].lock();
+                let slab = partial.0;
+                if !slab.is_null() {
+                    // SAFETY: the head of the list is on it.
+                    unsafe { partial.remove(slab) };
+                }
+                slab
+            };
+            let slab = match NonNull::new(listed) {
+                Some(slab) => slab.as_ptr(),
+                None => match self.make(class) {
+                    Some(slab) => slab,
+                    None => break,
+                },
+            };
+            let left = {
+                let _bits = self.slabs.bit_lock(slab);
+                // SAFETY: the slab is in our hand and its bit lock held.
+                unsafe {
+                    let (base, size) = ((*slab).base, SIZES[class] as usize);
+                    for (at, word) in Slab::bitmap(slab).iter_mut().enumerate() {
+                        while *word != 0 && got < n {
+                            let bit = word.trailing_zeros() as usize;
+                            *word &= *word - 1;
+                            (*slab).free -= 1;
+                            got += 1;
+                            take(base + (at * 64 + bit) * size);
+                        }
+                    }
+                    (*slab).free
+                }
+            };
+            if left > 0 {
+                // Objects may have come back meanwhile; whoever brought them saw that it
+                // was not full, so the list is ours to put it on.
+                let mut partial = self.slabs.partial[class].lock();
+                // SAFETY: in our hand: on no list.
+                unsafe { partial.add(slab) };
+            }
+        }
+        self.account(class, got, true);
+        got
+    }
+
+    /// Takes objects back into their slabs; `objects` is reordered.
+    fn put_back(&self, class: usize, objects: &mut [usize]) {
+        let mut rest = objects;
+        let mut good = 0;
+        while let Some(&first) = rest.first() {
+            let Some(slab) = self.slab_of(first, class) else {
+                self.bad(first, Wrong::Foreign);
+                rest = &mut rest[1..];
+                continue;
+            };
+            // SAFETY: live while one of its objects is out, and `first` is.
+            let base = unsafe { (*slab).base };
+            let bytes = PAGE << SLAB_ORDER[class];
+            // Those of the same slab to the front.
+            let mut same = 1;
+            for at in 1..rest.len() {
+                if rest[at].wrapping_sub(base) < bytes {
+                    rest.swap(at, same);
+                    same += 1;
+                }
+            }
+            let (batch, others) = rest.split_at_mut(same);
+            good += self.put_back_slab(class, slab, batch);
+            rest = others;
+        }
+        self.account(class, good, false);
+    }
+
+    /// Takes objects of one slab back; how many were right.
+    ///
+    /// The last object out is what keeps a slab alive, so its bit is set only under the
+    /// list's lock, where it is known whether the slab may go.
+    fn put_back_slab(&self, class: usize, slab: *mut Slab, batch: &[usize]) -> usize {
+        let mut good = 0;
+        let mut wrong = None;
+        let mut last = None;
+        let joins = {
+            let _bits = self.slabs.bit_lock(slab);
+            // SAFETY: live: an object of `batch` is out; its bit lock is held.
+            unsafe {
+                let was_full = (*slab).free == 0;
+                for &address in batch {
+                    match Slab::index(slab, address) {
+                        Ok(index) if Slab::is_free(slab, index) || last == Some(index) => {
+                            wrong = Some((address, Wrong::Double));
+                        }
+                        Ok(index) if (*slab).free + 1 == (*slab).objects => {
+                            last = Some(index);
+                            good += 1;
+                        }
+                        Ok(index) => {
+                            Slab::set_free(slab, index);
+                            good += 1;
+                        }
+                        Err(error) => wrong = Some((address, error)),
+                    }
+                }
+                was_full && (*slab).free > 0
+            }
+        };
+        if joins || last.is_some() {
+            self.relist(class, slab, joins, last);
+        }
+        if let Some((address, error)) = wrong {
+            self.bad(address, error);
+        }
+        good
+    }
+
+    /// After a slab stopped being full (`joins`) or is about to be empty (`last`).
+    fn relist(&self, class: usize, slab: *mut Slab, joins: bool, last: Option<usize>) {
+        let empty = {
+            let mut partial = self.slabs.partial[class].lock();
+            // SAFETY: live: if it joins, it is on no list and in no hand, so nobody else can
+            // unmake it; if not, its last object is still out.
+            unsafe {
+                if joins {
+                    partial.add(slab);
+                }
+                let _bits = self.slabs.bit_lock(slab);
+                if let Some(index) = last {
+                    Slab::set_free(slab, index);
+                }
+                let empty = (*slab).free == (*slab).objects && (*slab).on_list;
+                if empty {
+                    partial.remove(slab);
+                }
+                empty
+            }
+        };
+        if empty {
+            // SAFETY: off the list under the locks, with all objects free: ours.
+            unsafe { self.unmake(slab) };
+        }
+    }
+
+    fn account(&self, class: usize, objects: usize, taken: bool) {
+        if objects == 0 {
+            return;
+        }
+        let board = self.cache.sets.board();
+        let bytes = objects * SIZES[class] as usize;
+        if taken {
+            board.class[class].taken.fetch_add(objects as u64, Relaxed);
+            let now = board.raise(Level::Taken, bytes);
+            board.peak(Level::TakenPeak, now + board.level(Level::Areas));
+        } else {
+            board.class[class].taken.fetch_sub(objects as u64, Relaxed);
+            board.lower(Level::Taken, bytes);
+        }
+    }
+
+    /// The slab of an address, if it is one of `class`.
+    fn slab_of(&self, address: usize, class: usize) -> Option<*mut Slab> {
+        let (_, pfn) = self.pages.regions.find(address)?;
+        let desc = self.pages.regions.desc(pfn);
+        if desc.kind() != Kind::Slab || self.pages.regions.class(address) != Some(class as u8) {
+            return None;
+        }
+        Some(desc.link.load(Relaxed) as *mut Slab)
+    }
+
+    /// Where the object that holds `address` begins and how large it is.
+    #[must_use]
+    pub fn object_of(&self, address: usize, class: usize) -> Option<(usize, usize)> {
+        let slab = self.slab_of(address, class)?;
+        // SAFETY: live while one of its objects is out.
+        let base = unsafe { (*slab).base };
+        let size = SIZES[class] as usize;
+        Some((base + (address - base) / size * size, size))
+    }
+
+    /// Checks every listed slab; for tests.
+    ///
+    /// # Panics
+    /// When an invariant does not hold.
+    pub fn verify(&self) {
+        for class in 1..CLASSES {
+            let partial = self.slabs.partial[class].lock();
+            let mut at = partial.0;
+            let mut previous = core::ptr::null_mut();
+            while !at.is_null() {
+                let _bits = self.slabs.bit_lock(at);
+                // SAFETY: slabs on the list are live while it is locked.
+                unsafe {
+                    assert!((*at).on_list && (*at).previous == previous && (*at).class as usize == class);
+                    let ones: u32 = Slab::bitmap(at).iter().map(|word| word.count_ones()).sum();
+                    assert_eq!(ones, u32::from((*at).free));
+                    assert!((*at).free > 0);
+                    previous = at;
+                    at = (*at).next;
+                }
+            }
+        }
+    }
+}
+
+impl Source for SlabSource<'_> {
+    fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
+        self.draw(class, n, |object| {
+            sheaf.push(object);
+        });
+        // Lowest address last in, first out: fresh pages are touched in order.
+        sheaf.objects().reverse();
+        self.cache.sets.count(Event::SlabRefill, 1);
+    }
+    fn flush(&self, class: usize, sheaf: &mut Sheaf) {
+        self.put_back(class, sheaf.objects());
+        sheaf.clear();
+        self.cache.sets.count(Event::SlabFlush, 1);
+    }
+    fn take(&self, class: usize) -> Option<usize> {
+        let mut object = None;
+        self.draw(class, 1, |address| object = Some(address));
+        object
+    }
+    fn give(&self, class: usize, object: usize) {
+        self.put_back(class, &mut [object]);
+    }
+    fn size(&self, class: usize) -> usize {
+        SIZES[class] as usize
+    }
+}

@@ -1,0 +1,215 @@
+//! # The tree of free runs
+//!
+//! ```text
+//!            run {left, right, pages, largest below}          ordered by address; a treap
+//!           ╱   ╲                                             (priority: a hash of the page number)
+//!        run     run
+//! ```
+//! Every node knows the largest run of its subtree, so that the lowest run that
+//! is large enough is found in one descent (Linux `mm/vmalloc.c`,
+//! `find_vmap_lowest_match`). Nodes are the descriptors of the runs' first pages.
+//!
+//! Invariants: runs neither overlap nor touch (neighbours are merged);
+//! `largest(n) = max(pages(n), largest(left), largest(right))`.
+//! Lock: the area space's. Cost: O(log n) expected.
+
+use crate::page::{Kind, Pfn, Regions};
+
+/// Free runs of one area space.
+#[derive(Debug)]
+pub struct Tree {
+    root: Pfn,
+}
+
+/// The regions with the node arithmetic.
+#[derive(Clone, Copy)]
+struct Nodes<'a>(&'a Regions);
+
+impl Nodes<'_> {
+    fn left(self, node: Pfn) -> Pfn {
+        self.0.desc(node).links().0
+    }
+    fn right(self, node: Pfn) -> Pfn {
+        self.0.desc(node).links().1
+    }
+    fn pages(self, node: Pfn) -> usize {
+        self.0.desc(node).len()
+    }
+    fn largest(self, node: Pfn) -> usize {
+        if node == Pfn::NONE { 0 } else { self.0.desc(node).rest() as usize }
+    }
+    fn set(self, node: Pfn, left: Pfn, right: Pfn) {
+        let desc = self.0.desc(node);
+        desc.set_links(left, right);
+        let largest = desc.len().max(self.largest(left)).max(self.largest(right));
+        desc.set(Kind::Run, largest as u32);
+    }
+    const fn priority(node: Pfn) -> u32 {
+        // A bijection, so that priorities differ.
+        node.0.wrapping_mul(0x9e37_79b1).swap_bytes().wrapping_mul(0x85eb_ca6b)
+    }
+    /// All nodes of `tree` below `at`, and the rest.
+    fn split(self, tree: Pfn, at: Pfn) -> (Pfn, Pfn) {
+        if tree == Pfn::NONE {
+            return (Pfn::NONE, Pfn::NONE);
+        }
+        let (left, right) = (self.left(tree), self.right(tree));
+        if tree < at {
+            let (low, high) = self.split(right, at);
+            self.set(tree, left, low);
+            (tree, high)
+        } else {
+            let (low, high) = self.split(left, at);
+            self.set(tree, high, right);
+            (low, tree)
+        }
+    }
+    /// One tree of two, all of `low` before all of `high`.
+    fn join(self, low: Pfn, high: Pfn) -> Pfn {
+        if low == Pfn::NONE {
+            return high;
+        }
+        if high == Pfn::NONE {
+            return low;
+        }
+        if Self::priority(low) > Self::priority(high) {
+            let right = self.join(self.right(low), high);
+            self.set(low, self.left(low), right);
+            low
+        } else {
+            let left = self.join(low, self.left(high));
+            self.set(high, left, self.right(high));
+            high
+        }
+    }
+    fn last(self, mut tree: Pfn) -> Pfn {
+        while tree != Pfn::NONE && self.right(tree) != Pfn::NONE {
+            tree = self.right(tree);
+        }
+        tree
+    }
+    fn first(self, mut tree: Pfn) -> Pfn {
+        while tree != Pfn::NONE && self.left(tree) != Pfn::NONE {
+            tree = self.left(tree);
+        }
+        tree
+    }
+}
+
+impl Tree {
+    /// Empty.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { root: Pfn::NONE }
+    }
+
+    /// Adds a run; it is merged with the runs of its window that it touches.
+    pub fn insert(&mut self, regions: &Regions, mut at: Pfn, mut pages: usize) {
+        let nodes = Nodes(regions);
+        let (mut low, mut high) = nodes.split(self.root, at);
+        let before = nodes.last(low);
+        if before != Pfn::NONE && before.add(nodes.pages(before)) == at && before.same_window(at) {
+            (low, _) = nodes.split(low, before);
+            regions.desc(at).set(Kind::None, 0);
+            pages += nodes.pages(before);
+            at = before;
+        }
+        let after = nodes.first(high);
+        if after != Pfn::NONE && at.add(pages) == after && at.same_window(after) {
+            (_, high) = nodes.split(high, after.add(1));
+            regions.desc(after).set(Kind::None, 0);
+            pages += nodes.pages(after);
+        }
+        regions.desc(at).set_len(pages);
+        nodes.set(at, Pfn::NONE, Pfn::NONE);
+        let low = nodes.join(low, at);
+        self.root = nodes.join(low, high);
+    }
+
+    fn remove(&mut self, regions: &Regions, run: Pfn) {
+        let nodes = Nodes(regions);
+        let (low, rest) = nodes.split(self.root, run);
+        let (_, high) = nodes.split(rest, run.add(1));
+        self.root = nodes.join(low, high);
+        regions.desc(run).set(Kind::None, 0);
+    }
+
+    /// Takes `pages` pages aligned to `align` pages: the lowest that fit.
+    pub fn take(&mut self, regions: &Regions, pages: usize, align: usize) -> Option<Pfn> {
+        let nodes = Nodes(regions);
+        // A run of this length holds an aligned piece wherever it lies.
+        let enough = pages + align - 1;
+        if nodes.largest(self.root) < enough {
+            return None;
+        }
+        let mut run = self.root;
+        loop {
+            if nodes.largest(nodes.left(run)) >= enough {
+                run = nodes.left(run);
+            } else if nodes.pages(run) >= enough {
+                break;
+            } else {
+                run = nodes.right(run);
+            }
+        }
+        let len = nodes.pages(run);
+        self.remove(regions, run);
+        let at = Pfn(run.0.next_multiple_of(align as u32));
+        let skipped = (at.0 - run.0) as usize;
+        if skipped > 0 {
+            self.insert(regions, run, skipped);
+        }
+        if len > skipped + pages {
+            self.insert(regions, at.add(pages), len - skipped - pages);
+        }
+        Some(at)
+    }
+
+    /// Takes exactly the `pages` pages that begin at `at`, if a run begins there and is long enough.
+    pub fn take_at(&mut self, regions: &Regions, at: Pfn, pages: usize) -> bool {
+        if !regions.contains(at) || regions.desc(at).kind() != Kind::Run || regions.desc(at).len() < pages {
+            return false;
+        }
+        let len = regions.desc(at).len();
+        self.remove(regions, at);
+        if len > pages {
+            self.insert(regions, at.add(pages), len - pages);
+        }
+        true
+    }
+
+    /// Largest free run in pages.
+    #[must_use]
+    pub fn largest(&self, regions: &Regions) -> usize {
+        Nodes(regions).largest(self.root)
+    }
+
+    /// Checks the invariants and calls `each` with every run in order; for tests.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn verify(&self, regions: &Regions, each: &mut impl FnMut(Pfn, usize)) {
+        fn walk(nodes: Nodes<'_>, node: Pfn, each: &mut impl FnMut(Pfn, usize)) -> usize {
+            if node == Pfn::NONE {
+                return 0;
+            }
+            let (left, right) = (nodes.left(node), nodes.right(node));
+            for child in [left, right].into_iter().filter(|child| *child != Pfn::NONE) {
+                assert!(Nodes::priority(child) < Nodes::priority(node));
+            }
+            assert!(left < node && (right == Pfn::NONE || right > node));
+            let low = walk(nodes, left, each);
+            each(node, nodes.pages(node));
+            let largest = nodes.pages(node).max(low).max(walk(nodes, right, each));
+            assert_eq!(largest, nodes.largest(node));
+            largest
+        }
+        walk(Nodes(regions), self.root, each);
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::new()
+    }
+}

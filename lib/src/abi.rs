@@ -1,0 +1,379 @@
+//! # The C ABI: glibc's malloc symbols, answering for our heap
+//!
+//! Exported by the preload library only. Errors as C, POSIX and glibc 2.36
+//! have them; `errno` is set to `ENOMEM` or `EINVAL` on failure and never
+//! touched otherwise. The throwing `operator new`s are libstdc++'s own, which
+//! call `malloc`; sized and aligned deletes are here.
+#![allow(unsafe_code)] // C
+
+use crate::HEAP;
+use crate::start::Line;
+use allotment_engine::arch::sys::Errno;
+use allotment_engine::arch::{PAGE, atomic::Ordering::Relaxed};
+use allotment_engine::define_vfork;
+use allotment_engine::stat::{Event, Level};
+use core::ffi::{c_char, c_int, c_void};
+use core::fmt::Write;
+use core::ptr;
+
+#[link(name = "c")]
+unsafe extern "C" {
+    fn __errno_location() -> *mut c_int;
+    fn fputs(text: *const c_char, stream: *mut c_void) -> c_int;
+}
+
+#[cold]
+fn fail(error: Errno) -> *mut c_void {
+    // SAFETY: the calling thread's errno.
+    unsafe { *__errno_location() = error.0 };
+    ptr::null_mut()
+}
+
+#[inline(always)]
+fn checked(object: *mut u8) -> *mut c_void {
+    if object.is_null() { fail(Errno::ENOMEM) } else { object.cast() }
+}
+
+/// Defines C functions, each exported under its name and under glibc's internal alias.
+macro_rules! exported {
+    ($($(#[$doc:meta])* fn $name:ident / $alias:ident ($($arg:ident: $type:ty),*) $(-> $out:ty)? $body:block)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As the C function of this name.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $out)? $body
+
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As the C function of this name.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $alias($($arg: $type),*) $(-> $out)? $body
+        )*
+    };
+}
+
+#[inline(always)]
+fn do_malloc(size: usize) -> *mut c_void {
+    checked(HEAP.malloc(size))
+}
+
+#[inline(always)]
+fn do_calloc(count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        Some(bytes) => checked(HEAP.calloc(bytes)),
+        None => fail(Errno::ENOMEM),
+    }
+}
+
+/// As glibc: `realloc(NULL, n)` is malloc, `realloc(p, 0)` frees and returns null.
+unsafe fn do_realloc(object: *mut c_void, size: usize) -> *mut c_void {
+    if object.is_null() {
+        return do_malloc(size);
+    }
+    if size == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { HEAP.free(object.cast()) };
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    checked(unsafe { HEAP.realloc(object.cast(), size) })
+}
+
+/// As glibc: an alignment that is no power of two is rounded up to one.
+fn do_memalign(align: usize, size: usize) -> *mut c_void {
+    match align.max(1).checked_next_power_of_two() {
+        Some(align) if align <= 1 << 46 => checked(HEAP.aligned(size, align)),
+        _ => fail(if align > 1 << 63 { Errno::EINVAL } else { Errno::ENOMEM }),
+    }
+}
+
+fn do_pvalloc(size: usize) -> *mut c_void {
+    match size.max(1).checked_next_multiple_of(PAGE) {
+        Some(size) => checked(HEAP.aligned(size, PAGE)),
+        None => fail(Errno::ENOMEM),
+    }
+}
+
+unsafe fn do_posix_memalign(into: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
+        return Errno::EINVAL.0;
+    }
+    let object = if align <= 1 << 46 { HEAP.aligned(size, align) } else { ptr::null_mut() };
+    if object.is_null() {
+        return Errno::ENOMEM.0;
+    }
+    // SAFETY: the caller gave a place for a pointer.
+    unsafe { *into = object.cast() };
+    0
+}
+
+exported! {
+    /// `malloc`.
+    fn malloc / __libc_malloc(size: usize) -> *mut c_void { do_malloc(size) }
+    /// `calloc`.
+    fn calloc / __libc_calloc(count: usize, size: usize) -> *mut c_void { do_calloc(count, size) }
+    /// `realloc`.
+    fn realloc / __libc_realloc(object: *mut c_void, size: usize) -> *mut c_void {
+        // SAFETY: the caller's promise.
+        unsafe { do_realloc(object, size) }
+    }
+    /// `free`.
+    fn free / __libc_free(object: *mut c_void) {
+        // SAFETY: the caller's promise.
+        unsafe { HEAP.free(object.cast()) }
+    }
+    /// `memalign`.
+    fn memalign / __libc_memalign(align: usize, size: usize) -> *mut c_void { do_memalign(align, size) }
+    /// `valloc`.
+    fn valloc / __libc_valloc(size: usize) -> *mut c_void { checked(HEAP.aligned(size, PAGE)) }
+    /// `pvalloc`.
+    fn pvalloc / __libc_pvalloc(size: usize) -> *mut c_void { do_pvalloc(size) }
+    /// `posix_memalign`.
+    fn posix_memalign / __posix_memalign(into: *mut *mut c_void, align: usize, size: usize) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { do_posix_memalign(into, align, size) }
+    }
+}
+
+/// `aligned_alloc`, as glibc: the size need not be a multiple.
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    do_memalign(align, size)
+}
+
+/// `reallocarray`.
+///
+/// # Safety
+/// As the C function of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(object: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(bytes) => unsafe { do_realloc(object, bytes) },
+        None => fail(Errno::ENOMEM),
+    }
+}
+
+/// Frees that also tell the size or alignment; neither is needed or believed.
+macro_rules! frees {
+    ($($name:ident($($type:ty),*);)*) => {$(
+        /// A sized or aligned free.
+        ///
+        /// # Safety
+        /// As [`free`].
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub unsafe extern "C" fn $name(object: *mut c_void $(, _: $type)*) {
+            // SAFETY: the caller's promise.
+            unsafe { HEAP.free(object.cast()) }
+        }
+    )*};
+}
+
+frees! {
+    free_sized(usize);
+    free_aligned_sized(usize, usize);
+    _ZdlPvm(usize);
+    _ZdaPvm(usize);
+    _ZdlPvSt11align_val_t(usize);
+    _ZdaPvSt11align_val_t(usize);
+    _ZdlPvmSt11align_val_t(usize, usize);
+    _ZdaPvmSt11align_val_t(usize, usize);
+    _ZdlPvSt11align_val_tRKSt9nothrow_t(usize, *const c_void);
+    _ZdaPvSt11align_val_tRKSt9nothrow_t(usize, *const c_void);
+}
+
+/// `malloc_usable_size`.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_usable_size(object: *mut c_void) -> usize {
+    HEAP.usable(object.cast()).unwrap_or(0)
+}
+
+/// `malloc_trim`: drains every CPU's caches and gives all free memory back; 1 if any was.
+/// The bytes to keep are not: there is no top of a heap here.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_trim(_: usize) -> c_int {
+    c_int::from(HEAP.trim() > 0)
+}
+
+/// `mallopt`: glibc's parameters have no meaning here (see the knobs); accepted as glibc
+/// accepts them, 0 for unknown ones.
+#[unsafe(no_mangle)]
+pub extern "C" fn mallopt(parameter: c_int, _: c_int) -> c_int {
+    c_int::from(matches!(parameter, -8..=-1 | 1))
+}
+
+/// What `mallinfo` and `mallinfo2` tell.
+struct Info {
+    arena: usize,
+    areas: usize,
+    lazy: usize,
+    in_use: usize,
+    free: usize,
+    top: usize,
+}
+
+fn info() -> Info {
+    HEAP.prepare();
+    let sets = &HEAP.cache().sets;
+    let board = sets.board();
+    let level = |level| board.level(level) as usize;
+    let cached: usize = (1..allotment_engine::slab::class::CLASSES)
+        .map(|class| HEAP.cache().cached(class) * board.class[class].size.load(Relaxed) as usize)
+        .sum();
+    let areas = level(Level::Areas);
+    let small = level(Level::Taken).saturating_sub(cached);
+    let arena = level(Level::Slabs) + level(Level::PagesFree);
+    Info {
+        arena,
+        areas,
+        lazy: level(Level::Lazy),
+        in_use: small + areas,
+        free: arena.saturating_sub(small),
+        top: level(Level::PagesDirty) + level(Level::Lazy),
+    }
+}
+
+/// glibc's `struct mallinfo2` (`T` = `size_t`) and `struct mallinfo` (`int`).
+#[repr(C)]
+#[derive(Debug)]
+pub struct Mallinfo<T> {
+    arena: T,
+    ordblks: T,
+    smblks: T,
+    hblks: T,
+    hblkhd: T,
+    usmblks: T,
+    fsmblks: T,
+    uordblks: T,
+    fordblks: T,
+    keepcost: T,
+}
+
+fn mallinfo_as<T>(convert: impl Fn(usize) -> T) -> Mallinfo<T> {
+    let info = info();
+    Mallinfo {
+        arena: convert(info.arena),
+        ordblks: convert(1),
+        smblks: convert(0),
+        hblks: convert(0),
+        hblkhd: convert(info.areas),
+        usmblks: convert(0),
+        fsmblks: convert(info.lazy),
+        uordblks: convert(info.in_use),
+        fordblks: convert(info.free),
+        keepcost: convert(info.top),
+    }
+}
+
+/// `mallinfo2`: `arena` bytes of slabs and free pages, `hblkhd` of areas, `uordblks` in use,
+/// `fordblks` free, `keepcost` what a trim could give back.
+#[unsafe(no_mangle)]
+pub extern "C" fn mallinfo2() -> Mallinfo<usize> {
+    mallinfo_as(|value| value)
+}
+
+/// `mallinfo`: the same, cut to 31 bits.
+#[unsafe(no_mangle)]
+pub extern "C" fn mallinfo() -> Mallinfo<c_int> {
+    mallinfo_as(|value| value.min(c_int::MAX as usize) as c_int)
+}
+
+/// `malloc_info`: the levels and events as XML.
+///
+/// # Safety
+/// `stream` is an open `FILE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
+    if options != 0 {
+        return Errno::EINVAL.0;
+    }
+    HEAP.prepare();
+    // SAFETY: an open stream and a string that ends with zero.
+    let put = |text: &[u8]| unsafe { fputs(text.as_ptr().cast(), stream) };
+    put(b"<malloc version=\"allotment-1\">\n\0");
+    for level in Level::ALL {
+        let value = HEAP.cache().sets.board().level(*level);
+        put(element("level", level.name(), value).as_bytes());
+    }
+    for event in Event::ALL {
+        put(element("event", event.name(), HEAP.cache().sets.event(*event)).as_bytes());
+    }
+    put(b"</malloc>\n\0");
+    0
+}
+
+/// One XML element, ending with a zero byte.
+fn element(kind: &str, name: &str, value: u64) -> Text {
+    let mut text = Text { bytes: [0; 128], len: 0 };
+    let _ = write!(text, "<{kind} name=\"{name}\" value=\"{value}\"/>\n\0");
+    text
+}
+
+struct Text {
+    bytes: [u8; 128],
+    len: usize,
+}
+impl Text {
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let end = self.len + text.len();
+        self.bytes.get_mut(self.len..end).ok_or(core::fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
+
+/// `malloc_stats`: one line per level on standard error.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_stats() {
+    HEAP.prepare();
+    let sets = &HEAP.cache().sets;
+    let mut line = Line::new();
+    let _ = write!(line, "{} CPU indices, mode {}", sets.top(), sets.mode().name());
+    line.end();
+    for level in Level::ALL {
+        let mut line = Line::new();
+        let _ = write!(line, "{:12} {:>16}  {}", level.name(), sets.board().level(*level), level.meaning());
+        line.end();
+    }
+}
+
+extern "C" fn vfork_begin() {
+    HEAP.vfork_begin();
+}
+extern "C" fn vfork_end() {
+    HEAP.vfork_end();
+}
+
+#[cfg(target_arch = "x86_64")]
+define_vfork!(vfork, vfork_begin, vfork_end);
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let mut line = Line::new();
+    let _ = write!(line, "{info}");
+    line.end();
+    unsafe extern "C" {
+        fn abort() -> !;
+    }
+    // SAFETY: ends the process.
+    unsafe { abort() }
+}
+
+// Without optimisation core's unwinding tables name it; nothing here ever unwinds.
+core::arch::global_asm!(
+    ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
+    "rust_eh_personality:",
+    "ud2"
+);
+
+const _: () = assert!(size_of::<Mallinfo<usize>>() == 80);

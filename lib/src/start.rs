@@ -1,0 +1,197 @@
+//! # Start: what the environment decides
+//!
+//! Runs once, at the first allocation or in the library's constructor,
+//! whichever comes first; also before libc's own constructors. Opens no file
+//! but the board that `allotment run` names.
+#![allow(unsafe_code)] // environment and libc
+
+use crate::HEAP;
+use allotment_engine::arch::rseq::{self, Fence};
+use allotment_engine::arch::{seq::Area, sys};
+use allotment_engine::heap::{Heap, Opening};
+use allotment_engine::knob::{self, Id, Kind};
+use allotment_engine::slab::Wrong;
+use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
+use allotment_engine::stat::{Index, Mode, Reason};
+use core::ffi::{CStr, c_char, c_ulong};
+use core::fmt::Write;
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+    fn getauxval(kind: c_ulong) -> c_ulong;
+    fn abort() -> !;
+}
+
+/// A line for standard error, without memory of its own.
+pub struct Line {
+    text: [u8; 512],
+    len: usize,
+}
+
+impl Line {
+    /// Begins with the program's name.
+    pub fn new() -> Self {
+        let mut line = Self { text: [0; 512], len: 0 };
+        let _ = line.write_str("allotment: ");
+        line
+    }
+    /// Writes it out.
+    pub fn end(mut self) {
+        let _ = self.write_char('\n');
+        sys::write(2, &self.text[..self.len]);
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let n = text.len().min(self.text.len() - 1 - self.len);
+        self.text[self.len..self.len + n].copy_from_slice(&text.as_bytes()[..n]);
+        self.len += n;
+        if n < text.len() && text == "\n" {
+            self.text[self.len] = b'\n';
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+/// One line on standard error.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let mut line = Line::new();
+        let _ = write!(line, $($words)*);
+        line.end();
+    }};
+}
+
+/// A variable of the environment; none in a set-uid program.
+fn variable(name: &str) -> Option<&'static [u8]> {
+    const AT_SECURE: c_ulong = 23;
+    // SAFETY: `environ` is null or an array of strings that ends with null; nobody changes
+    // it yet (the heap opens before `main`, or at the program's first allocation).
+    unsafe {
+        if getauxval(AT_SECURE) != 0 {
+            return None;
+        }
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            let text = CStr::from_ptr(*at).to_bytes();
+            if let Some(value) = text.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+                return Some(value);
+            }
+            at = at.add(1);
+        }
+    }
+    None
+}
+
+/// Reads `ALLOTMENT_CONF`; what is wrong costs a line, never the program.
+fn configure(heap: &Heap) {
+    let Some(conf) = variable(CONF_ENV) else { return };
+    for word in conf.split(|&byte| byte == b',').filter(|word| !word.is_empty()) {
+        let text = core::str::from_utf8(word).unwrap_or("?");
+        match knob::parse(word) {
+            Ok((at, value)) => heap.cache().knobs.set(at, value),
+            Err(knob::Wrong::Form) => say!("{CONF_ENV}: `{text}` is not key=value; ignored"),
+            Err(knob::Wrong::Name(near)) => {
+                say!("{CONF_ENV}: no knob is called `{text}`; did you mean `{}`? ignored", knob::TABLE[near].name);
+            }
+            Err(knob::Wrong::Value(at)) => {
+                let knob = &knob::TABLE[at];
+                match knob.kind {
+                    Kind::Word(words) => say!("{CONF_ENV}: `{text}`: {} is one of {words:?}; ignored", knob.name),
+                    _ => say!("{CONF_ENV}: `{text}`: {} is from {} to {}; ignored", knob.name, knob.min, knob.max),
+                }
+            }
+        }
+    }
+}
+
+/// The board's file, if `allotment run` named one for this very process.
+fn share() -> Option<usize> {
+    let value = variable(SHARE_ENV)?;
+    let colon = value.iter().rposition(|&byte| byte == b':')?;
+    let pid: u32 = core::str::from_utf8(&value[colon + 1..]).ok()?.parse().ok()?;
+    if pid != sys::pid() {
+        return None;
+    }
+    let mut path = [0; 128];
+    path.get_mut(..colon)?.copy_from_slice(&value[..colon]);
+    sys::open(CStr::from_bytes_until_nul(&path).ok()?, true).ok()
+}
+
+/// Decides how sets are reached.
+fn decide(heap: &Heap) -> Opening {
+    let knobs = &heap.cache().knobs;
+    let mut opening = Opening {
+        mode: Mode::Fallback,
+        reason: Reason::Asked,
+        index: Index::Cpu,
+        area: Area::default(),
+        simulation: None,
+        share: None,
+    };
+    if knobs.get(Id::Mode) == 2 {
+        return opening;
+    }
+    let (base, usable) = match rseq::area() {
+        Ok(found) => found,
+        Err(reason) => return Opening { reason, ..opening },
+    };
+    // The C library has a place for it, but this thread may not be registered.
+    if rseq::word(base + rseq::CPU_ID) as i32 >= 0 {
+        opening.reason = if Fence.register().is_ok() { Reason::Tested } else { Reason::Membarrier };
+    } else {
+        opening.reason = Reason::Unregistered;
+    }
+    if opening.reason != Reason::Tested {
+        return opening;
+    }
+    if usable >= rseq::MM_CID_BYTES && knobs.get(Id::Index) == 0 {
+        opening.index = Index::MmCid;
+    }
+    let index = if opening.index == Index::MmCid { rseq::MM_CID } else { rseq::CPU_ID_START };
+    opening.area = Area { base, index: base + index };
+    opening.mode = Mode::Sequences;
+    opening
+}
+
+/// Opens the heap.
+pub fn start(heap: &Heap) {
+    configure(heap);
+    let opening = Opening { share: share(), ..decide(heap) };
+    // SAFETY: the area is the C library's own; the knobs are set.
+    let opened = unsafe { heap.open(&opening) };
+    if let Some(file) = opening.share {
+        sys::close(file);
+    }
+    if opened.is_ok() && heap.cache().knobs.get(Id::Mode) == 1 && heap.cache().sets.mode() != Mode::Sequences {
+        let reason = Reason::from_word(heap.cache().sets.board().reason.load(allotment_engine::arch::atomic::Ordering::Relaxed));
+        say!("mode=sequences cannot be had here: {}", reason.name());
+    }
+}
+
+/// Tells of a pointer that cannot be freed; it is left alone.
+pub fn report(address: usize, wrong: Wrong) {
+    let what = match wrong {
+        Wrong::Foreign => "is not of this heap",
+        Wrong::Interior => "is not the beginning of a live object",
+        Wrong::Double => "was freed twice",
+    };
+    let stop = HEAP.cache().knobs.get(Id::BadFree) == 1;
+    say!("free({address:#x}): the pointer {what}{}", if stop { "; aborting (knob bad_free)" } else { "; left alone" });
+    if stop {
+        // SAFETY: ends the process.
+        unsafe { abort() };
+    }
+}
+
+/// The library's constructor: opens the heap and registers the fork handlers.
+extern "C" fn constructor() {
+    HEAP.prepare();
+    crate::fork::register();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
