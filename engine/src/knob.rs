@@ -94,16 +94,16 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// The defaults.
+    /// Zeros; [`Knobs::reset`] comes before any use.
     #[must_use]
     pub const fn new() -> Self {
-        let mut values = [const { AtomicU64::new(0) }; TABLE.len()];
-        let mut at = 0;
-        while at < TABLE.len() {
-            values[at] = AtomicU64::new(TABLE[at].default);
-            at += 1;
+        Self { values: [const { AtomicU64::new(0) }; TABLE.len()] }
+    }
+    /// The defaults.
+    pub fn reset(&self) {
+        for (at, knob) in TABLE.iter().enumerate() {
+            self.set(at, knob.default);
         }
-        Self { values }
     }
     /// A knob's value now.
     #[inline]

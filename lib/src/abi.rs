@@ -1,8 +1,8 @@
 //! # The C ABI: glibc's malloc symbols, answering for our heap
 //!
 //! Exported by the preload library only. Errors as C, POSIX and glibc 2.36
-//! have them; `errno` is set to `ENOMEM` or `EINVAL` on failure and never
-//! touched otherwise. The throwing `operator new`s are libstdc++'s own, which
+//! have them; `errno` is set to `ENOMEM` (by the heap's environment) or
+//! `EINVAL` on failure and never touched otherwise. The throwing `operator new`s are libstdc++'s own, which
 //! call `malloc`; sized and aligned deletes are here.
 #![allow(unsafe_code)] // C
 
@@ -29,11 +29,6 @@ fn fail(error: Errno) -> *mut c_void {
     ptr::null_mut()
 }
 
-#[inline(always)]
-fn checked(object: *mut u8) -> *mut c_void {
-    if object.is_null() { fail(Errno::ENOMEM) } else { object.cast() }
-}
-
 /// Defines C functions, each exported under its name and under glibc's internal alias.
 macro_rules! exported {
     ($($(#[$doc:meta])* fn $name:ident / $alias:ident ($($arg:ident: $type:ty),*) $(-> $out:ty)? $body:block)*) => {
@@ -57,13 +52,13 @@ macro_rules! exported {
 
 #[inline(always)]
 fn do_malloc(size: usize) -> *mut c_void {
-    checked(HEAP.malloc(size))
+    HEAP.malloc(size).cast()
 }
 
 #[inline(always)]
 fn do_calloc(count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        Some(bytes) => checked(HEAP.calloc(bytes)),
+        Some(bytes) => HEAP.calloc(bytes).cast(),
         None => fail(Errno::ENOMEM),
     }
 }
@@ -79,30 +74,37 @@ unsafe fn do_realloc(object: *mut c_void, size: usize) -> *mut c_void {
         return ptr::null_mut();
     }
     // SAFETY: the caller's promise.
-    checked(unsafe { HEAP.realloc(object.cast(), size) })
+    unsafe { HEAP.realloc(object.cast(), size) }.cast()
 }
 
 /// As glibc: an alignment that is no power of two is rounded up to one.
 fn do_memalign(align: usize, size: usize) -> *mut c_void {
     match align.max(1).checked_next_power_of_two() {
-        Some(align) if align <= 1 << 46 => checked(HEAP.aligned(size, align)),
+        Some(align) if align <= 1 << 46 => HEAP.aligned(size, align).cast(),
         _ => fail(if align > 1 << 63 { Errno::EINVAL } else { Errno::ENOMEM }),
     }
 }
 
 fn do_pvalloc(size: usize) -> *mut c_void {
     match size.max(1).checked_next_multiple_of(PAGE) {
-        Some(size) => checked(HEAP.aligned(size, PAGE)),
+        Some(size) => HEAP.aligned(size, PAGE).cast(),
         None => fail(Errno::ENOMEM),
     }
 }
 
+/// Does not touch `errno`, as POSIX wants it.
 unsafe fn do_posix_memalign(into: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return Errno::EINVAL.0;
     }
+    // SAFETY: the calling thread's errno.
+    let errno = unsafe { __errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
     let object = if align <= 1 << 46 { HEAP.aligned(size, align) } else { ptr::null_mut() };
     if object.is_null() {
+        // SAFETY: as above.
+        unsafe { *errno = before };
         return Errno::ENOMEM.0;
     }
     // SAFETY: the caller gave a place for a pointer.
@@ -128,7 +130,7 @@ exported! {
     /// `memalign`.
     fn memalign / __libc_memalign(align: usize, size: usize) -> *mut c_void { do_memalign(align, size) }
     /// `valloc`.
-    fn valloc / __libc_valloc(size: usize) -> *mut c_void { checked(HEAP.aligned(size, PAGE)) }
+    fn valloc / __libc_valloc(size: usize) -> *mut c_void { HEAP.aligned(size, PAGE).cast() }
     /// `pvalloc`.
     fn pvalloc / __libc_pvalloc(size: usize) -> *mut c_void { do_pvalloc(size) }
     /// `posix_memalign`.

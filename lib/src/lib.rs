@@ -25,7 +25,7 @@ use allotment_engine::heap::Heap;
 use core::alloc::{GlobalAlloc, Layout};
 
 /// The heap of this process.
-pub(crate) static HEAP: Heap = Heap::new(start::start, start::report);
+pub(crate) static HEAP: Heap<start::Process> = Heap::new();
 
 /// The process's heap as Rust's global allocator. All values are the same heap.
 #[derive(Clone, Copy, Debug, Default)]

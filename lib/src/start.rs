@@ -8,7 +8,7 @@
 use crate::HEAP;
 use allotment_engine::arch::rseq::{self, Fence};
 use allotment_engine::arch::{seq::Area, sys};
-use allotment_engine::heap::{Heap, Opening};
+use allotment_engine::heap::{Environment, Heap, Opening};
 use allotment_engine::knob::{self, Id, Kind};
 use allotment_engine::slab::Wrong;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
@@ -20,6 +20,7 @@ unsafe extern "C" {
     static environ: *const *const c_char;
     fn getauxval(kind: c_ulong) -> c_ulong;
     fn abort() -> !;
+    fn __errno_location() -> *mut i32;
 }
 
 /// A line for standard error, without memory of its own.
@@ -86,7 +87,8 @@ fn variable(name: &str) -> Option<&'static [u8]> {
 }
 
 /// Reads `ALLOTMENT_CONF`; what is wrong costs a line, never the program.
-fn configure(heap: &Heap) {
+fn configure(heap: &Heap<Process>) {
+    heap.cache().knobs.reset();
     let Some(conf) = variable(CONF_ENV) else { return };
     for word in conf.split(|&byte| byte == b',').filter(|word| !word.is_empty()) {
         let text = core::str::from_utf8(word).unwrap_or("?");
@@ -121,7 +123,7 @@ fn share() -> Option<usize> {
 }
 
 /// Decides how sets are reached.
-fn decide(heap: &Heap) -> Opening {
+fn decide(heap: &Heap<Process>) -> Opening {
     let knobs = &heap.cache().knobs;
     let mut opening = Opening {
         mode: Mode::Fallback,
@@ -156,8 +158,24 @@ fn decide(heap: &Heap) -> Opening {
     opening
 }
 
-/// Opens the heap.
-pub fn start(heap: &Heap) {
+/// The process as a heap's environment.
+#[derive(Debug)]
+pub struct Process;
+
+impl Environment for Process {
+    fn start(heap: &Heap<Self>) {
+        start(heap);
+    }
+    fn no_memory() {
+        // SAFETY: the calling thread's errno.
+        unsafe { *__errno_location() = sys::Errno::ENOMEM.0 };
+    }
+    fn report(address: usize, wrong: Wrong) {
+        report(address, wrong);
+    }
+}
+
+fn start(heap: &Heap<Process>) {
     configure(heap);
     let opening = Opening { share: share(), ..decide(heap) };
     // SAFETY: the area is the C library's own; the knobs are set.
@@ -172,7 +190,7 @@ pub fn start(heap: &Heap) {
 }
 
 /// Tells of a pointer that cannot be freed; it is left alone.
-pub fn report(address: usize, wrong: Wrong) {
+fn report(address: usize, wrong: Wrong) {
     let what = match wrong {
         Wrong::Foreign => "is not of this heap",
         Wrong::Interior => "is not the beginning of a live object",

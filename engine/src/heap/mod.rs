@@ -4,7 +4,7 @@
 //! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object
 //!            │ no                           │ refused, aborted
 //!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
-//! free ───► class byte of the address > gate.bound? ─► push (sequence)
+//! free ───► class byte of the address + gate > 255? ─► push (sequence)
 //! ```
 //! The gate is closed until the heap is open: no size passes it, and no class
 //! byte does, so the fast paths have no test of their own for that.
@@ -28,29 +28,39 @@ use crate::slab::{SlabSource, Slabs, Wrong};
 use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
 use crate::stat::{Event, Index, Level, Mode, Reason};
 use crate::vmap::{Areas, Vmap};
+use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
 /// All classes of a set: sizes, then page lists.
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
 const _: () = assert!(ALL_CLASSES <= crate::stat::board::CLASSES_MAX);
 
-/// A heap. Zeroed memory and constants only: a static costs no file space.
+/// What the outermost layer decides for a heap.
+pub trait Environment: Sized + 'static {
+    /// Opens the heap ([`Heap::open`]) when it is first needed.
+    fn start(heap: &Heap<Self>);
+    /// Is told that a request will be answered with null (C sets `errno`).
+    fn no_memory();
+    /// Is told of a pointer that cannot be freed.
+    fn report(address: usize, wrong: Wrong);
+}
+
+/// A heap. Zero bytes until it opens: a static costs no file space and no page.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Heap {
+pub struct Heap<E> {
     /// Sets first: the fast path adds the slot to this address.
     cache: Cache,
-    /// Largest size that the fast path takes; 0 until open (size 0 is slow then: see `malloc`).
+    /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
     small: AtomicUsize,
-    /// Class bytes above this are pushed by the fast path; 255 until open.
-    bound: AtomicU8,
+    /// 255 when class bytes from 1 are the fast path's; 0 until open, and in the fallback.
+    gate: AtomicU8,
     opened: AtomicU32,
     pages: Pages,
     slabs: Slabs,
     areas: Areas,
     reclaim: Reclaim,
-    report: fn(usize, Wrong),
-    start: fn(&Heap),
+    environment: PhantomData<fn() -> E>,
 }
 
 /// What the environment decided about a heap that opens.
@@ -70,22 +80,26 @@ pub struct Opening {
     pub share: Option<usize>,
 }
 
-impl Heap {
-    /// A closed heap. `start` opens it ([`Heap::open`]) when it is first needed; `report`
-    /// is told of pointers that cannot be freed.
+impl<E: Environment> Default for Heap<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<E: Environment> Heap<E> {
+    /// A closed heap.
     #[must_use]
-    pub const fn new(start: fn(&Heap), report: fn(usize, Wrong)) -> Self {
+    pub const fn new() -> Self {
         Self {
             cache: Cache::new(),
             small: AtomicUsize::new(0),
-            bound: AtomicU8::new(255),
+            gate: AtomicU8::new(0),
             opened: AtomicU32::new(0),
             pages: Pages::new(),
             slabs: Slabs::new(),
             areas: Areas::new(),
             reclaim: Reclaim::new(),
-            report,
-            start,
+            environment: PhantomData,
         }
     }
 
@@ -96,7 +110,7 @@ impl Heap {
     }
 
     fn slab_source(&self) -> SlabSource<'_> {
-        SlabSource { slabs: &self.slabs, cache: &self.cache, pages: &self.pages, report: self.report }
+        SlabSource { slabs: &self.slabs, cache: &self.cache, pages: &self.pages, report: E::report }
     }
     fn page_source(&self) -> PageSource<'_> {
         PageSource { pages: &self.pages, cache: &self.cache, first: CLASSES }
@@ -143,7 +157,7 @@ impl Heap {
         self.describe(mode, reason, opening.index);
         self.opened.store(2, Release);
         if mode == Mode::Sequences {
-            self.bound.store(0, Relaxed);
+            self.gate.store(255, Relaxed);
             // Release: whoever passes the gate sees an open heap.
             self.small.store(SMALL_MAX, Release);
         }
@@ -177,7 +191,7 @@ impl Heap {
                 2 => return true,
                 0 => {
                     if self.opened.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
-                        (self.start)(self);
+                        E::start(self);
                         if self.opened.load(Acquire) != 2 {
                             // The next call tries again.
                             self.opened.store(0, Release);
@@ -200,7 +214,8 @@ impl Heap {
     pub fn malloc(&self, size: usize) -> *mut u8 {
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
         if size.wrapping_sub(1) < self.small.load(Relaxed)
-            && let Outcome::Done(object) = self.cache.sets.pop_fast(class::offset_of(size))
+            // SAFETY: the gate lets no size above SMALL_MAX pass.
+            && let Outcome::Done(object) = self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(size) })
         {
             return object as *mut u8;
         }
@@ -214,7 +229,8 @@ impl Heap {
     #[inline(always)]
     pub unsafe fn free(&self, object: *mut u8) {
         if let Some(class) = self.pages.regions.class(object as usize)
-            && class > self.bound.load(Relaxed)
+            // A carry: the class is not 0 and the gate is open, in one addition.
+            && class.overflowing_add(self.gate.load(Relaxed)).1
             // SAFETY: the caller's promise; the class byte names its class.
             && unsafe { self.cache.sets.push_fast(class as usize * 16, object as usize) } == Outcome::Done(())
         {
@@ -229,6 +245,7 @@ impl Heap {
     fn malloc_cold(&self, size: usize) -> *mut u8 {
         let start = sys::ticks();
         if !self.opened() {
+            E::no_memory();
             return ptr::null_mut();
         }
         let object = if size <= SMALL_MAX {
@@ -254,6 +271,7 @@ impl Heap {
         sets.count(Event::ColdTicks, sys::ticks().saturating_sub(start));
         if failed {
             sets.count(Event::NoMemory, 1);
+            E::no_memory();
         }
     }
 
@@ -264,7 +282,7 @@ impl Heap {
             return;
         }
         if self.opened.load(Acquire) != 2 {
-            (self.report)(object as usize, Wrong::Foreign);
+            E::report(object as usize, Wrong::Foreign);
             return;
         }
         let start = sys::ticks();
@@ -279,7 +297,7 @@ impl Heap {
                 if !area.is_some_and(|area| self.vmap().free(&area)) {
                     let ours = self.pages.regions.find(address).is_some();
                     self.cache.sets.count(Event::BadFree, 1);
-                    (self.report)(address, if ours { Wrong::Interior } else { Wrong::Foreign });
+                    E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
                 }
             }
         }
@@ -299,6 +317,7 @@ impl Heap {
         }
         let start = sys::ticks();
         if !self.opened() {
+            E::no_memory();
             return ptr::null_mut();
         }
         let fresh = self.vmap().alloc(size, PAGE);
@@ -318,6 +337,7 @@ impl Heap {
         }
         let start = sys::ticks();
         if !self.opened() {
+            E::no_memory();
             return ptr::null_mut();
         }
         let class = if align <= PAGE { class::aligned(size, align) } else { None };
@@ -347,7 +367,7 @@ impl Heap {
     pub unsafe fn realloc(&self, object: *mut u8, size: usize) -> *mut u8 {
         let Some(old) = self.usable(object) else {
             self.cache.sets.count(Event::BadFree, 1);
-            (self.report)(object as usize, Wrong::Foreign);
+            E::report(object as usize, Wrong::Foreign);
             return ptr::null_mut();
         };
         // Fits, and wastes less than half (of small ones only what copying would cost).

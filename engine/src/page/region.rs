@@ -179,7 +179,7 @@ pub struct Regions {
 
 #[derive(Debug)]
 struct Made {
-    /// Numbers given out so far (0 is not used).
+    /// Numbers given out so far: 1 to this (0 is not used).
     count: u32,
     /// Numbers of giant areas' windows that were given back, linked through `giant`.
     spare: u32,
@@ -207,7 +207,7 @@ impl Regions {
         Self {
             root: [const { AtomicUsize::new(0) }; ROOT],
             windows: [const { AtomicPtr::new(core::ptr::null_mut()) }; WINDOWS],
-            made: Lock::new(Made { count: 1, spare: 0 }),
+            made: Lock::new(Made { count: 0, spare: 0 }),
         }
     }
 
@@ -405,7 +405,7 @@ impl Regions {
             made.spare = unsafe { (*window).giant.load(Relaxed) } as u32;
             return Some((number, window as usize));
         }
-        if made.count as usize >= WINDOWS {
+        if made.count as usize + 1 >= WINDOWS {
             return None;
         }
         let meta = sys::map(0, META, Access::ReadWrite).ok()?;
@@ -414,7 +414,7 @@ impl Regions {
         board.raise(Level::Reserved, META);
         board.raise(Level::Mappings, 1);
         made.count += 1;
-        Some((made.count - 1, meta))
+        Some((made.count, meta))
     }
 
     /// Opens the window up to `end` at least, in steps of at least `step` pages; pages are

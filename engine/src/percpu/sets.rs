@@ -41,6 +41,8 @@ use crate::stat::{Board, Event, Mode, Tally};
 
 /// Indices that can ever be: Linux's largest number of CPUs on x86-64.
 pub const INDICES: usize = 8192;
+/// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
+const NO_CPU: u32 = 0x7fff_ffff;
 /// Bytes of the mapping that [`Sets::open`] wants.
 pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
 
@@ -92,6 +94,7 @@ pub struct Sets {
 
 #[derive(Debug)]
 struct State {
+    /// Sets made so far: 1 to this (set 0 serves no index).
     made: usize,
     spare: [u16; 64],
     spares: usize,
@@ -122,7 +125,7 @@ impl Sets {
             closed: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             copy: AtomicUsize::new(0),
-            state: Lock::new(State { made: 1, spare: [0; 64], spares: 0 }),
+            state: Lock::new(State { made: 0, spare: [0; 64], spares: 0 }),
         }
     }
 
@@ -266,17 +269,17 @@ impl Sets {
         let number = if state.spares > 0 {
             state.spares -= 1;
             state.spare[state.spares] as usize
-        } else if state.made < SETS_MAX {
+        } else if state.made + 1 < SETS_MAX {
             state.made += 1;
-            self.board().sets.store(state.made as u32, Relaxed);
-            state.made - 1
+            self.board().sets.store(state.made as u32 + 1, Relaxed);
+            state.made
         } else {
             return None;
         };
         let address = self.base.load(Relaxed) + number * PAGE;
         let offset = address.wrapping_sub((&raw const *self) as usize);
         // No CPU may use it yet.
-        self.set_at(offset).cpu.store(u32::MAX, Relaxed);
+        self.set_at(offset).cpu.store(NO_CPU, Relaxed);
         Some(offset)
     }
 

@@ -76,8 +76,21 @@ const fn table() -> Table {
 /// Offset in a set of the class that serves `size` (at most [`SMALL_MAX`]).
 #[inline(always)]
 #[must_use]
+#[allow(clippy::manual_div_ceil, reason = "it rounds without a possible overflow, at four instructions more")]
 pub fn offset_of(size: usize) -> usize {
-    TABLE.0[size.div_ceil(16)] as usize
+    TABLE.0[((size + 15) / 16).min(STEPS - 1)] as usize
+}
+
+/// [`offset_of`] without the bound.
+///
+/// # Safety
+/// `size <= SMALL_MAX`.
+#[inline(always)]
+#[must_use]
+#[allow(unsafe_code, clippy::manual_div_ceil, reason = "the fast path has compared the size already")]
+pub unsafe fn offset_of_unchecked(size: usize) -> usize {
+    // SAFETY: the table has an entry for every sixteenth up to SMALL_MAX.
+    unsafe { *TABLE.0.get_unchecked((size + 15) / 16) as usize }
 }
 
 /// The class that serves `size` aligned to `align` (a power of two, at most a page), if any.

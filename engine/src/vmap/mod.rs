@@ -57,7 +57,6 @@ const MOVED: u32 = 2;
 #[derive(Debug)]
 struct Space {
     state: Lock<State>,
-    paging: Paging,
 }
 
 #[derive(Debug)]
@@ -115,10 +114,10 @@ impl Areas {
     /// None.
     #[must_use]
     pub const fn new() -> Self {
-        const fn space(paging: Paging) -> Space {
-            Space { state: Lock::new(State { tree: Tree::new(), pools: [Pfn::NONE; POOLS + 1], opened: 0 }), paging }
+        const fn space() -> Space {
+            Space { state: Lock::new(State { tree: Tree::new(), pools: [Pfn::NONE; POOLS + 1], opened: 0 }) }
         }
-        Self { spaces: [space(Paging::Small), space(Paging::Huge)], moved: AtomicU32::new(0) }
+        Self { spaces: [const { space() }; 2], moved: AtomicU32::new(0) }
     }
     /// See [`Lock::fork_begin`].
     pub fn fork_begin(&self) {
@@ -184,6 +183,9 @@ impl Vmap<'_> {
     fn space(&self, flags: u32) -> &Space {
         &self.areas.spaces[(flags & HUGE) as usize]
     }
+    fn paging(flags: u32) -> Paging {
+        if flags & HUGE != 0 { Paging::Huge } else { Paging::Small }
+    }
     fn board(&self) -> &Board {
         self.cache.sets.board()
     }
@@ -210,7 +212,7 @@ impl Vmap<'_> {
         let lazy = state.reuse(self.regions, pages, align);
         let (pfn, kept) = match lazy {
             Some(pfn) => (pfn, self.regions.desc(pfn).rest()),
-            None => (state.take(self.regions, self.board(), space.paging, pages, align)?, flags),
+            None => (state.take(self.regions, self.board(), Self::paging(flags), pages, align)?, flags),
         };
         let desc = self.regions.desc(pfn);
         desc.set_len(pages);
