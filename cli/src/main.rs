@@ -1,2 +1,51 @@
-//! allotment
-fn main() {}
+//! # `allotment`: the command
+//!
+//! Runs programs on Allotment and measures it. What each part owns:
+//!
+//! ```text
+//!   args ── what can be asked, with the help texts
+//!   conf ── `--set` and `ALLOTMENT_CONF`
+//!   run ─── the library's file, the program's start, signals and end
+//!   report ─ the board of a process: reading, adding up, text and JSON
+//!   bench ── contenders, repetitions, tables; workers that malloc
+//!   doctor ─ what this machine offers
+//! ```
+//!
+//! The command's own heap is the system's. Exit codes are in [`code`].
+
+mod args;
+mod bench;
+mod conf;
+mod doctor;
+mod report;
+mod run;
+mod term;
+
+use clap::Parser as _;
+use std::process::ExitCode;
+
+/// Exit codes of the command itself; a program's own status passes through `run`.
+pub mod code {
+    /// Everything was done.
+    pub const DONE: u8 = 0;
+    /// A part of what was asked failed.
+    pub const FAILED: u8 = 1;
+    /// The command line is wrong (clap's own code too).
+    pub const USAGE: u8 = 2;
+    /// `run` itself failed before the program began.
+    pub const RUN_FAILED: u8 = 125;
+    /// The program was found and cannot be executed.
+    pub const CANNOT_EXECUTE: u8 = 126;
+    /// There is no such program.
+    pub const NOT_FOUND: u8 = 127;
+}
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    match args.command {
+        args::Command::Run(run) => run::run(&run),
+        args::Command::Bench(bench) => bench::bench(&bench),
+        args::Command::BenchWorker(worker) => bench::work(&worker),
+        args::Command::Doctor => doctor::doctor(),
+    }
+}

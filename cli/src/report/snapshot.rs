@@ -1,0 +1,257 @@
+//! # A board, read
+//!
+//! The bytes come from another process that may have been stopped anywhere or
+//! may have written anything: lengths and counts are cut to what the layout can
+//! hold, and nobody may assume more than that every number is a `u64`.
+
+use allotment_engine::stat::board::{
+    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, MAGIC, SETS_MAX, TALLY_BYTES, Tally, VERSION,
+};
+use allotment_engine::stat::{Event, Level};
+use std::fs::File;
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
+
+/// One class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// Bytes of an object; 0 means that there is no such class.
+    pub size: u64,
+    /// Objects out of slabs.
+    pub taken: u64,
+    /// Slabs.
+    pub slabs: u64,
+    /// Objects handed out, summed over the sets.
+    pub allocs: u64,
+    /// Objects taken back.
+    pub frees: u64,
+}
+
+/// What a board said at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The process.
+    pub pid: u32,
+    /// Mode, reason and index, as words.
+    pub mode: u32,
+    /// Why the mode is what it is.
+    pub reason: u32,
+    /// What an index is.
+    pub index: u32,
+    /// Sets made.
+    pub sets: u32,
+    /// Size classes of slabs.
+    pub size_classes: Vec<Class>,
+    /// Orders of pages.
+    pub page_orders: Vec<Class>,
+    /// By [`Level`].
+    pub levels: Vec<u64>,
+    /// By [`Event`], summed over the sets.
+    pub events: Vec<u64>,
+    /// Time-stamp counter at the heap's start.
+    pub start_ticks: u64,
+    /// Monotonic clock at the heap's start.
+    pub start_ns: u64,
+}
+
+/// Why there is no snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Nobody wrote a board.
+    Empty,
+    /// Another version's board.
+    Version(u32),
+    /// The file cannot be read.
+    Unreadable,
+}
+
+impl Missing {
+    /// Half a line.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Empty => {
+                "it ended too early, dropped LD_PRELOAD, changed its process before its last exec, or could not read its board"
+            }
+            Self::Version(_) => "the preloaded library is of another version than this command",
+            Self::Unreadable => "the shared board cannot be read",
+        }
+    }
+}
+
+/// Numbers at places of one read.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn long(&self, at: usize) -> u64 {
+        let bytes = self.0.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    }
+    fn short(&self, at: usize) -> u32 {
+        let bytes = self.0.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    }
+}
+
+impl Snapshot {
+    /// Reads the whole board.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn read(file: &File) -> Result<Self, Missing> {
+        Self::read_with(|into, at| file.read_exact_at(into, at).is_ok())
+    }
+
+    fn read_with(fetch: impl Fn(&mut [u8], u64) -> bool) -> Result<Self, Missing> {
+        let mut page = vec![0; BOARD_BYTES];
+        if !fetch(&mut page, 0) {
+            return Err(Missing::Unreadable);
+        }
+        let board = Words(&page);
+        if board.long(offset_of!(Board, magic)) != MAGIC {
+            return Err(Missing::Empty);
+        }
+        let version = board.short(offset_of!(Board, version));
+        if version != VERSION {
+            return Err(Missing::Version(version));
+        }
+        let sets = board.short(offset_of!(Board, sets)).min(SETS_MAX as u32);
+        let classes = (board.short(offset_of!(Board, classes)) as usize).min(CLASSES_MAX);
+        let size_classes = (board.short(offset_of!(Board, size_classes)) as usize).min(classes);
+        let class = |at: usize| {
+            let base = offset_of!(Board, class) + at * size_of::<ClassLevels>();
+            Class {
+                size: board.long(base + offset_of!(ClassLevels, size)),
+                taken: board.long(base + offset_of!(ClassLevels, taken)),
+                slabs: board.long(base + offset_of!(ClassLevels, slabs)),
+                ..Class::default()
+            }
+        };
+        let mut all: Vec<Class> = (0..classes).map(class).collect();
+        let mut events = vec![0_u64; Event::ALL.len()];
+        let mut page = vec![0; TALLY_BYTES];
+        for set in 0..sets as usize {
+            if !fetch(&mut page, (BOARD_BYTES + set * TALLY_BYTES) as u64) {
+                return Err(Missing::Unreadable);
+            }
+            let tally = Words(&page);
+            for (at, class) in all.iter_mut().enumerate() {
+                let base = offset_of!(Tally, class) + at * size_of::<ClassOps>();
+                class.allocs = class.allocs.saturating_add(tally.long(base + offset_of!(ClassOps, allocs)));
+                class.frees = class.frees.saturating_add(tally.long(base + offset_of!(ClassOps, frees)));
+            }
+            for (at, event) in events.iter_mut().enumerate() {
+                *event = event.saturating_add(tally.long(offset_of!(Tally, events) + at * size_of::<u64>()));
+            }
+        }
+        let page_orders = all.split_off(size_classes);
+        Ok(Self {
+            pid: board.short(offset_of!(Board, pid)),
+            mode: board.short(offset_of!(Board, mode)),
+            reason: board.short(offset_of!(Board, reason)),
+            index: board.short(offset_of!(Board, index)),
+            sets,
+            size_classes: all,
+            page_orders,
+            levels: (0..Level::ALL.len()).map(|at| board.long(offset_of!(Board, levels) + at * size_of::<u64>())).collect(),
+            events,
+            start_ticks: board.long(offset_of!(Board, start_ticks)),
+            start_ns: board.long(offset_of!(Board, start_ns)),
+        })
+    }
+
+    /// A level.
+    pub fn level(&self, level: Level) -> u64 {
+        self.levels.get(level as usize).copied().unwrap_or(0)
+    }
+    /// An event.
+    pub fn event(&self, event: Event) -> u64 {
+        self.events.get(event as usize).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use allotment_engine::stat::board::SHARE_BYTES;
+
+    /// A board made by hand.
+    pub struct Fabric(pub Vec<u8>);
+
+    impl Fabric {
+        pub fn new() -> Self {
+            let mut fabric = Self(vec![0; SHARE_BYTES]);
+            fabric.long(offset_of!(Board, magic), MAGIC);
+            fabric.short(offset_of!(Board, version), VERSION);
+            fabric
+        }
+        pub fn long(&mut self, at: usize, value: u64) {
+            self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        }
+        pub fn short(&mut self, at: usize, value: u32) {
+            self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        pub fn class(&mut self, at: usize, size: u64) {
+            self.long(offset_of!(Board, class) + at * size_of::<ClassLevels>(), size);
+        }
+        pub fn level(&mut self, level: Level, value: u64) {
+            self.long(offset_of!(Board, levels) + level as usize * 8, value);
+        }
+        pub fn ops(&mut self, set: usize, class: usize, allocs: u64, frees: u64) {
+            let base = BOARD_BYTES + set * TALLY_BYTES + class * size_of::<ClassOps>();
+            self.long(base, allocs);
+            self.long(base + 8, frees);
+        }
+        pub fn event(&mut self, set: usize, event: Event, value: u64) {
+            self.long(BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, events) + event as usize * 8, value);
+        }
+        pub fn read(&self) -> Result<Snapshot, Missing> {
+            Snapshot::read_with(|into, at| {
+                let at = usize::try_from(at).expect("small");
+                let Some(from) = self.0.get(at..at + into.len()) else { return false };
+                into.copy_from_slice(from);
+                true
+            })
+        }
+    }
+
+    #[test]
+    fn tallies_are_summed_over_the_sets_made() {
+        let mut fabric = Fabric::new();
+        fabric.short(offset_of!(Board, sets), 2);
+        fabric.short(offset_of!(Board, classes), 3);
+        fabric.short(offset_of!(Board, size_classes), 2);
+        fabric.class(1, 16);
+        fabric.class(2, 4096);
+        fabric.ops(0, 1, 10, 4);
+        fabric.ops(1, 1, 5, 3);
+        fabric.ops(2, 1, 99, 99);
+        fabric.ops(1, 2, 7, 7);
+        fabric.event(0, Event::Fence, 2);
+        fabric.event(1, Event::Fence, 3);
+        let read = fabric.read().expect("a board");
+        assert_eq!(read.size_classes[1], Class { size: 16, allocs: 15, frees: 7, ..Class::default() });
+        assert_eq!(read.page_orders, [Class { size: 4096, allocs: 7, frees: 7, ..Class::default() }]);
+        assert_eq!(read.event(Event::Fence), 5);
+    }
+
+    #[test]
+    fn garbage_is_cut_to_the_layout() {
+        let mut fabric = Fabric(vec![0xff; SHARE_BYTES]);
+        fabric.long(offset_of!(Board, magic), MAGIC);
+        fabric.short(offset_of!(Board, version), VERSION);
+        let read = fabric.read().expect("a board");
+        assert_eq!(read.sets as usize, SETS_MAX);
+        assert_eq!(read.size_classes.len(), CLASSES_MAX);
+        assert!(read.events.iter().all(|&event| event == u64::MAX));
+    }
+
+    #[test]
+    fn absence_is_told_apart() {
+        let mut fabric = Fabric(vec![0; SHARE_BYTES]);
+        assert_eq!(fabric.read().expect_err("empty"), Missing::Empty);
+        fabric = Fabric::new();
+        fabric.short(offset_of!(Board, version), VERSION + 1);
+        assert_eq!(fabric.read().expect_err("newer"), Missing::Version(VERSION + 1));
+        assert_eq!(Fabric(vec![0; 8]).read().expect_err("short"), Missing::Unreadable);
+    }
+}

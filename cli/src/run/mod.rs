@@ -1,0 +1,203 @@
+//! # `allotment run`: a program on Allotment
+//!
+//! ```text
+//!   without --stats   allotment ──exec──► PROGRAM          same process, nothing in between
+//!   with --stats      allotment ──fork──► child ──exec──► PROGRAM
+//!                        │  ◄──── signals on, status back ────┘
+//!                        └─ reads the board (a memfd) that the program's library
+//!                           opened through /proc/<allotment>/fd/<n>
+//! ```
+//!
+//! The board is given as `ALLOTMENT_SHARE=PATH:PID`; only the process with that
+//! id publishes, at its last exec, so that a shell shim that starts 33 others
+//! shows none of them.
+
+mod launch;
+mod library;
+mod origin;
+mod program;
+mod signals;
+
+
+
+
+use crate::args::Run;
+use crate::report::{End, Report, Snapshot};
+use crate::term::{self, say, Paint};
+use crate::{code, conf};
+use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
+use launch::{Environment, Failure, Finish};
+use program::Reach;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs what was asked.
+pub fn run(asked: &Run) -> ExitCode {
+    if asked.knobs {
+        let _ = write!(std::io::stdout().lock(), "{}", conf::table());
+        return code::DONE.into();
+    }
+    let conf = match conf::merged(&asked.set) {
+        Ok(conf) => conf,
+        Err(line) => {
+            say(&line);
+            return code::USAGE.into();
+        }
+    };
+    match start(asked, conf) {
+        Ok(exit) => exit,
+        Err(line) => {
+            say(&line);
+            code::RUN_FAILED.into()
+        }
+    }
+}
+
+/// Everything up to the program's end.
+fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
+    let output = match &asked.stats {
+        Some(Some(path)) => Some(Output::file(path)?),
+        Some(None) => Some(Output::Terminal),
+        None => None,
+    };
+    let library = library::locate()?;
+    let found = program::search(&asked.program[0]);
+    let reach = found.as_deref().map_or(Reach::Unknown, program::inspect);
+    if let Some(why) = reach.why_not() {
+        say(&format!("{} is run without Allotment: {why}", asked.program[0].display()));
+    }
+    let mut environment = Environment::inherited();
+    environment.set("LD_PRELOAD", &preload(library.path(), std::env::var_os("LD_PRELOAD").as_deref()));
+    if let Some(conf) = &conf {
+        environment.set(CONF_ENV, conf);
+    }
+    let Some(output) = output else {
+        if library.is_held() {
+            // The library lives in a descriptor of ours: somebody must keep it.
+            let finish = launch::attend(&asked.program, environment, None);
+            return end(asked, finish.map(|finish| (finish, None)), reach, found.is_some());
+        }
+        let failure = launch::replace(&asked.program, environment);
+        return end(asked, Err(failure), reach, found.is_some());
+    };
+    let share = launch::memfd(c"allotment-board", SHARE_BYTES as u64)
+        .map_err(|error| format!("cannot make the shared board: {error}"))?;
+    let finish = launch::attend(&asked.program, environment, Some((SHARE_ENV, &share)));
+    end(asked, finish.map(|finish| (finish, Some((share, output)))), reach, found.is_some())
+}
+
+/// What follows the program's end: statistics, and the same status.
+fn end(
+    asked: &Run,
+    finish: Result<(Finish, Option<(File, Output)>), Failure>,
+    reach: Reach,
+    found: bool,
+) -> Result<ExitCode, String> {
+    let name = asked.program[0].display();
+    match finish {
+        Err(Failure::Own(line)) => Err(line),
+        Err(Failure::Exec(error)) => {
+            let missing = error.raw_os_error() == Some(libc::ENOENT);
+            let hint = if missing && found { " (its interpreter is missing)" } else { "" };
+            say(&format!("cannot run '{name}': {}{hint}", plain(&error)));
+            Ok(if missing { code::NOT_FOUND } else { code::CANNOT_EXECUTE }.into())
+        }
+        Ok((finish, kept)) => {
+            if let Some((share, output)) = kept {
+                statistics(asked, &finish, &share, output, reach);
+            }
+            Ok(launch::end_like(finish.status))
+        }
+    }
+}
+
+/// An error's text without the number behind it.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// Prints what the program left on its board.
+fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, reach: Reach) {
+    let end = End {
+        program: asked.program[0].to_string_lossy().into_owned(),
+        pid: finish.pid,
+        status: finish.status,
+        wall_ns: finish.wall_ns,
+        cpu_ns: finish.cpu_ns,
+        rss_peak: finish.rss_peak,
+        rss_floor: finish.rss_floor,
+        minor_faults: finish.minor_faults,
+        major_faults: finish.major_faults,
+        ticks: finish.ticks,
+        now_ns: finish.now_ns,
+    };
+    let report = Snapshot::read(share).map(|snapshot| Report::new(&snapshot, end));
+    let Ok(report) = report.map_err(|missing| {
+        let why = reach.why_not().unwrap_or_else(|| missing.reason().to_owned());
+        say(&format!("{} ended without ever reaching Allotment: {why}", asked.program[0].display()));
+    }) else {
+        return;
+    };
+    output.write(&report);
+}
+
+/// Where the statistics go.
+enum Output {
+    Terminal,
+    File { file: File, json: bool },
+}
+
+impl Output {
+    /// Opens it before the program starts, so that a wrong path is known at once.
+    fn file(path: &Path) -> Result<Self, String> {
+        let file = File::create(path).map_err(|error| format!("cannot write {}: {}", path.display(), plain(&error)))?;
+        let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        Ok(Self::File { file, json })
+    }
+    fn write(self, report: &Report) {
+        let written = match self {
+            Self::Terminal => {
+                let paint = Paint::of(&std::io::stderr());
+                // One write: the lines of several programs shall not mix.
+                std::io::stderr().lock().write_all(report.text(paint).as_bytes())
+            }
+            Self::File { mut file, json: true } => file.write_all(report.json().as_bytes()),
+            Self::File { mut file, json: false } => file.write_all(report.text(Paint::none()).as_bytes()),
+        };
+        if let Err(error) = written {
+            term::say(&format!("cannot write the statistics: {}", plain(&error)));
+        }
+    }
+}
+
+/// `LD_PRELOAD` with our library first and no other Allotment behind it.
+fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().as_bytes().to_vec();
+    for entry in before.unwrap_or_default().as_bytes().split(|byte| matches!(byte, b' ' | b':')) {
+        let file = entry.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        if !entry.is_empty() && entry != library.as_os_str().as_bytes() && !file.starts_with(b"liballotment") {
+            value.push(b':');
+            value.extend_from_slice(entry);
+        }
+    }
+    OsString::from_vec(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preload_goes_in_front_and_once() {
+        let library = Path::new("/c/liballotment-1.so");
+        assert_eq!(preload(library, None), "/c/liballotment-1.so");
+        let before = OsStr::new("/a.so /c/liballotment-1.so:/old/liballotment-2.so b.so");
+        assert_eq!(preload(library, Some(before)), "/c/liballotment-1.so:/a.so:b.so");
+    }
+}

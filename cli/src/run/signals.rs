@@ -1,0 +1,193 @@
+//! # Signals while a program runs
+//!
+//! The program is in our process group, so the terminal's own signals reach it
+//! without us. What this process does with a signal:
+//!
+//! | who sent it | what happens |
+//! |---|---|
+//! | the kernel (terminal keys, hang-up, limits): `si_code > 0` | nothing: the child has it too |
+//! | the child itself, to its group or its parent | nothing |
+//! | anybody else, by `kill`, `sigqueue`, `tgkill` | sent on, with its value |
+//! | a job-control stop that also stopped the child | this process stops as well, so the shell sees a stopped job |
+//! | `SIGCONT` after that | sent on if the child still stands |
+//!
+//! All signals but those of our own faults are blocked before the fork and
+//! taken with `sigwaitinfo`: there are no handlers. One case cannot be told
+//! apart: a `kill` to the whole group reaches the child twice.
+#![allow(unsafe_code)] // sigprocmask, sigwaitinfo, wait4, kill
+
+use super::launch::Finish;
+use std::io;
+use std::ptr;
+
+/// Signals of this process's own faults, and those that cannot be blocked.
+const LEFT: &[i32] = &[
+    libc::SIGKILL,
+    libc::SIGSTOP,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// The mask before, the signals taken, and SIGCHLD's disposition before.
+pub struct Signals {
+    before: libc::sigset_t,
+    taken: libc::sigset_t,
+    child_action: libc::sigaction,
+}
+
+/// What happened to the child.
+enum Change {
+    Ended,
+    Stopped(i32),
+    Continued,
+}
+
+impl Signals {
+    /// Blocks what is to be taken, and makes children waitable.
+    pub fn block() -> Self {
+        // SAFETY: all-zero bytes are valid for these C structures; each call
+        // gets pointers to them and to nothing else.
+        unsafe {
+            let mut all: Self = std::mem::zeroed();
+            libc::sigfillset(&raw mut all.taken);
+            for &signal in LEFT {
+                libc::sigdelset(&raw mut all.taken, signal);
+            }
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(libc::SIGCHLD, &raw const action, &raw mut all.child_action);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const all.taken, &raw mut all.before);
+            all
+        }
+    }
+
+    /// As it was. Async-signal-safe.
+    pub fn restore(&self) {
+        // SAFETY: values that an earlier call filled.
+        unsafe {
+            libc::sigaction(libc::SIGCHLD, &raw const self.child_action, ptr::null_mut());
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut());
+        }
+    }
+
+    /// Takes signals until the child has ended.
+    ///
+    /// # Errors
+    /// The child cannot be waited for.
+    pub fn until_end(&self, child: libc::pid_t, finish: &mut Finish) -> io::Result<()> {
+        let mut stopped = None;
+        // Job-control stops that came to us and may have come to the child.
+        let mut asked_to_stop = 0_u64;
+        let mut resumed = false;
+        loop {
+            while let Some(change) = reap(child, finish)? {
+                match change {
+                    Change::Ended => return Ok(()),
+                    Change::Stopped(signal) => stopped = Some(signal),
+                    Change::Continued => (stopped, asked_to_stop) = (None, 0),
+                }
+            }
+            if let Some(signal) = stopped
+                && asked_to_stop & bit(signal) != 0
+            {
+                (stopped, asked_to_stop) = (None, 0);
+                stop_too(signal);
+                resumed = true;
+            }
+            // SAFETY: all-zero bytes are a valid siginfo, which the call fills.
+            let (signal, info) = unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                (libc::sigwaitinfo(&raw const self.taken, &raw mut info), info)
+            };
+            match signal {
+                -1 | libc::SIGCHLD => continue,
+                libc::SIGCONT if std::mem::take(&mut resumed) => {
+                    if !is_stopped(child) {
+                        continue;
+                    }
+                }
+                libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => asked_to_stop |= bit(signal),
+                _ => {}
+            }
+            pass(child, signal, &info);
+        }
+    }
+}
+
+/// A signal's bit; numbers end at 64.
+fn bit(signal: i32) -> u64 {
+    1_u64.checked_shl(signal.cast_unsigned().wrapping_sub(1)).unwrap_or(0)
+}
+
+/// Sends a signal on, unless the child has it already.
+fn pass(child: libc::pid_t, signal: i32, info: &libc::siginfo_t) {
+    if info.si_code > 0 {
+        return;
+    }
+    // SAFETY: codes below 1 carry the sender and, if queued, a value; the
+    // child is not reaped yet, so its id is its own.
+    unsafe {
+        if info.si_pid() == child {
+            return;
+        }
+        if info.si_code == libc::SI_QUEUE {
+            libc::sigqueue(child, signal, info.si_value());
+        } else {
+            libc::kill(child, signal);
+        }
+    }
+}
+
+/// Stops by the signal that stopped the child, until continued.
+fn stop_too(signal: i32) {
+    // SAFETY: raises one blocked signal and lets it through once; job-control
+    // signals stop by default, and do nothing where nobody could continue us.
+    unsafe {
+        let mut one: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut one);
+        libc::sigaddset(&raw mut one, signal);
+        libc::raise(signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const one, ptr::null_mut());
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const one, ptr::null_mut());
+    }
+}
+
+/// Whether a process stands.
+fn is_stopped(child: libc::pid_t) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+}
+
+/// The next change of the child, if there is one; its end fills `finish`.
+fn reap(child: libc::pid_t, finish: &mut Finish) -> io::Result<Option<Change>> {
+    let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+    let mut status = 0;
+    // SAFETY: all-zero bytes are a valid rusage; the call fills it and `status`.
+    let (found, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::wait4(child, &raw mut status, flags, &raw mut usage), usage)
+    };
+    match found {
+        0 => Ok(None),
+        -1 => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            error => Err(error),
+        },
+        _ if libc::WIFSTOPPED(status) => Ok(Some(Change::Stopped(libc::WSTOPSIG(status)))),
+        _ if libc::WIFCONTINUED(status) => Ok(Some(Change::Continued)),
+        _ => {
+            let positive = |number: i64| u64::try_from(number).unwrap_or(0);
+            let time = |time: libc::timeval| positive(time.tv_sec) * 1_000_000_000 + positive(time.tv_usec) * 1_000;
+            finish.status = status;
+            finish.cpu_ns = time(usage.ru_utime) + time(usage.ru_stime);
+            finish.rss_peak = positive(usage.ru_maxrss).saturating_mul(1024);
+            finish.minor_faults = positive(usage.ru_minflt);
+            finish.major_faults = positive(usage.ru_majflt);
+            Ok(Some(Change::Ended))
+        }
+    }
+}
