@@ -1,0 +1,19 @@
+/* deny ERRNO SYSCALL... -- PROGRAM ARGS: from here on the system answers these
+ * calls with that error (a number), in PROGRAM too. */
+#include "deny.h"
+
+int main(int argc, char **argv)
+{
+    int numbers[32], count = 0, at = 2;
+    CHECK(argc > 4, "deny ERRNO SYSCALL... -- PROGRAM ARGS");
+    for (; at < argc && strcmp(argv[at], "--"); at++) {
+        numbers[count] = call_number(argv[at]);
+        CHECK(numbers[count] >= 0 && count < 31, "%s", argv[at]);
+        count++;
+    }
+    CHECK(at + 1 < argc);
+    if (!deny(numbers, count, SECCOMP_RET_ERRNO | (unsigned)atoi(argv[1])))
+        return SKIPPED;
+    execvp(argv[at + 1], argv + at + 1);
+    return 127;
+}

@@ -1,0 +1,556 @@
+/* Memory that ends and systems that refuse: malloc says NULL and ENOMEM, loses
+ * nothing, and works again once there is room. Linked with early.so. The cases
+ * `kills`, `kills_threads` are stricter than glibc's malloc can bear: it is
+ * given more with LIMITS_EXTRA=1. The others pass on plain glibc. */
+#include "deny.h"
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/resource.h>
+
+extern void *early_block;
+
+#define MIB ((size_t)1 << 20)
+/* Where nothing else ends it. */
+#define CAP (320 * MIB)
+
+/* Takes blocks of one size until there are no more; a list through their second
+ * words would break the patterns, so it is kept in an area of its own. */
+static void **list;
+static size_t room, count;
+
+static void list_begin(size_t entries)
+{
+    room = entries;
+    list = mmap(NULL, room * sizeof *list, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(list != MAP_FAILED);
+    count = 0;
+}
+
+static void list_end(void) { munmap(list, room * sizeof *list); }
+
+static size_t take_all(size_t size, bool must_end)
+{
+    size_t bytes = 0, first = count;
+    for (;;) {
+        errno = 0;
+        void *block = count % 5 == 4 ? calloc(1, size) : malloc(size);
+        if (!block) {
+            CHECK(errno == ENOMEM);
+            break;
+        }
+        mark(block, size);
+        CHECK(count < room);
+        list[count++] = block;
+        bytes += size;
+        if (bytes > CAP || count == room) {
+            CHECK(!must_end, "%zu bytes and no end", bytes);
+            break;
+        }
+    }
+    /* Refused again, and in every other way to ask, with what there is untouched. */
+    if (must_end) {
+        void *block = &block;
+        errno = 0;
+        CHECK(calloc(1, 64 * MIB) == NULL && errno == ENOMEM);
+        CHECK(posix_memalign(&block, 4096, 64 * MIB) == ENOMEM && block == &block);
+        if (count > first) {
+            errno = 0;
+            CHECK(realloc(list[first], CAP * 2) == NULL && errno == ENOMEM);
+            CHECK(verify(list[first]) == size);
+        }
+    }
+    return bytes;
+}
+
+static void give_back(size_t keep)
+{
+    while (count > keep)
+        drop(list[--count]);
+}
+
+/* `least` is what each kind of block must be able to fill, whatever came before it. */
+static void exhaust(size_t least, size_t most, bool must_end)
+{
+    static const size_t sizes[] = {64, 4 * MIB, 400, 100000, 5000, 20000, 33000, 64, MIB, 3000, 4 * MIB};
+    list_begin(most / 64 + 1);
+    for (size_t at = 0; at < sizeof sizes / sizeof sizes[0]; at++) {
+        size_t all = take_all(sizes[at], must_end);
+        CHECK(all >= least, "%zu bytes in blocks of %zu, wanted %zu", all, sizes[at], least);
+        size_t half = count / 2;
+        for (size_t which = 0; which < count; which++)
+            CHECK(verify(list[which]) == sizes[at]);
+        give_back(half);
+        size_t again = take_all(sizes[at], must_end);
+        CHECK(again >= all / 4, "%zu of %zu bytes again", again, all);
+        give_back(0);
+    }
+    list_end();
+    Held held = {.random.state = 3};
+    churn(&held, 5000);
+    churn_end(&held);
+}
+
+/* Started under a limit, by `prlimit --as=`. */
+static void limited(void)
+{
+    struct rlimit limit;
+    CHECK(!getrlimit(RLIMIT_AS, &limit));
+    CHECK(limit.rlim_cur != RLIM_INFINITY, "run it under prlimit --as=");
+    exhaust(limit.rlim_cur / 8, limit.rlim_cur, true);
+}
+
+static size_t address_space(void)
+{
+    char text[64] = "";
+    int file = open("/proc/self/statm", O_RDONLY);
+    CHECK(file >= 0 && read(file, text, sizeof text - 1) > 0);
+    close(file);
+    return (size_t)atol(text) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The limit comes when the heap has long been working; what it has reserved counts. */
+static void late_limit(void)
+{
+    Held held = {.random.state = 5};
+    churn(&held, 20000);
+    list_begin(1 << 20);
+    struct rlimit limit = {address_space() + 48 * MIB, RLIM_INFINITY};
+    CHECK(!setrlimit(RLIMIT_AS, &limit));
+    size_t small = take_all(300, false); /* reserved address space may still be opened */
+    CHECK(small >= 20 * MIB, "%zu", small);
+    void *too_large = malloc(2048 * MIB);
+    CHECK(!too_large && errno == ENOMEM);
+    give_back(0);
+    size_t large = take_all(MIB, false);
+    CHECK(large >= 20 * MIB, "%zu", large);
+    give_back(0);
+    /* Below what there is already: nothing new can be had, the old is not lost. */
+    limit.rlim_cur = 16 * MIB;
+    CHECK(!setrlimit(RLIMIT_AS, &limit));
+    for (int at = 0; at < HELD; at++)
+        if (held.block[at])
+            verify(held.block[at]);
+    take_all(300, false), take_all(100000, false);
+    give_back(0);
+    limit.rlim_cur = RLIM_INFINITY;
+    CHECK(!setrlimit(RLIMIT_AS, &limit));
+    churn(&held, 5000);
+    churn_end(&held);
+    CHECK(take_all(MIB, false) > 300 * MIB);
+    give_back(0);
+    list_end();
+}
+
+/* Private writable memory is limited instead (RLIMIT_DATA). */
+static void data_limit(void)
+{
+    list_begin(1 << 20);
+    struct rlimit limit = {96 * MIB, RLIM_INFINITY};
+    CHECK(!setrlimit(RLIMIT_DATA, &limit));
+    size_t bytes = take_all(100000, true);
+    CHECK(bytes >= 8 * MIB, "%zu", bytes);
+    give_back(0);
+    bytes = take_all(200, true);
+    CHECK(bytes >= 8 * MIB, "%zu", bytes);
+    give_back(0);
+    list_end();
+}
+
+/* Several threads meet the end together. */
+static void *starved(void *argument)
+{
+    Held *held = calloc(1, sizeof *held);
+    Random random = {(uintptr_t)argument};
+    unsigned refused = 0;
+    CHECK(held);
+    for (int round = 0; round < 12000; round++) {
+        void **slot = &held->block[next(&random) % HELD];
+        drop(*slot);
+        *slot = NULL;
+        size_t size = next(&random) % 4 ? 16 + next(&random) % 60000 : 16 + next(&random) % (8 * MIB);
+        errno = 0;
+        *slot = malloc(size);
+        if (*slot)
+            mark(*slot, size);
+        else {
+            CHECK(errno == ENOMEM);
+            refused++;
+        }
+    }
+    churn_end(held);
+    free(held);
+    return (void *)(uintptr_t)refused;
+}
+
+static void starving_threads(void)
+{
+    struct rlimit limit = {address_space() + 400 * MIB, RLIM_INFINITY};
+    pthread_t thread[4];
+    for (uintptr_t at = 0; at < 4; at++)
+        CHECK(!pthread_create(&thread[at], NULL, starved, (void *)(at + 1)));
+    CHECK(!setrlimit(RLIMIT_AS, &limit));
+    for (int at = 0; at < 4; at++)
+        CHECK(!pthread_join(thread[at], NULL));
+    limit.rlim_cur = RLIM_INFINITY;
+    CHECK(!setrlimit(RLIMIT_AS, &limit));
+    Held held = {.random.state = 3};
+    churn(&held, 5000);
+    churn_end(&held);
+}
+
+/* The system has no more mappings for us: every call that makes one fails. */
+static void no_mappings(void)
+{
+    Held held = {.random.state = 6};
+    churn(&held, 20000);
+    list_begin(CAP / 64 + 1);
+    static const int calls[] = {SYS_mmap, SYS_mprotect, SYS_mremap};
+    if (!deny(calls, 3, SECCOMP_RET_ERRNO | ENOMEM)) {
+        say("skipped: no seccomp here\n");
+        return;
+    }
+    static const size_t sizes[] = {64, 400, 5000, 33000, 200000, 2 * MIB};
+    for (size_t at = 0; at < sizeof sizes / sizeof sizes[0]; at++) {
+        take_all(sizes[at], false); /* glibc goes on by brk, so it may not end */
+        for (size_t which = 0; which < count; which++)
+            CHECK(verify(list[which]) == sizes[at]);
+        size_t before = count;
+        give_back(before / 2);
+        take_all(sizes[at], false);
+        CHECK(count + 8 >= before, "%zu of %zu blocks of %zu", count, before, sizes[at]);
+        void *grown = count ? realloc(list[count - 1], sizes[at] * 3) : NULL;
+        if (grown)
+            list[count - 1] = grown, mark(grown, sizes[at]);
+        give_back(0);
+    }
+    for (int at = 0; at < HELD; at++)
+        if (held.block[at])
+            verify(held.block[at]);
+    churn_end(&held);
+}
+
+/* Memory cannot be given back either. */
+static void no_advice(void)
+{
+    static const int calls[] = {SYS_madvise, SYS_munmap, SYS_process_madvise};
+    if (!deny(calls, 3, SECCOMP_RET_ERRNO | EINVAL)) {
+        say("skipped: no seccomp here\n");
+        return;
+    }
+    Held held = {.random.state = 6};
+    for (int round = 0; round < 20; round++) {
+        churn(&held, 5000);
+        malloc_trim(0);
+        for (size_t size = 1000; size < 30 * MIB; size *= 7) {
+            unsigned char *block = calloc(1, size);
+            CHECK(block);
+            for (size_t at = 0; at < size; at++)
+                CHECK(block[at] == 0, "calloc(%zu) at %zu", size, at);
+            memset(block, 0xa5, size);
+            free(block);
+        }
+    }
+    churn_end(&held);
+}
+
+static const int strict[] = {SYS_mmap, SYS_munmap, SYS_mprotect, SYS_madvise, SYS_mremap, SYS_futex,
+    SYS_write, SYS_exit, SYS_exit_group, SYS_rt_sigreturn, SYS_brk, SYS_restart_syscall,
+    /* only for glibc's malloc */
+    SYS_getrandom, SYS_sched_getaffinity, SYS_openat, SYS_newfstatat, SYS_read, SYS_close, SYS_prctl, SYS_gettid};
+
+static bool kill_others(void)
+{
+    int length = getenv("LIMITS_EXTRA") ? sizeof strict / sizeof strict[0] : 12;
+    if (deny(strict, -length, SECCOMP_RET_KILL_PROCESS))
+        return true;
+    say("skipped: no seccomp here\n");
+    return false;
+}
+
+/* From the first line of main, any other call kills the process. */
+static void kills(void)
+{
+    if (!kill_others())
+        return;
+    static Held held;
+    held.random.state = 8;
+    churn(&held, 50000);
+    churn_end(&held);
+    for (size_t size = 100; size < 300 * MIB; size *= 9) {
+        char *block = malloc(size);
+        CHECK(block);
+        memset(block, 1, size);
+        block = realloc(block, size * 2);
+        CHECK(block && block[size - 1] == 1);
+        free(block);
+    }
+    static char *many[40000];
+    for (int at = 0; at < 40000; at++)
+        CHECK(many[at] = malloc(900));
+    for (int at = 0; at < 40000; at++)
+        free(many[at]);
+    malloc_trim(0);
+    mallinfo2();
+    say("ok kills\n");
+    _exit(0);
+}
+
+static atomic_int ready, go;
+static pthread_mutex_t never = PTHREAD_MUTEX_INITIALIZER;
+static void *filtered(void *argument)
+{
+    static Held helds[4];
+    Held *held = &helds[(uintptr_t)argument];
+    held->random.state = (uintptr_t)argument;
+    ready++;
+    while (!go)
+        ;
+    churn(held, 30000);
+    churn_end(held);
+    ready--;
+    pthread_mutex_lock(&never); /* the end of a thread makes other calls */
+    return NULL;
+}
+
+static void kills_threads(void)
+{
+    pthread_t thread[3];
+    pthread_mutex_lock(&never);
+    for (uintptr_t at = 0; at < 3; at++)
+        CHECK(!pthread_create(&thread[at], NULL, filtered, (void *)at));
+    while (ready < 3)
+        ;
+    if (!kill_others())
+        return;
+    go = 1;
+    while (ready)
+        ;
+    free(malloc(100 * MIB));
+    say("ok kills_threads\n");
+    _exit(0);
+}
+
+static void zero_and_dirty(void)
+{
+    for (int round = 0; round < 3; round++)
+        for (size_t size = 500; size < 12 * MIB; size *= 3) {
+            unsigned char *block[8];
+            for (int at = 0; at < 8; at++) {
+                CHECK(block[at] = calloc(1, size));
+                for (size_t byte = 0; byte < size; byte += byte % 4096 ? 4096 - byte % 4096 : 511)
+                    CHECK(block[at][byte] == 0, "calloc(%zu) at %zu", size, byte);
+                memset(block[at], 0xa5, size);
+            }
+            for (int at = 0; at < 8; at++)
+                free(block[at]);
+            malloc_trim(0);
+        }
+}
+
+/* All memory locked: advice to give it back fails, wholly or half done. */
+static void locked(void)
+{
+    Held held = {.random.state = 9};
+    churn(&held, 5000);
+    struct rlimit limit;
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (mlockall(MCL_CURRENT | MCL_FUTURE)) {
+        say("skipped: mlockall refused\n");
+        churn_end(&held);
+        return;
+    }
+    zero_and_dirty();
+    churn(&held, 20000);
+    churn_end(&held);
+    munlockall();
+    zero_and_dirty();
+}
+
+/* The same with a small limit of locked memory and nobody's rights: what is
+ * reserved must not count against it. */
+static void locked_as_user(void)
+{
+    struct rlimit limit;
+    CHECK(!getrlimit(RLIMIT_MEMLOCK, &limit));
+    if (limit.rlim_max > 128 * MIB)
+        limit.rlim_max = 128 * MIB;
+    limit.rlim_cur = limit.rlim_max;
+    if (limit.rlim_cur < 8 * MIB || setrlimit(RLIMIT_MEMLOCK, &limit)) {
+        say("skipped: next to nothing may be locked\n");
+        return;
+    }
+    if (getuid() == 0 && (setgid(65534) || setuid(65534))) {
+        say("skipped: cannot become another user\n");
+        return;
+    }
+    if (mlockall(MCL_FUTURE)) {
+        say("skipped: mlockall refused\n");
+        return;
+    }
+    list_begin(100000);
+    while (count < limit.rlim_cur / 8 / 1000) {
+        CHECK(list[count] = malloc(1000), "block %zu", count);
+        mark(list[count++], 1000);
+    }
+    void *large = malloc(limit.rlim_cur / 8);
+    CHECK(large);
+    free(large);
+    give_back(0);
+    list_end();
+}
+
+/* Somebody closes every file there is, as daemons and sandboxes do. */
+static void *late_thread(void *argument)
+{
+    Held *held = calloc(1, sizeof *held);
+    held->random.state = (uintptr_t)argument;
+    churn(held, 20000);
+    churn_end(held);
+    free(held);
+    return NULL;
+}
+
+static void files_closed(void)
+{
+    static Held held;
+    churn(&held, 1000);
+    int out = fcntl(1, F_DUPFD, 500);
+    CHECK(out >= 500);
+    if (syscall(SYS_close_range, 0, out - 1, 0) || syscall(SYS_close_range, out + 1, ~0U, 0))
+        for (int file = 0; file < 2000; file++)
+            if (file != out)
+                close(file);
+    churn(&held, 20000);
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, late_thread, NULL));
+    CHECK(!pthread_join(thread, NULL));
+    free(malloc(200 * MIB));
+    churn_end(&held);
+    dup2(out, 1), dup2(out, 2);
+}
+
+/* No files can be opened and none read: no /proc, no /sys. */
+static void no_files(void)
+{
+    struct rlimit limit = {0, 0};
+    CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+    static Held held;
+    churn(&held, 20000);
+    free(malloc(200 * MIB));
+    malloc_trim(0);
+    churn_end(&held);
+}
+
+/* In a memory cgroup of 64 MiB, never more than 40 live: it must not be killed. */
+static void frugal(void)
+{
+    static const size_t sizes[] = {64, 1000, 100000, 20000, 4 * MIB, 300, 33000, 64, 2 * MIB};
+    list_begin(MIB);
+    for (int round = 0; round < 2; round++)
+        for (size_t at = 0; at < sizeof sizes / sizeof sizes[0]; at++) {
+            for (size_t bytes = 0; bytes < 40 * MIB && count < room; bytes += sizes[at] + 16) {
+                CHECK(list[count] = malloc(sizes[at]));
+                memset(list[count], 1, sizes[at]);
+                mark(list[count++], sizes[at]);
+            }
+            give_back(0);
+        }
+    list_end();
+}
+
+/* There is no end to its hunger: the caller's cgroup kills it. */
+static void greedy(void)
+{
+    for (size_t bytes = 0; bytes < CAP; bytes += MIB)
+        memset(malloc(MIB), 1, MIB);
+}
+
+/* Before main: ahead of every constructor, and in an early library's. */
+static void *first_block;
+static void first(void)
+{
+    first_block = malloc(500);
+    CHECK(first_block);
+    mark(first_block, 500);
+    free(malloc(100000));
+    free(calloc(3, 100));
+}
+__attribute__((section(".preinit_array"), used)) static void (*const run_first)(void) = first;
+
+static void *last_block;
+static void at_exit(void)
+{
+    drop(last_block);
+    Held *held = calloc(1, sizeof *held);
+    churn(held, 1000);
+    churn_end(held);
+    free(held);
+}
+__attribute__((destructor)) static void very_last(void) { free(realloc(malloc(100), 100000)); }
+
+static void before_and_after(void)
+{
+    CHECK(verify(first_block) == 500 && verify(early_block) == 1000);
+    first_block = realloc(first_block, 40000);
+    CHECK(first_block);
+    free(first_block);
+    drop(early_block);
+    early_block = NULL;
+    last_block = malloc(3000);
+    mark(last_block, 3000);
+    CHECK(!atexit(at_exit));
+}
+
+/* Threads still at work when the process ends. */
+static void *endless(void *argument)
+{
+    Held *held = calloc(1, sizeof *held);
+    held->random.state = (uintptr_t)argument;
+    for (;;)
+        churn(held, 100);
+    return NULL;
+}
+
+static void exit_under_load(void)
+{
+    pthread_t thread;
+    for (uintptr_t at = 0; at < 4; at++)
+        CHECK(!pthread_create(&thread, NULL, endless, (void *)at));
+    CHECK(!atexit(at_exit));
+    usleep(20000);
+    say("ok exit\n");
+    exit(0);
+}
+
+static void leave_at_once(void) { free(malloc(100)); _exit(5); }
+static void give_up(void) { free(malloc(100)); abort(); }
+
+/* The initial thread ends, others go on. */
+static void *outlives(void *argument)
+{
+    usleep(20000);
+    late_thread(argument);
+    say("ok main_thread_ends\n");
+    exit(0);
+}
+static void main_thread_ends(void)
+{
+    pthread_t thread;
+    free(malloc(100));
+    CHECK(!pthread_create(&thread, NULL, outlives, NULL));
+    pthread_exit(NULL);
+}
+
+int main(int argc, char **argv)
+{
+    static const Case cases[] = {
+        {"limited", limited}, {"late_limit", late_limit}, {"data_limit", data_limit}, {"starving_threads", starving_threads},
+        {"no_mappings", no_mappings}, {"no_advice", no_advice}, {"kills", kills}, {"kills_threads", kills_threads},
+        {"locked", locked}, {"locked_as_user", locked_as_user}, {"files_closed", files_closed}, {"no_files", no_files},
+        {"frugal", frugal}, {"greedy", greedy}, {"before_and_after", before_and_after}, {"exit_under_load", exit_under_load},
+        {"leave_at_once", leave_at_once}, {"abort", give_up}, {"main_thread_ends", main_thread_ends},
+    };
+    CHECK(argc == 2, "limits CASE");
+    return RUN_CASES(cases);
+}
