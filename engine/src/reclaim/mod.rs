@@ -2,16 +2,20 @@
 //!
 //! What is free but still resident (lazily freed areas, dirty free pages) may
 //! be at most one part in `lazy_share` of the bytes in use, at least
-//! `lazy_floor`, at most `lazy_ceiling` for each doubling of the CPUs. A free
-//! that passes the limit purges; `trim` drains the per-CPU sets first and then
-//! gives back everything.
+//! `lazy_floor`, at most `lazy_ceiling` for each doubling of the CPUs; and on top
+//! of that what the program used a moment ago and may well use again: the
+//! distance to its recent high, which shrinks by a quarter every 2²⁸ ticks
+//! (an eighth of a second). So a program that works in waves does not fault its
+//! memory in anew with each, and what is resident never exceeds its own recent
+//! high by more than the limit. A free that passes it purges; `trim` drains the
+//! per-CPU sets first and then gives back everything.
 //!
 //! Locks: none of its own; a purge in progress makes others skip theirs.
 //! Cost: two loads per slow free; a purge is system calls.
 #![allow(unsafe_code)] // gives pages back
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicBool, AtomicU32};
+use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::arch::{PAGE, sys};
 use crate::knob::Id;
 use crate::page::Pages;
@@ -22,11 +26,18 @@ use crate::vmap::{Vmap, give_back};
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
 const PURGE_ORDER: usize = 4;
 
+/// log2 of the ticks after which the recent high shrinks.
+const DECAY: u32 = 28;
+
 /// The purger.
 #[derive(Debug)]
 pub struct Reclaim {
     busy: AtomicBool,
     cpus: AtomicU32,
+    /// Bytes in use at the recent high.
+    high: AtomicU64,
+    /// Ticks >> [`DECAY`] when `high` last shrank.
+    shrunk: AtomicU64,
 }
 
 impl Default for Reclaim {
@@ -39,7 +50,7 @@ impl Reclaim {
     /// Idle.
     #[must_use]
     pub const fn new() -> Self {
-        Self { busy: AtomicBool::new(false), cpus: AtomicU32::new(0) }
+        Self { busy: AtomicBool::new(false), cpus: AtomicU32::new(0), high: AtomicU64::new(0), shrunk: AtomicU64::new(0) }
     }
 
     /// Bytes that may be free and resident.
@@ -53,7 +64,21 @@ impl Reclaim {
         let in_use = board.level(Level::Areas) + board.level(Level::Slabs);
         // fls(cpus), as in the kernel.
         let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
-        (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling)
+        (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling) + self.recent(in_use)
+    }
+
+    /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
+    fn recent(&self, in_use: u64) -> u64 {
+        let high = self.high.load(Relaxed);
+        if in_use >= high {
+            self.high.store(in_use, Relaxed);
+            return 0;
+        }
+        let now = sys::ticks() >> DECAY;
+        if self.shrunk.swap(now, Relaxed) != now {
+            self.high.store(high - (high - in_use) / 4, Relaxed);
+        }
+        high - in_use
     }
 
     /// After a slow free: purges if the limit is passed.
@@ -71,7 +96,7 @@ impl Reclaim {
             vmap.purge();
         }
         if board.level(Level::PagesDirty) > limit / 2 {
-            Self::purge_pages(cache, pages, PURGE_ORDER, limit / 4);
+            Self::purge_pages(cache, pages, PURGE_ORDER, limit / 2);
         }
         self.busy.store(false, Release);
     }
