@@ -1,0 +1,207 @@
+//! The C and C++ programs of `tests/c` under Allotment, in every mode.
+//!
+//! Each program checks its own rules and passes on plain glibc as well
+//! (`ALLOTMENT_TEST_MODES=plain`), but for those that are about our reports.
+
+mod common;
+use common::{BOTH, Done, EVERY, Mode, Program, compile, long, modes, need, preloaded, program, skip};
+
+/// One case of a program in each of these modes.
+fn case(file: &str, case: &str, in_modes: &[Mode]) {
+    let Some(path) = program(file) else { return };
+    for mode in modes(in_modes) {
+        let seconds = if long() { "5" } else { "0.4" };
+        let forks = if long() { "300" } else { "24" };
+        Program::new(mode, &[&path, case])
+            .set("THREADS_SECONDS", seconds)
+            .set("FORKS", forks)
+            .run()
+            .passed()
+            .took(mode, 1);
+    }
+}
+
+macro_rules! cases {
+    ($($test:ident: $file:literal $case:literal $modes:expr;)*) => {
+        $(#[test] fn $test() { case($file, $case, $modes); })*
+    };
+}
+
+cases! {
+    semantics: "semantics.c" "all" EVERY;
+    cxx: "cxx.cpp" "all" EVERY;
+    threads_free_across: "threads.c" "cross" EVERY;
+    threads_one_way: "threads.c" "one_way" EVERY;
+    threads_short_lived: "threads.c" "short" EVERY;
+    threads_many_at_once: "threads.c" "many" EVERY;
+    threads_signals: "threads.c" "signals" EVERY;
+    threads_jumps_out_of_handlers: "threads.c" "jumps" BOTH;
+    threads_migrate: "threads.c" "migrate" EVERY;
+    threads_trim: "threads.c" "trim" EVERY;
+    fork_under_load: "fork.c" "load" EVERY;
+    fork_from_many_threads: "fork.c" "forkers" EVERY;
+    fork_handlers_allocate: "fork.c" "atfork" EVERY;
+    fork_chain: "fork.c" "chain" BOTH;
+    fork_daemon: "fork.c" "daemon" BOTH;
+    vfork_under_load: "fork.c" "vfork" EVERY;
+    vfork_that_fails: "fork.c" "vfork_fails" BOTH;
+    fork_spawn_system_popen: "fork.c" "spawn" EVERY;
+    limit_comes_late: "limits.c" "late_limit" EVERY;
+    limit_of_data: "limits.c" "data_limit" BOTH;
+    limit_met_by_threads: "limits.c" "starving_threads" EVERY;
+    limit_no_mappings: "limits.c" "no_mappings" EVERY;
+    limit_no_advice: "limits.c" "no_advice" BOTH;
+    limit_locked_memory: "limits.c" "locked" BOTH;
+    limit_locked_memory_as_user: "limits.c" "locked_as_user" BOTH;
+    life_files_closed: "limits.c" "files_closed" BOTH;
+    life_no_files: "limits.c" "no_files" BOTH;
+    life_before_everybody: "preinit.c" "all" BOTH;
+    life_before_and_after_main: "limits.c" "before_and_after" EVERY;
+    life_exit_under_load: "limits.c" "exit_under_load" EVERY;
+    life_main_thread_ends: "limits.c" "main_thread_ends" BOTH;
+}
+
+#[test]
+fn limit_from_the_start() {
+    let (Some(limits), Some(_)) = (program("limits.c"), need("limit_from_the_start", "prlimit", "util-linux")) else { return };
+    for mode in modes(EVERY) {
+        for mib in [64_u64, 256] {
+            let limit = format!("--as={}", mib << 20);
+            Program::new(mode, &["prlimit", &limit, &limits, "limited"]).run().passed().took(mode, 1);
+        }
+    }
+}
+
+/// Anything but the few calls of an allocator kills.
+#[test]
+fn limit_strict_filters() {
+    let Some(limits) = program("limits.c") else { return };
+    for case in ["kills", "kills_threads"] {
+        for mode in modes(EVERY) {
+            let program = Program::new(mode, &[&limits, case]);
+            let program = if mode == Mode::Plain { program.set("LIMITS_EXTRA", "1") } else { program };
+            let done = program.run().passed().took(mode, 1);
+            assert!(done.out.contains("ok ") || done.out.contains("skipped: "), "{}", done.out);
+        }
+    }
+}
+
+/// Calls that some systems do not have or refuse, refused from the first instruction on.
+#[test]
+fn limit_refused_calls() {
+    let (Some(deny), Some(threads)) = (program("deny.c"), program("threads.c")) else { return };
+    let refused: &[(&str, &str, &[&str])] = &[
+        ("1", "EPERM", &["membarrier"]),
+        ("38", "ENOSYS", &["membarrier"]),
+        ("38", "ENOSYS", &["getcpu", "rseq"]),
+        ("1", "EPERM", &["process_madvise", "mbind", "get_mempolicy", "sched_getaffinity", "prctl"]),
+        ("22", "EINVAL", &["madvise", "process_madvise"]),
+        ("12", "ENOMEM", &["mremap"]),
+    ];
+    for mode in modes(BOTH) {
+        for &(number, name, calls) in refused {
+            let words = [&[deny.as_str(), number], calls, &["--", &threads, "cross"]].concat();
+            let done = Program::new(mode, &words).set("THREADS_SECONDS", "0.2").run().passed().took(mode, 1);
+            if mode != Mode::Plain && calls == ["membarrier"] && done.status.success() {
+                assert_eq!(done.word("/mode"), "fallback", "{name}");
+                let unregistered = std::env::var("GLIBC_TUNABLES").is_ok();
+                assert!(mode == Mode::Fallback || unregistered || done.word("/reason").contains("membarrier"), "{name}");
+            }
+        }
+    }
+}
+
+/// A memory cgroup of 64 MiB (version 1 only): what is freed is used again or given
+/// back before it comes to a kill; and a kill takes no statistics away.
+#[test]
+fn limit_of_a_cgroup() {
+    let Some(limits) = program("limits.c") else { return };
+    let group = std::path::PathBuf::from(format!("/sys/fs/cgroup/memory/allotment-test-{}", std::process::id()));
+    let writable = std::fs::create_dir(&group).is_ok();
+    if !writable || std::fs::write(group.join("memory.limit_in_bytes"), "67108864").is_err() {
+        let _ = std::fs::remove_dir(&group);
+        return skip("limit_of_a_cgroup", "no memory cgroup (version 1) can be made here");
+    }
+    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$1\"", group.display());
+    let run = |mode, case: &str| Program::new(mode, &["sh", "-c", &enter, &limits, case]).run();
+    let ends: Vec<(Mode, Done, Done)> = modes(BOTH).into_iter().map(|mode| (mode, run(mode, "frugal"), run(mode, "greedy"))).collect();
+    // The kernel may take a moment to see the group empty.
+    while std::fs::remove_dir(&group).is_err() && group.exists() {
+        std::thread::yield_now();
+    }
+    for (mode, frugal, greedy) in ends {
+        frugal.passed().took(mode, 1000);
+        greedy.killed(9).took(mode, 10);
+    }
+}
+
+/// Pointers that nobody gave out: said so with their address, left alone, and life goes on.
+#[test]
+fn bad_pointers_are_reported() {
+    let Some(bad) = program("bad.c") else { return };
+    if !preloaded() {
+        return;
+    }
+    let cases = ["stack", "fixed", "mapped", "odd", "interior", "small_interior", "twice_large", "twice_small", "twice_at_once", "foreign_realloc"];
+    for mode in modes(EVERY) {
+        for case in cases {
+            let done = Program::new(mode, &[&bad, case]).knob("bad_free=report").run().ended(0);
+            assert!(done.out.contains("survived"), "{case}");
+            let mut addresses = 0;
+            for line in done.out.lines().filter_map(|line| line.strip_prefix("bad 0x")) {
+                let said = done.err.lines().any(|error| error.contains(&format!("0x{line}")));
+                assert!(said, "{}: nothing about 0x{line}\n{}", done.what, done.err);
+                addresses += 1;
+            }
+            assert!(addresses > 0, "{case}");
+            assert!(done.number("/events/bad_free") >= addresses, "{}: {}", done.what, done.number("/events/bad_free"));
+        }
+    }
+}
+
+#[test]
+fn bad_pointers_abort_if_asked() {
+    let Some(bad) = program("bad.c") else { return };
+    if preloaded() {
+        for mode in modes(BOTH) {
+            for case in ["stack", "twice_large", "twice_small"] {
+                Program::new(mode, &[&bad, case]).knob("bad_free=abort").run().killed(6).says(&["0x"]);
+            }
+        }
+    }
+}
+
+/// A debugger steps through sequences one instruction at a time: none can commit then.
+#[test]
+fn single_stepped() {
+    let Some(step) = program("step.c") else { return };
+    for mode in modes(BOTH) {
+        Program::new(mode, &[&step]).run().passed();
+    }
+}
+
+/// valgrind registers no area and has its own ideas about threads.
+#[test]
+fn under_valgrind() {
+    let (Some(_), Some(semantics), Some(threads)) =
+        (need("under_valgrind", "valgrind", "valgrind"), program("semantics.c"), program("threads.c"))
+    else {
+        return;
+    };
+    for mode in modes(&[Mode::Auto]) {
+        for words in [[semantics.as_str(), "s32_blocks_never_overlap"], [&threads, "one_way"]] {
+            let words = [&["valgrind", "-q", "--tool=none"], words.as_slice()].concat();
+            Program::new(mode, &words).set("THREADS_SECONDS", "0.3").run().passed().took(mode, 1);
+        }
+    }
+}
+
+/// A library that comes and goes, again and again, with what it allocated.
+#[test]
+fn loaded_and_unloaded() {
+    let Some(early) = compile("early.c", "libearly.so", &["-shared", "-fPIC"]) else { return };
+    let Some(load) = program("load.c") else { return };
+    for mode in modes(BOTH) {
+        Program::new(mode, &[&load, &early.display().to_string()]).run().passed().took(mode, 1);
+    }
+}
