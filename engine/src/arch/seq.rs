@@ -71,11 +71,26 @@ mod x86_64 {
     
     use core::arch::asm;
 
+    // Preemption is injected, not hoped for: in the crate's own tests every sequence
+    // dawdles where a lost race would show (before its first load and before its commit).
+    #[cfg(test)]
+    macro_rules! dawdle {
+        () => {
+            "mov r11d, 40\n24: dec r11d\njnz 24b"
+        };
+    }
+    #[cfg(not(test))]
+    macro_rules! dawdle {
+        () => {
+            ""
+        };
+    }
+
     /// Frames a body: descriptor and abort stub out of line, the common beginning
     /// before it. The body puts label 25 behind its committing store. `t` is a scratch
     /// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done.
     macro_rules! sequence {
-        ([$($test_cpu:literal),*] $($body:literal),+ ; $($operands:tt)*) => {
+        ([$($test_cpu:expr),*] $($body:expr),+ ; $($operands:tt)*) => {
             asm!(
                 ".pushsection __rseq_cs, \"aw\"",
                 ".balign 32",
@@ -100,9 +115,11 @@ mod x86_64 {
                 "mov {set}, [{board} + {t}*8 + {SLOTS}]",
                 "add {set}, {board}",                // set = board + slots[index]
                 $($test_cpu,)*
+                dawdle!(),
                 $($body,)+
                 "27:",
                 SLOTS = const SLOTS,
+                out("r11") _, // for `dawdle!`
                 $($operands)*
                 options(nostack)
             )
@@ -110,7 +127,7 @@ mod x86_64 {
     }
 
     macro_rules! sequence_here {
-        ($($body:literal),+ ; $($operands:tt)*) => {
+        ($($body:expr),+ ; $($operands:tt)*) => {
             sequence!(
                 ["mov {t:e}, fs:[{area} + 4]", "cmp [{set} + {CPU}], {t:e}", "jne 26b"] // set.cpu != cpu_id: refused
                 $($body),+ ; CPU = const CPU, $($operands)*)
@@ -147,6 +164,7 @@ mod x86_64 {
                 "shr {t}, 16",                             // top(w)
                 "sub {w}, {ONE}",
                 "mov {t}, [{t} - 8]",                      // object = *(top - 8)
+                dawdle!(),
                 "mov [{set} + {class}], {w}",              // commit: set[class] = w - one
                 "25:"
                 ;
@@ -176,6 +194,7 @@ mod x86_64 {
                 "shr {t}, 16",                             // top(w)
                 "mov [{t}], {object}",                     // *top = object
                 "add {w}, {ONE}",
+                dawdle!(),
                 "mov [{set} + {class}], {w}",              // commit: set[class] = w + one
                 "25:"
                 ;
@@ -213,6 +232,7 @@ mod x86_64 {
                 "rep movsq",                               // copies k objects out
                 "imul {t}, {k}, {ONE}",
                 "sub {w}, {t}",
+                dawdle!(),
                 "mov [{set} + {class}], {w}",              // commit: set[class] = w - k × one
                 "25:",
                 "mov {t:e}, 2"
@@ -252,6 +272,7 @@ mod x86_64 {
                 "rep movsq",                               // copies k objects in
                 "imul {t}, {k}, {ONE}",
                 "add {w}, {t}",
+                dawdle!(),
                 "mov [{set} + {class}], {w}",              // commit: set[class] = w + k × one
                 "25:",
                 "mov {t:e}, 2"
@@ -276,6 +297,7 @@ mod x86_64 {
             sequence_here!(
                 "cmp [{set} + {at}], {old}",               // set[at] != old: refused
                 "jne 26b",
+                dawdle!(),
                 "mov [{set} + {at}], {new}",               // commit: set[at] = new
                 "25:",
                 "mov {t:e}, 2"
@@ -299,6 +321,7 @@ mod x86_64 {
             sequence_here!(
                 "cmp {set}, {board}",                      // void: refused
                 "je 26b",
+                dawdle!(),
                 "add [{set} + {at} + {TALLY}], {n}",       // commit: tally[at] += n
                 "25:",
                 "mov {t:e}, 2"
@@ -323,6 +346,7 @@ mod x86_64 {
             sequence!(
                 ["cmp {set}, {board}", "je 26b"]           // void: refused
                 "mov {t:e}, fs:[{area} + 4]",              // cpu_id
+                dawdle!(),
                 "mov [{set} + {CPU}], {t:e}",              // commit: set.cpu = cpu_id
                 "25:",
                 "mov {t:e}, 2"

@@ -21,7 +21,7 @@ use crate::arch::seq::Area;
 use crate::arch::{PAGE, sys};
 use crate::page::{LISTED, PageSource, Pages};
 use crate::percpu::sets::BYTES;
-use crate::percpu::{Cache, Simulation};
+use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
@@ -61,6 +61,30 @@ pub struct Heap<E> {
     areas: Areas,
     reclaim: Reclaim,
     environment: PhantomData<fn() -> E>,
+}
+
+/// The source of every class of a set.
+struct Everything<'a> {
+    slabs: SlabSource<'a>,
+    pages: PageSource<'a>,
+}
+
+impl Source for Everything<'_> {
+    fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
+        if class < CLASSES { self.slabs.fill(class, sheaf, n) } else { self.pages.fill(class, sheaf, n) }
+    }
+    fn flush(&self, class: usize, sheaf: &mut Sheaf) {
+        if class < CLASSES { self.slabs.flush(class, sheaf) } else { self.pages.flush(class, sheaf) }
+    }
+    fn take(&self, class: usize) -> Option<usize> {
+        if class < CLASSES { self.slabs.take(class) } else { self.pages.take(class) }
+    }
+    fn give(&self, class: usize, object: usize) {
+        if class < CLASSES { self.slabs.give(class, object) } else { self.pages.give(class, object) }
+    }
+    fn size(&self, class: usize) -> usize {
+        if class < CLASSES { self.slabs.size(class) } else { self.pages.size(class) }
+    }
 }
 
 /// What the environment decided about a heap that opens.
@@ -213,13 +237,14 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     pub fn malloc(&self, size: usize) -> *mut u8 {
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
-        if size.wrapping_sub(1) < self.small.load(Relaxed)
-            // SAFETY: the gate lets no size above SMALL_MAX pass.
-            && let Outcome::Done(object) = self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(size) })
-        {
-            return object as *mut u8;
+        if size.wrapping_sub(1) >= self.small.load(Relaxed) {
+            return self.malloc_cold(size, false);
         }
-        self.malloc_cold(size)
+        // SAFETY: the gate lets no size above SMALL_MAX pass.
+        match self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(size) }) {
+            Outcome::Done(object) => object as *mut u8,
+            refused => self.malloc_cold(size, refused == Outcome::Aborted),
+        }
     }
 
     /// Takes an object back; null is ignored, foreign pointers are reported.
@@ -228,21 +253,24 @@ impl<E: Environment> Heap<E> {
     /// `object` came from this heap and nobody uses it any more.
     #[inline(always)]
     pub unsafe fn free(&self, object: *mut u8) {
+        let mut aborted = false;
         if let Some(class) = self.pages.regions.class(object as usize)
             // A carry: the class is not 0 and the gate is open, in one addition.
             && class.overflowing_add(self.gate.load(Relaxed)).1
-            // SAFETY: the caller's promise; the class byte names its class.
-            && unsafe { self.cache.sets.push_fast(class as usize * 16, object as usize) } == Outcome::Done(())
         {
-            return;
+            // SAFETY: the caller's promise; the class byte names its class.
+            match unsafe { self.cache.sets.push_fast(class as usize * 16, object as usize) } {
+                Outcome::Done(()) => return,
+                refused => aborted = refused == Outcome::Aborted,
+            }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.free_cold(object) };
+        unsafe { self.free_cold(object, aborted) };
     }
 
     #[cold]
     #[inline(never)]
-    fn malloc_cold(&self, size: usize) -> *mut u8 {
+    fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
         let start = sys::ticks();
         if !self.opened() {
             E::no_memory();
@@ -254,6 +282,9 @@ impl<E: Environment> Heap<E> {
             self.vmap().alloc(size, PAGE).map(|fresh| fresh.address)
         };
         self.cold_end(Event::ColdAlloc, start, object.is_none());
+        if aborted {
+            self.cache.sets.count(Event::SeqAbort, 1);
+        }
         object.unwrap_or(0) as *mut u8
     }
 
@@ -277,7 +308,7 @@ impl<E: Environment> Heap<E> {
 
     #[cold]
     #[inline(never)]
-    unsafe fn free_cold(&self, object: *mut u8) {
+    unsafe fn free_cold(&self, object: *mut u8, aborted: bool) {
         if object.is_null() {
             return;
         }
@@ -303,6 +334,9 @@ impl<E: Environment> Heap<E> {
         }
         self.reclaim.check(&self.cache, &self.pages, self.vmap());
         self.cold_end(Event::ColdFree, start, false);
+        if aborted {
+            self.cache.sets.count(Event::SeqAbort, 1);
+        }
     }
 
     /// `size` zeroed bytes; null without memory.
@@ -428,7 +462,7 @@ impl<E: Environment> Heap<E> {
             rest = &rest[given..];
             if let Some((&first, others)) = rest.split_first() {
                 // SAFETY: the caller's promise.
-                unsafe { self.free_cold(first as *mut u8) };
+                unsafe { self.free_cold(first as *mut u8, false) };
                 rest = others;
             }
         }
@@ -439,8 +473,10 @@ impl<E: Environment> Heap<E> {
         if self.opened.load(Acquire) != 2 {
             return 0;
         }
-        self.cache.drain_all(&self.slab_source(), 1..CLASSES);
-        self.cache.drain_all(&self.page_source(), CLASSES..ALL_CLASSES);
+        // Twice: slabs that the first pass empties become pages in this CPU's lists.
+        for _ in 0..2 {
+            self.cache.drain_all(&Everything { slabs: self.slab_source(), pages: self.page_source() }, ALL_CLASSES);
+        }
         self.reclaim.trim(&self.cache, &self.pages, self.vmap())
     }
 
@@ -505,3 +541,6 @@ impl<E: Environment> Heap<E> {
         self.pages.zones.iter().for_each(|zone| zone.verify(&self.pages.regions));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -256,9 +256,9 @@ impl Cache {
         next
     }
 
-    /// Empties the sets of all indices and all barns into the source; how many sets
-    /// could be reached and how many could not.
-    pub fn drain_all(&self, source: &impl Source, classes: core::ops::Range<usize>) -> (usize, usize) {
+    /// Empties the sets of all indices and all barns of the first `classes` classes into the
+    /// source; how many sets could be reached and how many could not.
+    pub fn drain_all(&self, source: &impl Source, classes: usize) -> (usize, usize) {
         let (mut reached, mut missed) = (0, 0);
         for index in 0..self.sets.top() {
             let Some(words) = self.sets.drain(index) else {
@@ -267,7 +267,8 @@ impl Cache {
             };
             reached += 1;
             // Small objects first: emptied slabs become pages, which follow.
-            for (class, words) in words.into_iter().enumerate().filter(|(class, _)| classes.contains(class)) {
+            for (class, words) in words.into_iter().enumerate() {
+                debug_assert!(class < classes || words == [Word::NONE; 2]);
                 for word in words {
                     // SAFETY: the drain gave it to us.
                     if let Some(mut sheaf) = unsafe { Sheaf::from_word(word) } {
@@ -277,7 +278,7 @@ impl Cache {
                 }
             }
         }
-        for class in classes {
+        for class in 0..classes {
             while let Some(mut sheaf) = self.barns[class].take_full() {
                 source.flush(class, &mut sheaf);
                 self.barns[class].put_empty(&self.meta, sheaf);

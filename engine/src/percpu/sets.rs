@@ -59,6 +59,8 @@ const _: () = assert!(super::layout::ONE == seq::ONE as u64);
 pub struct Simulation {
     /// The CPUs.
     pub cpus: &'static [sim::Cpu],
+    /// The indices.
+    pub indices: &'static [sim::Cpu],
     /// The calling thread's index and CPU.
     pub here: fn() -> (usize, u32),
 }
@@ -291,7 +293,7 @@ impl Sets {
     ) -> Outcome<T> {
         let simulation = self.simulation();
         let (index, cpu) = (simulation.here)();
-        let running = simulation.cpus[cpu as usize].begin();
+        let running = simulation.cpus[cpu as usize].begin_with(&simulation.indices[index]);
         // SeqCst as all steps of a simulation: pairs with the store in `switch`.
         let offset = self.slots[index].load(SeqCst);
         if offset == 0 {

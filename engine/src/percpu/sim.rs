@@ -5,6 +5,8 @@
 //! tested on two. A fake CPU is an epoch under a lock. Beginning a sequence on
 //! it starts a new epoch (whoever was in one there has been preempted), and so
 //! does a fence; every step checks, under the lock, that the epoch is still its own.
+//! An index is guarded in the same way: the kernel gives it to one running
+//! thread at a time, so who begins with it has seen its last user preempted.
 //!
 //! This file is also compiled over a model checker's atomics and locks.
 
@@ -38,7 +40,14 @@ impl Cpu {
     pub fn begin(&self) -> Running<'_> {
         let mut epoch = self.0.lock();
         *epoch += 1;
-        Running { cpu: self, epoch: *epoch }
+        Running { cpu: self, epoch: *epoch, index: None }
+    }
+    /// The same with an index that moves between CPUs.
+    pub fn begin_with<'a>(&'a self, index: &'a Self) -> Running<'a> {
+        let mut index_epoch = index.0.lock();
+        *index_epoch += 1;
+        let index = Some((index, *index_epoch));
+        Running { index, ..self.begin() }
     }
 }
 
@@ -47,10 +56,16 @@ impl Cpu {
 pub struct Running<'a> {
     cpu: &'a Cpu,
     epoch: u64,
+    index: Option<(&'a Cpu, u64)>,
 }
 
 impl Running<'_> {
     fn step<T>(&self, step: impl FnOnce() -> T) -> Result<T, Interrupted> {
+        // Both locks are held during the step; index before CPU, as in `begin_with`.
+        let index = self.index.map(|(index, epoch)| (index.0.lock(), epoch));
+        if index.as_ref().is_some_and(|(now, epoch)| **now != *epoch) {
+            return Err(Interrupted);
+        }
         let epoch = self.cpu.0.lock();
         if *epoch == self.epoch { Ok(step()) } else { Err(Interrupted) }
     }

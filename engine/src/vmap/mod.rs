@@ -535,3 +535,6 @@ pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
         sys::advise(at, bytes, Advice::DontNeed).is_ok() || sys::advise(at, bytes, Advice::DontNeedLocked).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,432 @@
+//! The heap against a model, under threads, on 64 fake CPUs, in the fallback and,
+//! where this machine has them, in sequences that dawdle before every commit.
+#![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+
+use super::*;
+use crate::arch::rseq::{self, Fence};
+use crate::knob::Id;
+use crate::percpu::sim::Cpu;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::vec::Vec;
+
+static CPUS: [Cpu; 64] = [const { Cpu::new() }; 64];
+static INDICES: [Cpu; 64] = [const { Cpu::new() }; 64];
+static SIMULATION: Simulation = Simulation { cpus: &CPUS, indices: &INDICES, here };
+
+thread_local! {
+    static RANDOM: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) };
+    static HERE: Cell<usize> = const { Cell::new(0) };
+}
+
+fn random() -> u64 {
+    RANDOM.with(|state| {
+        let mut x = state.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        state.set(x);
+        x
+    })
+}
+
+/// Each index is 8 CPUs' turn by turn, and a thread moves now and then.
+fn here() -> (usize, u32) {
+    if random().is_multiple_of(16) {
+        HERE.with(|here| here.set(random() as usize % 64));
+    }
+    let cpu = HERE.with(Cell::get);
+    (cpu / 8 * 8 + cpu % 3, cpu as u32)
+}
+
+struct Test;
+
+impl Environment for Test {
+    fn start(_: &Heap<Self>) {}
+    fn no_memory() {}
+    fn report(address: usize, wrong: Wrong) {
+        BAD.lock().map(|mut bad| bad.push((address, wrong))).ok();
+    }
+}
+static BAD: Mutex<Vec<(usize, Wrong)>> = Mutex::new(Vec::new());
+
+/// Opens a heap with tiny constants, so that refills and flushes happen every few operations.
+fn open(heap: &Heap<Test>, mode: Mode) -> bool {
+    let mut area = Area::default();
+    if mode == Mode::Sequences {
+        let Ok((base, usable)) = rseq::area() else { return false };
+        if rseq::word(base + rseq::CPU_ID) as i32 == -1 || Fence.register().is_err() {
+            return false;
+        }
+        area = Area { base, index: base + if usable >= rseq::MM_CID_BYTES { rseq::MM_CID } else { 0 } };
+    }
+    let knobs = &heap.cache.knobs;
+    knobs.reset();
+    knobs.set(Id::SheafObjects as usize, 4);
+    knobs.set(Id::LazyFloor as usize, 1 << 20);
+    let opening =
+        Opening { mode, reason: Reason::Asked, index: Index::MmCid, area, simulation: Some(&SIMULATION), share: None };
+    unsafe { heap.open(&opening) }.unwrap();
+    heap.cache.sets.mode() == mode
+}
+
+/// Everything was freed: nothing may be left anywhere.
+fn assert_empty(heap: &Heap<Test>) {
+    heap.trim();
+    heap.trim();
+    heap.verify();
+    for class in 1..CLASSES {
+        let levels = &heap.cache.sets.board().class[class];
+        assert_eq!(
+            (levels.taken.load(Relaxed), heap.cache.cached(class), levels.slabs.load(Relaxed)),
+            (0, 0, 0),
+            "class {class}: taken, cached, slabs"
+        );
+    }
+    let board = heap.cache.sets.board();
+    for level in [Level::Taken, Level::Slabs, Level::Areas, Level::Lazy, Level::PagesDirty] {
+        assert_eq!(board.level(level), 0, "{}", level.name());
+    }
+    assert_eq!(board.level(Level::PagesFree) % PAGE as u64, 0);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Malloc(usize),
+    Calloc(usize),
+    Aligned(usize, u32),
+    Realloc(usize, usize),
+    Free(usize),
+    Trim,
+}
+
+fn sizes() -> impl Strategy<Value = usize> {
+    prop_oneof![8 => 1..200_usize, 4 => 200..5000_usize, 2 => 5000..40_000_usize, 2 => 32_000..300_000_usize, 1 => 300_000..6_000_000_usize]
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => sizes().prop_map(Op::Malloc),
+        2 => sizes().prop_map(Op::Calloc),
+        1 => (sizes(), 4..22_u32).prop_map(|(size, shift)| Op::Aligned(size, shift)),
+        4 => (any::<usize>(), sizes()).prop_map(|(which, size)| Op::Realloc(which, size)),
+        6 => any::<usize>().prop_map(Op::Free),
+        1 => Just(Op::Trim),
+    ];
+    prop::collection::vec(op, 1..300)
+}
+
+/// A pattern that belongs to an address: the first and last bytes and every 512th.
+fn places(size: usize) -> impl Iterator<Item = usize> {
+    (0..size).step_by(512).chain(size.saturating_sub(9)..size)
+}
+unsafe fn fill(at: usize, size: usize, seed: u8) {
+    places(size).for_each(|place| unsafe { ((at + place) as *mut u8).write(seed ^ place as u8) });
+}
+unsafe fn check(at: usize, size: usize, seed: u8, upto: usize) {
+    for place in places(size).filter(|&place| place < upto) {
+        assert_eq!(unsafe { ((at + place) as *const u8).read() }, seed ^ place as u8, "at {at:#x} + {place} of {size}");
+    }
+}
+
+struct Model<'a> {
+    heap: &'a Heap<Test>,
+    live: BTreeMap<usize, (usize, u8)>,
+    seed: u8,
+}
+
+impl Model<'_> {
+    fn add(&mut self, at: usize, size: usize, align: usize) {
+        assert!(at != 0 && at.is_multiple_of(align.max(16)));
+        let usable = self.heap.usable(at as *const u8).unwrap();
+        assert!(usable >= size);
+        if let Some((&before, &(len, _))) = self.live.range(..=at).next_back() {
+            assert!(before + len <= at, "overlap");
+        }
+        if let Some((&after, _)) = self.live.range(at..).next() {
+            assert!(at + size <= after, "overlap");
+        }
+        self.seed = self.seed.wrapping_add(37);
+        unsafe { fill(at, size, self.seed) };
+        self.live.insert(at, (size, self.seed));
+    }
+    fn pick(&self, which: usize) -> Option<(usize, usize, u8)> {
+        let nth = which % self.live.len().max(1);
+        self.live.iter().nth(nth).map(|(&at, &(size, seed))| (at, size, seed))
+    }
+    fn run(&mut self, op: &Op) {
+        match *op {
+            Op::Malloc(size) => self.add(self.heap.malloc(size) as usize, size, 16),
+            Op::Calloc(size) => {
+                let at = self.heap.calloc(size) as usize;
+                let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, size) };
+                assert!(bytes.iter().all(|&byte| byte == 0), "calloc of {size} is not zero");
+                self.add(at, size, 16);
+            }
+            Op::Aligned(size, shift) => self.add(self.heap.aligned(size, 1 << shift) as usize, size, 1 << shift),
+            Op::Realloc(which, size) => {
+                let Some((at, old, seed)) = self.pick(which) else { return };
+                let new = unsafe { self.heap.realloc(at as *mut u8, size) } as usize;
+                unsafe { check(new, old, seed, size) };
+                self.live.remove(&at);
+                self.add(new, size, 16);
+            }
+            Op::Free(which) => {
+                let Some((at, size, seed)) = self.pick(which) else { return };
+                unsafe { check(at, size, seed, size) };
+                self.live.remove(&at);
+                unsafe { self.heap.free(at as *mut u8) };
+            }
+            Op::Trim => {
+                self.heap.trim();
+            }
+        }
+    }
+}
+
+fn against_the_model(heap: &Heap<Test>, cases: u32) {
+    proptest!(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }, |(ops in ops())| {
+        let mut model = Model { heap, live: BTreeMap::new(), seed: 1 };
+        for op in &ops {
+            model.run(op);
+        }
+        heap.verify();
+        while let Some((at, size, seed)) = model.pick(0) {
+            unsafe { check(at, size, seed, size) };
+            model.live.remove(&at);
+            unsafe { heap.free(at as *mut u8) };
+        }
+        assert_empty(heap);
+    });
+}
+
+#[test]
+fn heap_matches_the_model_on_fake_cpus() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    against_the_model(&HEAP, 60);
+}
+
+#[test]
+fn heap_matches_the_model_in_the_fallback() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Fallback));
+    against_the_model(&HEAP, 60);
+}
+
+#[test]
+fn heap_matches_the_model_in_sequences() {
+    static HEAP: Heap<Test> = Heap::new();
+    if open(&HEAP, Mode::Sequences) {
+        against_the_model(&HEAP, 60);
+    }
+}
+
+/// Threads that allocate, check, hand over and free, while another drains and trims.
+fn stress(heap: &Heap<Test>, threads: u64, rounds: u64) {
+    let shared: Mutex<Vec<(usize, usize, u8)>> = Mutex::new(Vec::new());
+    let stop = AtomicBool::new(false);
+    let (shared, stop) = (&shared, &stop);
+    std::thread::scope(|scope| {
+        let drainer = scope.spawn(move || {
+            let mut trims = 0_u64;
+            while !stop.load(Relaxed) {
+                heap.trim();
+                trims += 1;
+                std::thread::yield_now();
+            }
+            trims
+        });
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    RANDOM.with(|state| state.set(0x1234_5678_9abc_def1 ^ thread << 40));
+                    let mut mine = Vec::new();
+                    for _ in 0..rounds {
+                        let size = match random() % 16 {
+                            0 => 40_000 + random() as usize % 100_000,
+                            1..=3 => 1000 + random() as usize % 30_000,
+                            _ => 1 + random() as usize % 600,
+                        };
+                        let at = heap.malloc(size) as usize;
+                        assert!(at.is_multiple_of(16) && at != 0);
+                        let seed = random() as u8;
+                        unsafe { fill(at, size, seed) };
+                        mine.push((at, size, seed));
+                        if random().is_multiple_of(4) {
+                            shared.lock().unwrap().append(&mut mine);
+                        }
+                        let gone = if random().is_multiple_of(2) { mine.pop() } else { shared.lock().unwrap().pop() };
+                        if let Some((at, size, seed)) = gone {
+                            unsafe {
+                                check(at, size, seed, size);
+                                heap.free(at as *mut u8);
+                            }
+                        }
+                    }
+                    shared.lock().unwrap().append(&mut mine);
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        stop.store(true, Relaxed);
+        assert!(drainer.join().unwrap() > 0);
+    });
+    for (at, size, seed) in shared.lock().unwrap().drain(..) {
+        unsafe {
+            check(at, size, seed, size);
+            heap.free(at as *mut u8);
+        }
+    }
+    assert_empty(heap);
+}
+
+#[test]
+fn threads_and_drains_lose_nothing_on_64_fake_cpus() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    stress(&HEAP, 8, 8_000);
+}
+
+#[test]
+fn threads_and_drains_lose_nothing_in_the_fallback() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Fallback));
+    stress(&HEAP, 6, 20_000);
+}
+
+#[test]
+fn threads_drains_and_preemptions_lose_nothing_in_sequences() {
+    static HEAP: Heap<Test> = Heap::new();
+    if open(&HEAP, Mode::Sequences) {
+        // More threads than CPUs, sequences that dawdle: they are preempted in the middle.
+        stress(&HEAP, 8, 40_000);
+    }
+}
+
+extern "C" fn nothing(_: i32) {}
+
+#[test]
+fn signals_in_the_middle_of_sequences_lose_nothing() {
+    static HEAP: Heap<Test> = Heap::new();
+    if !open(&HEAP, Mode::Sequences) {
+        return;
+    }
+    unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as usize) };
+    let stop = AtomicBool::new(false);
+    let target = std::sync::atomic::AtomicUsize::new(0);
+    let (stop, target) = (&stop, &target);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !stop.load(Relaxed) {
+                let thread = target.load(Relaxed);
+                if thread != 0 {
+                    unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR1) };
+                }
+            }
+        });
+        let worker = scope.spawn(move || {
+            target.store(unsafe { libc::pthread_self() } as usize, Relaxed);
+            let mut live = std::collections::BTreeSet::new();
+            for round in 0..300_000_u64 {
+                let at = HEAP.malloc(48) as usize;
+                assert!(live.insert(at), "handed out twice");
+                if round % 3 != 0 || live.len() > 500 {
+                    let gone = *live.iter().nth(random() as usize % live.len().min(8)).unwrap();
+                    live.remove(&gone);
+                    unsafe { HEAP.free(gone as *mut u8) };
+                }
+            }
+            target.store(0, Relaxed);
+            for at in live {
+                unsafe { HEAP.free(at as *mut u8) };
+            }
+        });
+        worker.join().unwrap();
+        stop.store(true, Relaxed);
+    });
+    assert!(HEAP.cache.sets.event(Event::SeqAbort) > 0, "no sequence was interrupted: the test tests nothing");
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn wrong_pointers_are_reported_and_left_alone() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Fallback));
+    let told = |address: usize| BAD.lock().unwrap().iter().filter(|bad| bad.0 == address).map(|bad| bad.1).next_back();
+    let local = 0_u64;
+    unsafe {
+        let foreign = &raw const local as usize;
+        HEAP.free(foreign as *mut u8);
+        assert_eq!(told(foreign), Some(Wrong::Foreign));
+        let area = HEAP.malloc(100_000);
+        HEAP.free(area.add(4096));
+        assert_eq!(told(area as usize + 4096), Some(Wrong::Interior));
+        HEAP.free(area);
+        HEAP.free(area);
+        assert_eq!(told(area as usize), Some(Wrong::Interior));
+        let small: Vec<_> = (0..64).map(|_| HEAP.malloc(100)).collect();
+        HEAP.free(small[0].add(16));
+        HEAP.trim();
+        assert_eq!(told(small[0] as usize + 16), Some(Wrong::Interior));
+        HEAP.free(small[5]);
+        HEAP.free(small[5]);
+        HEAP.trim();
+        assert_eq!(told(small[5] as usize), Some(Wrong::Double));
+    }
+}
+
+#[test]
+fn bulk_takes_and_gives_every_object_once() {
+    for mode in [Mode::Fallback, Mode::Sequences] {
+        let heap: &Heap<Test> = std::boxed::Box::leak(unsafe { std::boxed::Box::<Heap<Test>>::new_zeroed().assume_init() });
+        if !open(heap, mode) {
+            continue;
+        }
+        let mut objects = [0; 1000];
+        assert_eq!(heap.malloc_bulk(100, &mut objects), 1000);
+        let mut sorted = objects;
+        sorted.sort_unstable();
+        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= 100));
+        unsafe { heap.free_bulk(100, &objects) };
+        assert_empty(heap);
+    }
+}
+
+#[test]
+fn sets_closed_for_a_vfork_are_bypassed_and_reopen() {
+    static HEAP: Heap<Test> = Heap::new();
+    if !open(&HEAP, Mode::Sequences) {
+        return;
+    }
+    let before = HEAP.malloc(64);
+    HEAP.vfork_begin();
+    let direct = HEAP.cache.sets.event(Event::Direct);
+    let during = HEAP.malloc(64);
+    unsafe { HEAP.free(before) };
+    assert_eq!(HEAP.cache.sets.event(Event::Direct), direct + 2);
+    HEAP.vfork_end();
+    assert!(during != before);
+    unsafe { HEAP.free(during) };
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn the_forking_thread_allocates_while_it_holds_every_lock() {
+    static HEAP: Heap<Test> = Heap::new();
+    for mode in [Mode::Sequences, Mode::Fallback] {
+        if HEAP.opened.load(Relaxed) == 0 && !open(&HEAP, mode) {
+            continue;
+        }
+        assert!(HEAP.fork_begin());
+        let objects: Vec<_> = [16, 500, 20_000, 100_000].map(|size| HEAP.malloc(size)).into();
+        objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
+        HEAP.fork_end(false, true);
+    }
+    assert_empty(&HEAP);
+}
