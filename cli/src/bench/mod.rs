@@ -1,6 +1,187 @@
-//! bench
-use crate::args;
-/// b
-pub fn bench(_: &args::Bench) -> std::process::ExitCode { 0.into() }
-/// w
-pub fn work(_: &args::BenchWorker) -> std::process::ExitCode { 0.into() }
+//! # `allotment bench`: Allotment beside others
+//!
+//! ```text
+//!   SUITES ──► cases ──► measure: A B C, A B C, … ──► rows ──► table, JSON, report
+//!                           └─ worker processes under a preload, or whole programs
+//! ```
+//!
+//! A later suite joins by one line in [`SUITES`]: a name and a function that
+//! makes cases, each contender of which is a closure that runs once.
+
+mod apps;
+mod draw;
+mod harness;
+mod machine;
+mod malloc;
+mod peer;
+mod process;
+mod redis;
+mod table;
+
+pub use peer::libc_version;
+
+use crate::args::{Bench, BenchWorker};
+use crate::term::{Paint, say};
+use crate::{code, conf, run};
+use harness::{Case, Progress, Results, Row, Setup, Suite, measure};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// All suites.
+const SUITES: &[Suite] = &[
+    Suite { name: "malloc", about: "the C functions, in small", cases: malloc::cases },
+    Suite { name: "apps", about: "whole programs", cases: apps::cases },
+];
+
+/// Runs of each contender.
+const RUNS: u32 = 7;
+const RUNS_QUICK: u32 = 3;
+
+/// Why nothing was measured, and the exit code.
+struct Refusal(u8, String);
+
+/// Measures what was asked.
+pub fn bench(asked: &Bench) -> ExitCode {
+    match bench_all(asked) {
+        Ok(true) => code::DONE.into(),
+        Ok(false) => code::FAILED.into(),
+        Err(Refusal(code, line)) => {
+            say(&line);
+            code.into()
+        }
+    }
+}
+
+/// One run of one case of suite `malloc`.
+pub fn work(asked: &BenchWorker) -> ExitCode {
+    let done = match asked.suite.as_str() {
+        "malloc" => malloc::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
+        other => Err(format!("no workers in suite {other}")),
+    };
+    match done {
+        Ok(()) => code::DONE.into(),
+        Err(line) => {
+            say(&line);
+            code::FAILED.into()
+        }
+    }
+}
+
+/// A directory that goes with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("allotment-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether all went well.
+fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
+    let usage = |line| Refusal(code::USAGE, line);
+    let failed = |line| Refusal(code::FAILED, line);
+    let conf = conf::merged(&asked.set).map_err(usage)?;
+    let library = run::locate_library().map_err(failed)?;
+    let (peers, missing) = peer::peers(library.path(), asked.peers.as_deref()).map_err(usage)?;
+    let program = std::env::current_exe().map_err(|error| failed(format!("/proc/self/exe: {error}")))?;
+    let scratch = Scratch::new().map_err(failed)?;
+    let setup = Setup { peers, quick: asked.quick, program, conf, scratch: scratch.0.clone() };
+    let mut chosen = choose(&asked.suites, &setup).map_err(usage)?;
+    if asked.list {
+        list(&chosen, &setup, &missing);
+        return Ok(true);
+    }
+    // Opened before hours are spent.
+    let json = asked.json.as_deref().map(create).transpose().map_err(failed)?;
+    let runs = asked.runs.unwrap_or(if asked.quick { RUNS_QUICK } else { RUNS }) as usize;
+    let total = chosen.iter().flat_map(|(_, cases)| cases).map(|case| case.contenders.len() * (runs + 1)).sum();
+    let mut progress = Progress::new(total);
+    let mut results = Results { skipped: missing, ..Results::default() };
+    for (suite, cases) in &mut chosen {
+        for case in cases {
+            measure(suite, case, runs, &mut progress, &mut results);
+        }
+    }
+    progress.clear();
+    let machine = machine::row(&setup.peers, runs);
+    let paint = Paint::of(&std::io::stdout());
+    let _ = std::io::stdout().lock().write_all(table::whole(&machine.case, &results, paint).as_bytes());
+    if let (Some(file), Some(path)) = (json, &asked.json) {
+        write_json(file, &machine, &results.rows).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
+    }
+    if let Some(directory) = &asked.report {
+        draw::report(directory, &machine.case, &results).map_err(failed)?;
+    }
+    Ok(results.failures.is_empty())
+}
+
+fn create(path: &Path) -> Result<std::fs::File, String> {
+    std::fs::File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// The machine's row, then all others, one a line.
+fn write_json(mut file: std::fs::File, machine: &Row, rows: &[Row]) -> std::io::Result<()> {
+    let lines: Result<Vec<String>, _> = [machine].into_iter().chain(rows).map(serde_json::to_string).collect();
+    writeln!(file, "[\n{}\n]", lines?.join(",\n"))
+}
+
+type Chosen = Vec<(&'static str, Vec<Case>)>;
+
+/// The cases that were asked for: `SUITE` or `SUITE/CASE`; all for none.
+fn choose(words: &[String], setup: &Setup) -> Result<Chosen, String> {
+    let mut chosen: Chosen = Vec::new();
+    let all: Vec<String> = SUITES.iter().map(|suite| suite.name.to_owned()).collect();
+    for word in if words.is_empty() { &all } else { words } {
+        let (name, case) = word.split_once('/').map_or((word.as_str(), None), |(suite, case)| (suite, Some(case)));
+        let suite = SUITES.iter().find(|suite| suite.name == name);
+        let suite = suite.ok_or_else(|| format!("there is no suite {name}; there are {}", all.join(", ")))?;
+        let mut cases = (suite.cases)(setup);
+        if let Some(case) = case {
+            let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
+            if !names.contains(&case) {
+                return Err(format!("suite {name} has no case {case}; `allotment bench --list` names them"));
+            }
+            cases.retain(|candidate| candidate.name == case);
+        }
+        chosen.push((suite.name, cases));
+    }
+    Ok(chosen)
+}
+
+/// What there is to choose from.
+fn list(chosen: &Chosen, setup: &Setup, missing: &[String]) {
+    let mut text = String::new();
+    for suite in SUITES {
+        let Some((_, cases)) = chosen.iter().find(|(name, _)| *name == suite.name) else { continue };
+        text.push_str(&format!("{}: {}\n", suite.name, suite.about));
+        let mut last = "";
+        for case in cases {
+            if case.name == last {
+                continue;
+            }
+            last = case.name;
+            let threads: Vec<String> =
+                cases.iter().filter(|other| other.name == case.name).map(|case| case.threads.to_string()).collect();
+            let skipped = case.skipped.as_ref().map_or_else(String::new, |why| format!(" (skipped: {why})"));
+            text.push_str(&format!("  {:<14} {}; threads {}{skipped}\n", case.name, case.about, threads.join(", ")));
+        }
+    }
+    text.push_str("peers:\n");
+    for peer in &setup.peers {
+        let file = peer.library.as_ref().map_or_else(|| "no preload".to_owned(), |path| path.display().to_string());
+        text.push_str(&format!("  {:<14} {} ({file})\n", peer.name, peer.version));
+    }
+    for line in missing {
+        text.push_str(&format!("  {line}\n"));
+    }
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}

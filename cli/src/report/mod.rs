@@ -157,7 +157,6 @@ impl Report {
         let classes = used(&board.size_classes);
         let sum = |of: fn(&ClassReport) -> u64| classes.iter().map(of).fold(0, u64::saturating_add);
         let (allocs, frees) = (sum(|class| class.allocs), sum(|class| class.frees));
-        let areas_made = board.event(Event::AreaAlloc).saturating_add(board.event(Event::AreaReuse));
         let slab_bytes = sum(|class| class.size.saturating_mul(class.objects));
         let areas = board.level(Level::Areas);
         let memory = Memory {
@@ -165,7 +164,7 @@ impl Report {
             in_use_slab_bytes: slab_bytes,
             in_use_slab_objects: sum(|class| class.objects),
             in_use_area_bytes: areas,
-            in_use_areas: areas_made.saturating_sub(board.event(Event::AreaFree)),
+            in_use_areas: board.event(Event::AreaAlloc).saturating_sub(board.event(Event::AreaFree)),
             objects_off_by: board.event(Event::SeqAbort),
             in_caches: board.level(Level::Taken).saturating_sub(slab_bytes),
             lazy: board.level(Level::Lazy),

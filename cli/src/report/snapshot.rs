@@ -30,8 +30,6 @@ pub struct Class {
 /// What a board said at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The process.
-    pub pid: u32,
     /// Mode, reason and index, as words.
     pub mode: u32,
     /// Why the mode is what it is.
@@ -145,7 +143,6 @@ impl Snapshot {
         }
         let page_orders = all.split_off(size_classes);
         Ok(Self {
-            pid: board.short(offset_of!(Board, pid)),
             mode: board.short(offset_of!(Board, mode)),
             reason: board.short(offset_of!(Board, reason)),
             index: board.short(offset_of!(Board, index)),

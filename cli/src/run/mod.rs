@@ -18,8 +18,8 @@ mod origin;
 mod program;
 mod signals;
 
-
-
+pub use library::locate as locate_library;
+pub use program::search;
 
 use crate::args::Run;
 use crate::report::{End, Report, Snapshot};

@@ -1,0 +1,430 @@
+//! # What a worker of suite `malloc` does
+//!
+//! Only the C functions are called, through `libc`, so that whatever is
+//! preloaded is what is measured; what they return goes through `black_box`.
+//! One thread's part of a workload is a function of its number of operations.
+//!
+//! Unit of the result: ns per operation = wall time × CPUs busy / operations
+//! of all threads, where CPUs busy = min(threads, CPUs). Peak memory is the
+//! kernel's `VmHWM` of this process alone.
+#![allow(unsafe_code)] // malloc and free, on pointers that one owner holds
+
+use super::super::harness::cpus;
+use super::super::process;
+use std::hint::{black_box, spin_loop};
+use std::path::Path;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// A kind of load.
+#[derive(Debug)]
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// What an operation is.
+    pub about: &'static str,
+    /// Numbers of threads; 0 is twice the CPUs.
+    pub threads: &'static [usize],
+    /// Operations of one thread in a full run.
+    ops: u64,
+    /// Does that many (or a few more) and says how many it did.
+    body: fn(&Team, usize, u64) -> u64,
+}
+
+/// The loads. Full runs take 0.1 to 0.5 s each.
+pub const WORKLOADS: &[Workload] = &[
+    Workload { name: "pair-64", about: "malloc(64) and free, one after the other", threads: &[1, 2, 0], ops: 16_000_000, body: pair },
+    Workload { name: "batch-1000", about: "1,000 × malloc(64), then 1,000 × free in the same order", threads: &[1, 2], ops: 8_000_000, body: batch },
+    Workload { name: "mixed", about: "replace a random one of 4,000 objects of 16 to 8,192 bytes", threads: &[1, 2, 0], ops: 2_000_000, body: mixed },
+    Workload { name: "pass", about: "malloc in one thread, free in another, 64 to 512 bytes", threads: &[2, 0], ops: 1_500_000, body: pass },
+    Workload { name: "churn", about: "as a server: threads come, inherit 1,000 objects, replace them, go", threads: &[1, 2, 0], ops: 2_000_000, body: churn },
+    Workload { name: "realloc-half", about: "grow a block from 4 KiB to 64 MiB by half, touching it", threads: &[1], ops: 200, body: grow_half },
+    Workload { name: "realloc-4k", about: "grow a block from 4 KiB to 64 MiB by 4 KiB, touching it", threads: &[1], ops: 49_149, body: grow_page },
+    Workload { name: "large-64k", about: "malloc(64 KiB), touch one page, free", threads: &[1, 2], ops: 300_000, body: |_, _, ops| large(ops, 64 << 10, false) },
+    Workload { name: "large-64k-all", about: "malloc(64 KiB), touch all pages, free", threads: &[1, 2], ops: 100_000, body: |_, _, ops| large(ops, 64 << 10, true) },
+    Workload { name: "large-1m", about: "malloc(1 MiB), touch one page, free", threads: &[1, 2], ops: 60_000, body: |_, _, ops| large(ops, 1 << 20, false) },
+    Workload { name: "large-1m-all", about: "malloc(1 MiB), touch all pages, free", threads: &[1, 2], ops: 2_000, body: |_, _, ops| large(ops, 1 << 20, true) },
+    Workload { name: "large-32m", about: "malloc(32 MiB), touch one page, free", threads: &[1], ops: 10_000, body: |_, _, ops| large(ops, 32 << 20, false) },
+    Workload { name: "large-32m-all", about: "malloc(32 MiB), touch all pages, free", threads: &[1], ops: 40, body: |_, _, ops| large(ops, 32 << 20, true) },
+    Workload { name: "calloc-small", about: "replace a random one of 4,000 zeroed objects of 16 to 2,048 bytes", threads: &[1, 2], ops: 2_000_000, body: calloc_small },
+    Workload { name: "calloc-256k", about: "calloc(256 KiB), read every page, free", threads: &[1], ops: 10_000, body: calloc_large },
+];
+
+/// Runs a case and prints its line.
+pub fn work(case: &str, threads: usize, scale: u64, expect: Option<&Path>) -> Result<(), String> {
+    let workload = WORKLOADS.iter().find(|workload| workload.name == case).ok_or_else(|| format!("no case {case}"))?;
+    if let Some(expect) = expect {
+        process::owns_malloc(expect)?;
+    }
+    let ops = (workload.ops.saturating_mul(scale) / 100).max(1);
+    let team = Team::new(threads);
+    // Every thread warms up alone, then all start together.
+    let start = Barrier::new(threads);
+    let runs: Vec<Part> = std::thread::scope(|scope| {
+        let begin = |number| {
+            let (team, start) = (&team, &start);
+            scope.spawn(move || {
+                (workload.body)(team, number, ops / 20 + 1);
+                start.wait();
+                // Each thread reads the clock itself: a thread that only watched
+                // could wake after the work is done, and would call it free.
+                let began = Instant::now();
+                let done = (workload.body)(team, number, ops);
+                Part { began, ended: Instant::now(), done }
+            })
+        };
+        let handles: Vec<_> = (0..threads).map(begin).collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
+    });
+    if runs.len() != threads {
+        return Err("a thread failed".into());
+    }
+    let (wall, total) = whole(&runs);
+    let busy = threads.min(cpus()) as f64;
+    let peak = process::status_kib("self", "VmHWM:").unwrap_or(0) as f64 / 1024.0;
+    println!("result {:.3} {peak:.3}", wall * busy / total.max(1) as f64);
+    Ok(())
+}
+
+/// One thread's part of a run.
+struct Part {
+    began: Instant,
+    ended: Instant,
+    done: u64,
+}
+
+/// Nanoseconds from the first beginning to the last end, and all operations.
+fn whole(parts: &[Part]) -> (f64, u64) {
+    let first = parts.iter().map(|part| part.began).min();
+    let last = parts.iter().map(|part| part.ended).max();
+    let wall = first.zip(last).map_or(0, |(first, last)| last.duration_since(first).as_nanos());
+    (wall as f64, parts.iter().map(|part| part.done).sum())
+}
+
+/// What threads share: one queue for each pair of neighbours.
+struct Team {
+    queues: Vec<Queue>,
+}
+
+impl Team {
+    fn new(threads: usize) -> Self {
+        Self { queues: (0..threads.div_ceil(2)).map(|_| Queue::new()).collect() }
+    }
+}
+
+/// A pointer from malloc; the value has one owner at a time.
+type Object = *mut libc::c_void;
+
+fn malloc(bytes: usize) -> Object {
+    // SAFETY: any size may be asked for.
+    let object = black_box(unsafe { libc::malloc(black_box(bytes)) });
+    assert!(!object.is_null(), "out of memory");
+    object
+}
+
+/// Gives an object back, or nothing if it is null.
+fn free(object: Object) {
+    // SAFETY: `object` is null or came from the C allocator, and its only owner gives it away.
+    unsafe { libc::free(black_box(object)) }
+}
+
+/// Writes one byte at `at`, which lies inside the object.
+fn touch(object: Object, at: usize) {
+    // SAFETY: every caller stays below the size that it asked for.
+    unsafe { object.cast::<u8>().add(at).write_volatile(1) }
+}
+
+const PAGE: usize = 4096;
+
+fn pair(_: &Team, _: usize, ops: u64) -> u64 {
+    for _ in 0..ops {
+        let object = malloc(64);
+        touch(object, 0);
+        free(object);
+    }
+    ops
+}
+
+fn batch(_: &Team, _: usize, ops: u64) -> u64 {
+    const BATCH: u64 = 1000;
+    let mut objects = [std::ptr::null_mut(); BATCH as usize];
+    let rounds = ops.div_ceil(BATCH);
+    for _ in 0..rounds {
+        for object in &mut objects {
+            *object = malloc(64);
+            touch(*object, 0);
+        }
+        for object in objects {
+            free(object);
+        }
+    }
+    rounds * BATCH
+}
+
+/// xorshift: the same numbers for every contender.
+struct Random(u64);
+
+impl Random {
+    const fn new(seed: usize) -> Self {
+        Self((seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() >> 11) as usize % bound
+    }
+    /// Sizes from 16 to 16 << `doublings`, every doubling equally often.
+    fn size(&mut self, doublings: usize) -> usize {
+        let base = 16_usize << self.below(doublings);
+        base + 1 + self.below(base)
+    }
+}
+
+fn mixed(_: &Team, number: usize, ops: u64) -> u64 {
+    const LIVE: usize = 4000;
+    let mut random = Random::new(number);
+    let mut objects = vec![std::ptr::null_mut(); LIVE];
+    for _ in 0..ops {
+        let at = random.below(LIVE);
+        free(objects[at]);
+        objects[at] = malloc(random.size(9));
+        touch(objects[at], 0);
+    }
+    objects.into_iter().for_each(free);
+    ops
+}
+
+fn calloc_small(_: &Team, number: usize, ops: u64) -> u64 {
+    const LIVE: usize = 4000;
+    let mut random = Random::new(number);
+    let mut objects: Vec<Object> = vec![std::ptr::null_mut(); LIVE];
+    for _ in 0..ops {
+        let at = random.below(LIVE);
+        free(objects[at]);
+        // SAFETY: any size may be asked for.
+        objects[at] = black_box(unsafe { libc::calloc(1, black_box(random.size(7))) });
+        touch(objects[at], 0);
+    }
+    objects.into_iter().for_each(free);
+    ops
+}
+
+fn calloc_large(_: &Team, _: usize, ops: u64) -> u64 {
+    const BYTES: usize = 256 << 10;
+    for _ in 0..ops {
+        // SAFETY: any size may be asked for; the reads stay inside.
+        let (object, sum) = unsafe {
+            let object = black_box(libc::calloc(1, black_box(BYTES)));
+            assert!(!object.is_null(), "out of memory");
+            let read = |at| u64::from(object.cast::<u8>().add(at).read_volatile());
+            (object, (0..BYTES).step_by(PAGE).map(read).sum::<u64>())
+        };
+        assert_eq!(sum, 0, "calloc gave memory that is not zero");
+        // The next one must be cleared again.
+        touch(object, BYTES / 2);
+        free(object);
+    }
+    ops
+}
+
+fn large(ops: u64, bytes: usize, all: bool) -> u64 {
+    for _ in 0..ops {
+        let object = malloc(bytes);
+        let until = if all { bytes } else { 1 };
+        (0..until).step_by(PAGE).for_each(|at| touch(object, at));
+        free(object);
+    }
+    ops
+}
+
+/// Grows blocks to 64 MiB by `step` until `ops` reallocs are done.
+fn grow(ops: u64, step: fn(usize) -> usize) -> u64 {
+    const MOST: usize = 64 << 20;
+    let mut done = 0;
+    while done < ops {
+        let mut bytes = PAGE;
+        let mut object = malloc(bytes);
+        touch(object, 0);
+        while bytes < MOST && done < ops {
+            let more = step(bytes).min(MOST);
+            // SAFETY: `object` is ours and is replaced by what comes back.
+            object = black_box(unsafe { libc::realloc(object, black_box(more)) });
+            assert!(!object.is_null(), "out of memory");
+            (bytes..more).step_by(PAGE).for_each(|at| touch(object, at));
+            bytes = more;
+            done += 1;
+        }
+        free(object);
+    }
+    done
+}
+
+fn grow_half(_: &Team, _: usize, ops: u64) -> u64 {
+    // 24 steps reach 64 MiB: whole growths only, for the last steps cost most.
+    grow(ops.next_multiple_of(24), |bytes| bytes + bytes / 2)
+}
+
+fn grow_page(_: &Team, _: usize, ops: u64) -> u64 {
+    // 16,383 steps reach 64 MiB: whole growths here too, quick runs included.
+    grow(ops.next_multiple_of(16_383), |bytes| bytes + PAGE)
+}
+
+/// A bounded queue between two threads.
+struct Queue {
+    slots: Vec<AtomicPtr<libc::c_void>>,
+    head: Apart,
+    tail: Apart,
+}
+
+/// A word with its cache lines to itself.
+#[repr(align(128))]
+struct Apart(AtomicUsize);
+
+impl Queue {
+    const ROOM: usize = 1024;
+
+    fn new() -> Self {
+        Self {
+            slots: (0..Self::ROOM).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect(),
+            head: Apart(AtomicUsize::new(0)),
+            tail: Apart(AtomicUsize::new(0)),
+        }
+    }
+    /// The producer's end; `known` is what it last saw of the consumer's.
+    fn put(&self, object: Object, known: &mut usize) {
+        let tail = self.tail.0.load(Relaxed);
+        let mut spins = 0;
+        while tail.wrapping_sub(*known) >= Self::ROOM {
+            // Acquire pairs with the consumer's release: the slot is read before it is written again.
+            *known = self.head.0.load(Acquire);
+            wait(&mut spins);
+        }
+        self.slots[tail % Self::ROOM].store(object, Relaxed);
+        // Release: the slot and the object's bytes before the index.
+        self.tail.0.store(tail.wrapping_add(1), Release);
+    }
+    /// The consumer's end; `known` is what it last saw of the producer's.
+    fn take(&self, known: &mut usize) -> Object {
+        let head = self.head.0.load(Relaxed);
+        let mut spins = 0;
+        while *known == head {
+            // Acquire pairs with the producer's release.
+            *known = self.tail.0.load(Acquire);
+            wait(&mut spins);
+        }
+        let object = self.slots[head % Self::ROOM].load(Relaxed);
+        self.head.0.store(head.wrapping_add(1), Release);
+        object
+    }
+}
+
+/// Spins a little, then lets another thread run.
+fn wait(spins: &mut u32) {
+    *spins += 1;
+    if *spins > 64 {
+        std::thread::yield_now();
+    } else {
+        spin_loop();
+    }
+}
+
+/// Even threads make, odd ones free; both count half of each object.
+fn pass(team: &Team, number: usize, ops: u64) -> u64 {
+    let queue = &team.queues[number / 2];
+    if number.is_multiple_of(2) {
+        let mut random = Random::new(number);
+        let mut known = queue.head.0.load(Acquire);
+        for _ in 0..ops {
+            let object = malloc(64 + random.below(449));
+            touch(object, 0);
+            queue.put(object, &mut known);
+        }
+        ops
+    } else {
+        let mut known = queue.head.0.load(Relaxed);
+        for _ in 0..ops {
+            let object = queue.take(&mut known);
+            touch(object, 1);
+            free(object);
+        }
+        0
+    }
+}
+
+/// Objects that one generation of threads leaves to the next.
+struct Heirloom(Vec<Object>);
+
+// SAFETY: the objects are plain memory, and the vector has one owner at a time.
+unsafe impl Send for Heirloom {}
+
+fn churn(_: &Team, number: usize, ops: u64) -> u64 {
+    const LIVE: usize = 1000;
+    const LIFE: u64 = 10_000;
+    let mut random = Random::new(number);
+    let mut heirloom = Heirloom((0..LIVE).map(|_| malloc(random.size(6))).collect());
+    let generations = ops.div_ceil(LIFE);
+    for generation in 0..generations {
+        let seed = number.wrapping_mul(7919).wrapping_add(generation as usize);
+        let born = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+            let mut heirloom = heirloom;
+            let objects = &mut { &mut heirloom }.0;
+            let mut random = Random::new(seed);
+            for _ in 0..LIFE {
+                let at = random.below(LIVE);
+                free(objects[at]);
+                objects[at] = malloc(random.size(6));
+                touch(objects[at], 0);
+            }
+            heirloom
+        });
+        heirloom = born.expect("a thread").join().expect("it ends");
+    }
+    heirloom.0.into_iter().for_each(free);
+    generations * LIFE
+}
+
+/// Runs every workload small, in this process, whatever its malloc is.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn every_workload_does_what_it_was_asked() {
+        for workload in WORKLOADS {
+            let threads = if workload.name == "pass" { 2 } else { 1 };
+            let team = Arc::new(Team::new(threads));
+            let ops = (workload.ops / 2000).max(1);
+            let handles: Vec<_> = (0..threads)
+                .map(|number| {
+                    let team = Arc::clone(&team);
+                    std::thread::spawn(move || (workload.body)(&team, number, ops))
+                })
+                .collect();
+            let done: u64 = handles.into_iter().map(|handle| handle.join().expect("ends")).sum();
+            assert!(done >= ops, "{}", workload.name);
+        }
+    }
+
+    #[test]
+    fn time_is_from_the_first_beginning_to_the_last_end() {
+        let zero = Instant::now();
+        let at = |ns| zero + std::time::Duration::from_nanos(ns);
+        let parts = [
+            Part { began: at(10), ended: at(50), done: 3 },
+            Part { began: at(20), ended: at(90), done: 4 },
+        ];
+        assert_eq!(whole(&parts), (80.0, 7));
+    }
+
+    #[test]
+    fn sizes_stay_in_their_range() {
+        let mut random = Random::new(3);
+        assert!((0..10_000).map(|_| random.size(9)).all(|size| (17..=8192).contains(&size)));
+    }
+}

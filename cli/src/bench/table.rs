@@ -1,0 +1,184 @@
+//! # Results for eyes
+//!
+//! One block for each case and metric, one line for each contender: median,
+//! spread, and the ratio to Allotment (above 1: more than Allotment). `*`
+//! marks the best. What Allotment loses is listed at the end, each by name.
+
+use super::harness::{OURS, Results, Row};
+use crate::term::Paint;
+use std::fmt::Write as _;
+
+/// Rows that compete: same suite, case, threads and metric.
+pub fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        let key = |row: &Row| (row.suite.clone(), row.case.clone(), row.threads, row.metric.clone());
+        match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+/// Whether `a` beats `b`.
+fn beats(a: &Row, b: &Row) -> bool {
+    if a.higher_is_better { a.median > b.median } else { a.median < b.median }
+}
+
+/// The best of a group.
+pub fn best<'rows>(group: &[&'rows Row]) -> Option<&'rows Row> {
+    group.iter().copied().reduce(|best, row| if beats(row, best) { row } else { best })
+}
+
+/// A number in at most four significant digits, or whole.
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => crate::term::count(value.round() as u64),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Median to Allotment's median, if Allotment ran.
+pub fn ratio(row: &Row, group: &[&Row]) -> Option<f64> {
+    let ours = group.iter().find(|row| row.name == OURS)?.median;
+    (ours > 0.0).then(|| row.median / ours)
+}
+
+/// What a group is called.
+pub fn title(row: &Row) -> String {
+    let plural = if row.threads == 1 { "" } else { "s" };
+    format!("{}/{} × {} thread{plural}", row.suite, row.case, row.threads)
+}
+
+/// All blocks.
+pub fn table(rows: &[Row], paint: Paint) -> String {
+    let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max(9);
+    let mut text = String::new();
+    let mut before = String::new();
+    for group in groups(rows) {
+        let head = group[0];
+        let title = title(head);
+        if title != before {
+            let _ = writeln!(text, "{}", paint.bold(&title));
+            before = title;
+        }
+        let more = if head.higher_is_better { ", more is better" } else { "" };
+        let _ = writeln!(text, "  {} {}{more}", head.metric, head.unit);
+        let best = best(&group);
+        for row in &group {
+            let is_best = best.is_some_and(|best| best.name == row.name);
+            let mark = if is_best { '*' } else { ' ' };
+            let spread = format!("{} .. {}", figure(row.min), figure(row.max));
+            let ratio = ratio(row, &group).map_or_else(String::new, |ratio| format!("{ratio:.2}×"));
+            let line = format!("  {mark} {:<width$} {:>10}  {spread:<22} {ratio:>8}", row.name, figure(row.median));
+            let _ = writeln!(text, "{}", if is_best { paint.good(line.trim_end()) } else { line.trim_end().to_owned() });
+        }
+    }
+    text
+}
+
+/// A line for each group where a peer's median is better, and a sum.
+pub fn losses(rows: &[Row]) -> Vec<String> {
+    let groups = groups(rows);
+    let contested = groups.iter().filter(|group| group.len() > 1 && group.iter().any(|row| row.name == OURS)).count();
+    let mut lines: Vec<String> = Vec::new();
+    for group in &groups {
+        let Some(ours) = group.iter().find(|row| row.name == OURS) else { continue };
+        let mut better: Vec<&&Row> = group.iter().filter(|row| beats(row, ours)).collect();
+        better.sort_by(|a, b| a.median.total_cmp(&b.median));
+        if ours.higher_is_better {
+            better.reverse();
+        }
+        if !better.is_empty() {
+            let names: Vec<String> = better.iter().map(|row| format!("{} {}", row.name, figure(row.median))).collect();
+            lines.push(format!(
+                "Allotment loses: {} {}: {} {}; {}",
+                title(ours),
+                ours.metric,
+                figure(ours.median),
+                ours.unit,
+                names.join(", ")
+            ));
+        }
+    }
+    if contested > 0 {
+        lines.push(format!("Allotment has the best median in {} of {contested}.", contested - lines.len()));
+    }
+    lines
+}
+
+/// Everything, as the terminal shows it.
+pub fn whole(machine: &str, results: &Results, paint: Paint) -> String {
+    let mut text = format!("{machine}\n\n{}", table(&results.rows, paint));
+    if !text.ends_with("\n\n") {
+        text.push('\n');
+    }
+    for line in losses(&results.rows) {
+        let _ = writeln!(text, "{}", if line.contains("loses") { paint.notice(&line) } else { line });
+    }
+    for line in &results.skipped {
+        let _ = writeln!(text, "skipped: {line}");
+    }
+    for line in &results.failures {
+        let _ = writeln!(text, "{}", paint.notice(&format!("failed: {line}")));
+    }
+    text
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A row with a spread of ±10 %.
+    pub fn row(case: &str, name: &str, metric: &str, median: f64) -> Row {
+        Row {
+            suite: "s".into(),
+            case: case.into(),
+            name: name.into(),
+            threads: 1,
+            metric: metric.into(),
+            unit: if metric == "rate" { "1/s" } else { "ns/op" }.into(),
+            median,
+            min: median * 0.9,
+            max: median * 1.1,
+            runs: 3,
+            higher_is_better: metric == "rate",
+        }
+    }
+
+    #[test]
+    fn the_best_is_marked_and_ratios_are_to_ours() {
+        let rows = [row("a", OURS, "op", 2.0), row("a", "glibc", "op", 5.0), row("a", "other", "op", 1.0)];
+        let text = table(&rows, Paint::none());
+        let line = |name: &str| text.lines().find(|line| line.contains(name)).expect("there").to_owned();
+        assert!(line("other").starts_with("  * ") && line("other").ends_with("0.50×"), "{text}");
+        assert!(line("glibc").starts_with("    ") && line("glibc").ends_with("2.50×"), "{text}");
+        assert_eq!(text.matches('*').count(), 1);
+    }
+
+    #[test]
+    fn losses_are_named_by_row() {
+        let rows = [
+            row("a", OURS, "op", 2.0),
+            row("a", "x", "op", 1.0),
+            row("a", OURS, "rate", 2.0),
+            row("a", "x", "rate", 1.0),
+            row("b", "x", "op", 1.0),
+        ];
+        let lines = losses(&rows);
+        assert_eq!(lines[0], "Allotment loses: s/a × 1 thread op: 2.00 ns/op; x 1.00");
+        assert_eq!(lines[1], "Allotment has the best median in 1 of 2.");
+        assert_eq!(lines.len(), 2);
+    }
+
+    #[test]
+    fn figures_have_four_digits_or_are_whole() {
+        assert_eq!(figure(0.1234), "0.123");
+        assert_eq!(figure(12.34), "12.3");
+        assert_eq!(figure(123_456.7), "123,457");
+    }
+}
