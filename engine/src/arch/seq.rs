@@ -137,11 +137,17 @@ mod x86_64 {
     /// 0 refused, 1 aborted, else done.
     #[inline(always)]
     fn outcome<T>(out: usize, done: T) -> Outcome<T> {
-        match out {
-            0 => Outcome::Refused,
-            1 => Outcome::Aborted,
-            _ => Outcome::Done(done),
+        if out > 1 {
+            return Outcome::Done(done);
         }
+        unlikely(out)
+    }
+
+    /// Keeps the two rare results apart, away from the common one.
+    #[cold]
+    #[inline(always)]
+    fn unlikely<T>(out: usize) -> Outcome<T> {
+        if out == 0 { Outcome::Refused } else { Outcome::Aborted }
     }
 
     /// See the contracts above.

@@ -259,10 +259,11 @@ impl<E: Environment> Heap<E> {
             && class.overflowing_add(self.gate.load(Relaxed)).1
         {
             // SAFETY: the caller's promise; the class byte names its class.
-            match unsafe { self.cache.sets.push_fast(class as usize * 16, object as usize) } {
-                Outcome::Done(()) => return,
-                refused => aborted = refused == Outcome::Aborted,
+            let outcome = unsafe { self.cache.sets.push_fast(class as usize * 16, object as usize) };
+            if matches!(outcome, Outcome::Done(())) {
+                return;
             }
+            aborted = outcome == Outcome::Aborted;
         }
         // SAFETY: the caller's promise.
         unsafe { self.free_cold(object, aborted) };
