@@ -213,7 +213,7 @@ struct Info {
     arena: usize,
     areas: usize,
     lazy: usize,
-    in_use: usize,
+    small: usize,
     free: usize,
     top: usize,
 }
@@ -233,7 +233,7 @@ fn info() -> Info {
         arena,
         areas,
         lazy: level(Level::Lazy),
-        in_use: small + areas,
+        small,
         free: arena.saturating_sub(small),
         top: level(Level::PagesDirty) + level(Level::Lazy),
     }
@@ -265,13 +265,13 @@ fn mallinfo_as<T>(convert: impl Fn(usize) -> T) -> Mallinfo<T> {
         hblkhd: convert(info.areas),
         usmblks: convert(0),
         fsmblks: convert(info.lazy),
-        uordblks: convert(info.in_use),
+        uordblks: convert(info.small),
         fordblks: convert(info.free),
         keepcost: convert(info.top),
     }
 }
 
-/// `mallinfo2`: `arena` bytes of slabs and free pages, `hblkhd` of areas, `uordblks` in use,
+/// `mallinfo2`: `arena` bytes of slabs and free pages, `hblkhd` of areas, `uordblks` of small objects in use,
 /// `fordblks` free, `keepcost` what a trim could give back.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> Mallinfo<usize> {

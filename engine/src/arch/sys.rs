@@ -114,13 +114,16 @@ const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
 const NO_FD: usize = usize::MAX;
 
-/// Maps `len` bytes of private memory, near `hint` if that is free.
+/// Maps `len` bytes of private memory, near `hint` if that is free. Readable memory is
+/// charged when it is touched only (it is metadata, sparsely used); reserved memory when
+/// it is opened, so that the kernel can refuse what it could never back.
 ///
 /// # Errors
 /// `ENOMEM`, or what a seccomp filter says.
 pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
+    let lazily = if access == Access::ReadWrite { MAP_NORESERVE } else { 0 };
     // SAFETY: without MAP_FIXED a new mapping touches no existing memory.
-    unsafe { call(nr::MMAP, [hint, len, access as usize, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, NO_FD, 0]) }
+    unsafe { call(nr::MMAP, [hint, len, access as usize, MAP_PRIVATE | MAP_ANONYMOUS | lazily, NO_FD, 0]) }
 }
 
 /// Replaces `len` bytes at `at` by fresh zeroed private memory.
@@ -131,7 +134,7 @@ pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
 /// # Errors
 /// As [`map`]; the old mapping may then be gone or still there.
 pub unsafe fn map_over(at: usize, len: usize, access: Access) -> Result<usize, Errno> {
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     // SAFETY: the caller gives up what was there.
     unsafe { call(nr::MMAP, [at, len, access as usize, flags, NO_FD, 0]) }
 }

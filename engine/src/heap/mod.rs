@@ -272,6 +272,13 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
+        // The fallback's way to its sets; nothing slow about it.
+        if size <= SMALL_MAX
+            && self.cache.sets.mode() == Mode::Fallback
+            && let Outcome::Done(object) = self.cache.sets.pop(class::offset_of(size) / 16)
+        {
+            return object as *mut u8;
+        }
         let start = sys::ticks();
         if !self.opened() {
             E::no_memory();
@@ -317,9 +324,17 @@ impl<E: Environment> Heap<E> {
             E::report(object as usize, Wrong::Foreign);
             return;
         }
-        let start = sys::ticks();
         let address = object as usize;
-        match self.pages.regions.class(address) {
+        let class = self.pages.regions.class(address);
+        if let Some(class @ 1..) = class
+            && self.cache.sets.mode() == Mode::Fallback
+            // SAFETY: the caller's promise.
+            && unsafe { self.cache.sets.push(class as usize, address) } == Outcome::Done(())
+        {
+            return;
+        }
+        let start = sys::ticks();
+        match class {
             Some(class) if class > 0 => {
                 // SAFETY: the caller's promise.
                 unsafe { self.cache.free(&self.slab_source(), class as usize, address) };

@@ -687,9 +687,14 @@ impl Steps for Locked<'_> {
         unsafe { &*(address as usize as *const AtomicU64) }
     }
     fn allocs(&self, class: usize, n: u64) {
-        self.tally.class[class].allocs.fetch_add(n, Relaxed);
+        add_under_lock(&self.tally.class[class].allocs, n);
     }
     fn frees(&self, class: usize, n: u64) {
-        self.tally.class[class].frees.fetch_add(n, Relaxed);
+        add_under_lock(&self.tally.class[class].frees, n);
     }
+}
+
+/// The set's lock is held, so nobody else writes the word: no locked add.
+fn add_under_lock(word: &AtomicU64, n: u64) {
+    word.store(word.load(Relaxed) + n, Relaxed);
 }
