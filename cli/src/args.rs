@@ -71,7 +71,12 @@ pub struct Run {
     #[arg(long)]
     pub knobs: bool,
     /// The program and its arguments
-    #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true, required_unless_present = "knobs")]
+    #[arg(
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required_unless_present = "knobs"
+    )]
     pub program: Vec<OsString>,
 }
 

@@ -76,7 +76,10 @@ pub fn table() -> String {
     let mut text = String::new();
     for knob in TABLE {
         let default = match knob.kind {
-            Kind::Word(words) => usize::try_from(knob.default).ok().and_then(|at| words.get(at)).map_or_else(String::new, |word| (*word).to_owned()),
+            Kind::Word(words) => usize::try_from(knob.default)
+                .ok()
+                .and_then(|at| words.get(at))
+                .map_or_else(String::new, |word| (*word).to_owned()),
             Kind::Count => knob.default.to_string(),
             Kind::Bytes => short(knob.default),
         };

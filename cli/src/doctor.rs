@@ -26,9 +26,8 @@ struct Finding {
 pub fn doctor() -> ExitCode {
     let (symbols, size) = rseq();
     // SAFETY: no pointers.
-    let (feature, barriers) = unsafe {
-        (libc::getauxval(AT_RSEQ_FEATURE_SIZE), libc::syscall(libc::SYS_membarrier, MEMBARRIER_QUERY, 0, 0))
-    };
+    let (feature, barriers) =
+        unsafe { (libc::getauxval(AT_RSEQ_FEATURE_SIZE), libc::syscall(libc::SYS_membarrier, MEMBARRIER_QUERY, 0, 0)) };
     let fences = barriers > 0 && barriers & MEMBARRIER_PRIVATE_EXPEDITED_RSEQ != 0;
     // The rule of DESIGN 4: an area exists if glibc says so; then the kernel's size counts.
     let usable = if size == 0 { 0 } else { feature.clamp(20, 32) };
@@ -36,15 +35,32 @@ pub fn doctor() -> ExitCode {
     let processor = cfg!(target_arch = "x86_64");
     let best = processor && size > 0 && fences;
     let mut findings = vec![
-        Finding::new("kernel", format!("Linux {}, {}", read_line("/proc/sys/kernel/osrelease").unwrap_or_default(), std::env::consts::ARCH))
-            .unless(processor, "sequences are written for x86-64 only"),
-        Finding::new("C library", libc_version()).unless(symbols, "glibc 2.35 or later registers restartable sequences"),
-        Finding::new("rseq", format!("registered {}, feature size {feature}, usable {usable} bytes", if size > 0 { "yes" } else { "no" }))
-            .unless(size > 0, "take glibc.pthread.rseq=0 out of GLIBC_TUNABLES; not available under valgrind and gVisor"),
+        Finding::new(
+            "kernel",
+            format!(
+                "Linux {}, {}",
+                read_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+                std::env::consts::ARCH
+            ),
+        )
+        .unless(processor, "sequences are written for x86-64 only"),
+        Finding::new("C library", libc_version())
+            .unless(symbols, "glibc 2.35 or later registers restartable sequences"),
+        Finding::new(
+            "rseq",
+            format!(
+                "registered {}, feature size {feature}, usable {usable} bytes",
+                if size > 0 { "yes" } else { "no" }
+            ),
+        )
+        .unless(size > 0, "take glibc.pthread.rseq=0 out of GLIBC_TUNABLES; not available under valgrind and gVisor"),
         Finding::new("mm_cid", if compact { "yes: sets by concurrency id" } else { "no: sets by CPU number" }.into())
             .unless(compact || size == 0, "Linux 6.3 or later has it"),
-        Finding::new("membarrier", format!("commands {:#x}, rseq fences {}", barriers.max(0), if fences { "yes" } else { "no" }))
-            .unless(fences, "Linux 5.10 or later, and a seccomp filter that lets membarrier through"),
+        Finding::new(
+            "membarrier",
+            format!("commands {:#x}, rseq fences {}", barriers.max(0), if fences { "yes" } else { "no" }),
+        )
+        .unless(fences, "Linux 5.10 or later, and a seccomp filter that lets membarrier through"),
     ];
     findings.extend(memory());
     let mode = if best { "sequences" } else { "fallback (locked sets)" };
@@ -86,7 +102,8 @@ fn memory() -> Vec<Finding> {
     let limit = group_limit().map_or_else(|| "none".to_owned(), bytes);
     vec![
         Finding::new("huge pages", huge_pages().unwrap_or_else(|| "not known".into())),
-        Finding::new("overcommit", meaning.to_owned()).unless(overcommit != "2", "address space counts: keep an eye on `mapped`"),
+        Finding::new("overcommit", meaning.to_owned())
+            .unless(overcommit != "2", "address space counts: keep an eye on `mapped`"),
         Finding::new("max_map_count", mappings).unless(!few, "below the kernel's default of 65530"),
         Finding::new("cgroup limit", limit),
     ]
@@ -127,7 +144,13 @@ fn chosen(line: &str) -> Option<&str> {
 /// The smallest memory limit on the way to the root, version 2 or 1.
 fn group_limit() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    groups.lines().filter_map(limit_files).flatten().filter_map(|path| read_line(&path)?.parse().ok()).filter(|&limit| limit < 1 << 60).min()
+    groups
+        .lines()
+        .filter_map(limit_files)
+        .flatten()
+        .filter_map(|path| read_line(&path)?.parse().ok())
+        .filter(|&limit| limit < 1 << 60)
+        .min()
 }
 
 /// The limit files of one line of `/proc/self/cgroup`, up to the root.
@@ -156,7 +179,10 @@ mod tests {
     #[test]
     fn groups_are_followed_to_the_root() {
         let files = limit_files("0::/a/b").expect("version 2");
-        assert_eq!(files, ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]);
+        assert_eq!(
+            files,
+            ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]
+        );
         assert_eq!(limit_files("4:memory:/x").expect("version 1")[0], "/sys/fs/cgroup/memory/x/memory.limit_in_bytes");
         assert_eq!(limit_files("3:cpu,cpuacct:/x"), None);
     }

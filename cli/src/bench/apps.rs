@@ -29,12 +29,54 @@ struct App {
 }
 
 const APPS: &[App] = &[
-    App { name: "python", about: "CPython, PYTHONMALLOC=malloc: dicts, JSON, objects", program: "python3", package: "python3", prepare: python_prepare, command: python },
-    App { name: "sqlite", about: "sqlite3: a table of rows in memory, indexed, joined, deleted", program: "sqlite3", package: "sqlite3", prepare: nothing, command: sqlite },
-    App { name: "gcc", about: "g++ -O1 on a generated file", program: "g++", package: "g++", prepare: gcc_prepare, command: gcc },
-    App { name: "git-pack", about: "git pack-objects, all deltas anew, on a generated history", program: "git", package: "git", prepare: git_prepare, command: git_pack },
-    App { name: "git-log", about: "git log -p on the same history", program: "git", package: "git", prepare: git_prepare, command: git_log },
-    App { name: "perl", about: "perl: hashes, splits, joins", program: "perl", package: "perl", prepare: nothing, command: perl },
+    App {
+        name: "python",
+        about: "CPython, PYTHONMALLOC=malloc: dicts, JSON, objects",
+        program: "python3",
+        package: "python3",
+        prepare: python_prepare,
+        command: python,
+    },
+    App {
+        name: "sqlite",
+        about: "sqlite3: a table of rows in memory, indexed, joined, deleted",
+        program: "sqlite3",
+        package: "sqlite3",
+        prepare: nothing,
+        command: sqlite,
+    },
+    App {
+        name: "gcc",
+        about: "g++ -O1 on a generated file",
+        program: "g++",
+        package: "g++",
+        prepare: gcc_prepare,
+        command: gcc,
+    },
+    App {
+        name: "git-pack",
+        about: "git pack-objects, all deltas anew, on a generated history",
+        program: "git",
+        package: "git",
+        prepare: git_prepare,
+        command: git_pack,
+    },
+    App {
+        name: "git-log",
+        about: "git log -p on the same history",
+        program: "git",
+        package: "git",
+        prepare: git_prepare,
+        command: git_log,
+    },
+    App {
+        name: "perl",
+        about: "perl: hashes, splits, joins",
+        program: "perl",
+        package: "perl",
+        prepare: nothing,
+        command: perl,
+    },
 ];
 
 /// All cases.
@@ -50,7 +92,11 @@ fn real(program: &str) -> Option<PathBuf> {
     if program != "python3" {
         return Some(found);
     }
-    let asked = Command::new(&found).args(["-c", "import sys; print(sys.executable)"]).env_remove("LD_PRELOAD").output().ok()?;
+    let asked = Command::new(&found)
+        .args(["-c", "import sys; print(sys.executable)"])
+        .env_remove("LD_PRELOAD")
+        .output()
+        .ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim());
     path.is_file().then_some(path)
 }
@@ -150,7 +196,8 @@ select count(*) from t;"
 }
 
 fn gcc_prepare(setup: &Setup) -> Result<(), String> {
-    let mut text = String::from("#include <map>\n#include <memory>\n#include <string>\n#include <vector>\n#include <algorithm>\n");
+    let mut text =
+        String::from("#include <map>\n#include <memory>\n#include <string>\n#include <vector>\n#include <algorithm>\n");
     for at in 0..sized(setup, 60) {
         let _ = write!(
             text,
@@ -184,7 +231,11 @@ fn git_prepare(setup: &Setup) -> Result<(), String> {
     let mut stream = String::new();
     let mut state = 1_u32;
     for commit in 0..sized(setup, 2_000) {
-        let _ = writeln!(stream, "commit refs/heads/main\ncommitter A <a@example.org> {} +0000\ndata 7\ncommit\n", 1_700_000_000 + commit);
+        let _ = writeln!(
+            stream,
+            "commit refs/heads/main\ncommitter A <a@example.org> {} +0000\ndata 7\ncommit\n",
+            1_700_000_000 + commit
+        );
         for _ in 0..5 {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let file = (state >> 8) % FILES;
@@ -193,14 +244,16 @@ fn git_prepare(setup: &Setup) -> Result<(), String> {
                 let word = if line == commit % 150 { state } else { file * 1_000 + line };
                 let _ = writeln!(content, "line {line} of file {file}: {:08x}", word.wrapping_mul(2_654_435_761));
             }
-            let _ = write!(stream, "M 100644 inline dir{}/file{file}.txt\ndata {}\n{content}\n", file % 10, content.len());
+            let _ =
+                write!(stream, "M 100644 inline dir{}/file{file}.txt\ndata {}\n{content}\n", file % 10, content.len());
         }
     }
     let input = setup.scratch.join("stream");
     write(&input, &stream)?;
     let init = Command::new("git").args(["init", "-q", "--bare"]).arg(&repository).status();
     let file = std::fs::File::open(&input).map_err(|error| error.to_string())?;
-    let import = Command::new("git").arg("--git-dir").arg(&repository).args(["fast-import", "--quiet"]).stdin(file).status();
+    let import =
+        Command::new("git").arg("--git-dir").arg(&repository).args(["fast-import", "--quiet"]).stdin(file).status();
     match (init, import) {
         (Ok(init), Ok(import)) if init.success() && import.success() => Ok(()),
         _ => Err("the repository could not be made".into()),

@@ -38,7 +38,9 @@ pub fn report(directory: &Path, machine: &str, results: &Results) -> Result<(), 
     fs::create_dir_all(directory).map_err(|error| fail(directory, &error))?;
     let mut suites: Vec<&str> = results.rows.iter().map(|row| row.suite.as_str()).collect();
     suites.dedup();
-    let mut page = format!("# Allotment beside its peers\n\n{machine}\n\nMedian (smallest .. largest); × is to Allotment; **bold** is best.\n");
+    let mut page = format!(
+        "# Allotment beside its peers\n\n{machine}\n\nMedian (smallest .. largest); × is to Allotment; **bold** is best.\n"
+    );
     for suite in suites {
         let rows: Vec<Row> = results.rows.iter().filter(|row| row.suite == suite).cloned().collect();
         let path = directory.join(format!("{suite}.svg"));
@@ -83,7 +85,15 @@ fn markdown(page: &mut String, rows: &[Row]) {
             })
             .collect();
         let head = group[0];
-        let _ = writeln!(page, "| {} | {} | {} {} | {} |", head.case, head.threads, head.metric, head.unit, cells.join(" | "));
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} {} | {} |",
+            head.case,
+            head.threads,
+            head.metric,
+            head.unit,
+            cells.join(" | ")
+        );
     }
 }
 

@@ -48,6 +48,7 @@ fn processor() -> String {
 
 fn memory_mib() -> f64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).and_then(|rest| rest.split_whitespace().next());
+    let kib =
+        text.lines().find_map(|line| line.strip_prefix("MemTotal:")).and_then(|rest| rest.split_whitespace().next());
     kib.and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }

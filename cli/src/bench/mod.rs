@@ -116,7 +116,8 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     let paint = Paint::of(&std::io::stdout());
     let _ = std::io::stdout().lock().write_all(table::whole(&machine.case, &results, paint).as_bytes());
     if let (Some(file), Some(path)) = (json, &asked.json) {
-        write_json(file, &machine, &results.rows).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
+        write_json(file, &machine, &results.rows)
+            .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
     }
     if let Some(directory) = &asked.report {
         draw::report(directory, &machine.case, &results).map_err(failed)?;

@@ -60,7 +60,8 @@ pub fn libc_version() -> String {
 
 /// The file of a library in the usual directories.
 pub fn find_library(files: &[&str]) -> Option<PathBuf> {
-    let in_order = files.iter().flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)));
+    let in_order =
+        files.iter().flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)));
     in_order.into_iter().find(|path| path.is_file())
 }
 

@@ -155,7 +155,11 @@ pub fn owns_malloc(expect: &Path) -> Result<(), String> {
         };
         if !same {
             let symbol = symbol.to_string_lossy();
-            return Err(format!("the preload did not take: {symbol} is {}'s, not {}'s", owner.display(), expect.display()));
+            return Err(format!(
+                "the preload did not take: {symbol} is {}'s, not {}'s",
+                owner.display(),
+                expect.display()
+            ));
         }
     }
     Ok(())

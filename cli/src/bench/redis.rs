@@ -81,7 +81,13 @@ fn start(setup: &Setup, peer: &Peer, program: &Path) -> Result<Server, String> {
 
 fn run(setup: &Setup, peer: &Peer, server: &Path, load: &Path, warm: bool) -> Result<Vec<Sample>, String> {
     let server = start(setup, peer, server)?;
-    let requests = if warm { "20000" } else if setup.quick { "200000" } else { "1000000" };
+    let requests = if warm {
+        "20000"
+    } else if setup.quick {
+        "200000"
+    } else {
+        "1000000"
+    };
     let mut samples = Vec::new();
     for (test, metric) in [("set", "set"), ("lpush", "lpush")] {
         let mut command = Command::new(load);

@@ -75,7 +75,8 @@ pub fn table(rows: &[Row], paint: Paint) -> String {
             let spread = format!("{} .. {}", figure(row.min), figure(row.max));
             let ratio = ratio(row, &group).map_or_else(String::new, |ratio| format!("{ratio:.2}×"));
             let line = format!("  {mark} {:<width$} {:>10}  {spread:<22} {ratio:>8}", row.name, figure(row.median));
-            let _ = writeln!(text, "{}", if is_best { paint.good(line.trim_end()) } else { line.trim_end().to_owned() });
+            let _ =
+                writeln!(text, "{}", if is_best { paint.good(line.trim_end()) } else { line.trim_end().to_owned() });
         }
     }
     text

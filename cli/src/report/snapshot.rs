@@ -149,7 +149,9 @@ impl Snapshot {
             sets,
             size_classes: all,
             page_orders,
-            levels: (0..Level::ALL.len()).map(|at| board.long(offset_of!(Board, levels) + at * size_of::<u64>())).collect(),
+            levels: (0..Level::ALL.len())
+                .map(|at| board.long(offset_of!(Board, levels) + at * size_of::<u64>()))
+                .collect(),
             events,
             start_ticks: board.long(offset_of!(Board, start_ticks)),
             start_ns: board.long(offset_of!(Board, start_ns)),

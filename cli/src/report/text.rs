@@ -40,11 +40,16 @@ impl Report {
         line(text, "mode", &format!("{} ({}), {} set{plural} by {}", self.mode, self.reason, self.sets, self.index));
         line(text, "time", &format!("{} elapsed, {} on CPUs", nanoseconds(end.wall_ns), nanoseconds(end.cpu_ns)));
         if let Some(slow) = &self.slow {
-            let share = slow.percent_of_cpu.map_or_else(String::new, |percent| format!(", {percent:.2} % of the time on CPUs"));
+            let share =
+                slow.percent_of_cpu.map_or_else(String::new, |percent| format!(", {percent:.2} % of the time on CPUs"));
             line(text, "slow paths", &format!("{}{share}", nanoseconds(slow.ns)));
         }
         let most = if end.rss_peak <= end.rss_floor { "at most " } else { "" };
-        let faults = format!("{} page faults, {} of them with input", count(end.minor_faults.saturating_add(end.major_faults)), count(end.major_faults));
+        let faults = format!(
+            "{} page faults, {} of them with input",
+            count(end.minor_faults.saturating_add(end.major_faults)),
+            count(end.major_faults)
+        );
         line(text, "resident", &format!("peak {most}{}, {faults}", bytes(end.rss_peak)));
     }
 
@@ -91,29 +96,38 @@ impl Report {
         let _ = writeln!(text, "{}", paint.bold("operations"));
         let all = &self.operations;
         let share = |part: u64, whole: u64| if whole == 0 { 100.0 } else { part as f64 * 100.0 / whole as f64 };
-        line(text, "fast", &format!(
-            "{} of {} allocs ({:.2} %), {} of {} frees ({:.2} %)",
-            count(all.allocs_fast),
-            count(all.allocs),
-            share(all.allocs_fast, all.allocs),
-            count(all.frees_fast),
-            count(all.frees),
-            share(all.frees_fast, all.frees)
-        ));
+        line(
+            text,
+            "fast",
+            &format!(
+                "{} of {} allocs ({:.2} %), {} of {} frees ({:.2} %)",
+                count(all.allocs_fast),
+                count(all.allocs),
+                share(all.allocs_fast, all.allocs),
+                count(all.frees_fast),
+                count(all.frees),
+                share(all.frees_fast, all.frees)
+            ),
+        );
         let mut top: Vec<&ClassReport> = self.classes.iter().collect();
         top.sort_by_key(|class| std::cmp::Reverse(class.allocs));
         for (at, class) in top.iter().take(CLASSES_SHOWN).enumerate() {
             let label = if at == 0 { "top classes" } else { "" };
-            line(text, label, &format!(
-                "{:>8}: {} allocs, {} frees, {} in use, {} slabs",
-                if class.size < 10_240 { format!("{} B", class.size) } else { bytes(class.size) },
-                count(class.allocs),
-                count(class.frees),
-                count(class.objects),
-                count(class.slabs)
-            ));
+            line(
+                text,
+                label,
+                &format!(
+                    "{:>8}: {} allocs, {} frees, {} in use, {} slabs",
+                    if class.size < 10_240 { format!("{} B", class.size) } else { bytes(class.size) },
+                    count(class.allocs),
+                    count(class.frees),
+                    count(class.objects),
+                    count(class.slabs)
+                ),
+            );
         }
-        let named: Vec<Event> = LAYERS.iter().flat_map(|(_, events)| *events).copied().chain([Event::ColdTicks]).collect();
+        let named: Vec<Event> =
+            LAYERS.iter().flat_map(|(_, events)| *events).copied().chain([Event::ColdTicks]).collect();
         let other: Vec<Event> = Event::ALL.iter().copied().filter(|event| !named.contains(event)).collect();
         for (layer, events) in LAYERS.iter().copied().chain([("other", other.as_slice())]) {
             let words = events.iter().map(|&event| match event {

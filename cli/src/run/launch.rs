@@ -83,7 +83,11 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 /// The arguments as exec wants them.
 fn arguments(program: &[OsString]) -> Result<Vec<CString>, Failure> {
     let string = |word: &OsString| CString::new(word.clone().into_vec());
-    program.iter().map(string).collect::<Result<_, _>>().map_err(|_| Failure::Own("an argument holds a NUL byte".into()))
+    program
+        .iter()
+        .map(string)
+        .collect::<Result<_, _>>()
+        .map_err(|_| Failure::Own("an argument holds a NUL byte".into()))
 }
 
 /// Becomes the program; returns only if it cannot.
@@ -135,7 +139,13 @@ pub fn memfd(name: &CStr, bytes: u64) -> io::Result<File> {
         file.set_len(bytes)?;
         // A board that a program could cut short would end its other readers by SIGBUS.
         // SAFETY: an operation on a descriptor that is ours, without pointers.
-        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL) };
+        unsafe {
+            libc::fcntl(
+                file.as_raw_fd(),
+                libc::F_ADD_SEALS,
+                libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
+            )
+        };
     }
     Ok(file)
 }
@@ -163,7 +173,11 @@ fn decimal(into: &mut [u8], number: u32) {
 
 /// Runs the program as a child, attends it, and reaps it. `share` is the
 /// variable that tells the child where its board is, and the board.
-pub fn attend(program: &[OsString], mut environment: Environment, share: Option<(&str, &File)>) -> Result<Finish, Failure> {
+pub fn attend(
+    program: &[OsString],
+    mut environment: Environment,
+    share: Option<(&str, &File)>,
+) -> Result<Finish, Failure> {
     let own = |what: &str| Failure::Own(format!("{what}: {}", io::Error::last_os_error()));
     let strings = arguments(program)?;
     if let Some((name, _)) = share {

@@ -57,7 +57,8 @@ impl Library {
 /// One line.
 pub fn locate() -> Result<Library, String> {
     if let Some(path) = std::env::var_os("ALLOTMENT_PRELOAD_SO") {
-        let path = fs::canonicalize(&path).map_err(|error| format!("ALLOTMENT_PRELOAD_SO={}: {error}", path.display()))?;
+        let path =
+            fs::canonicalize(&path).map_err(|error| format!("ALLOTMENT_PRELOAD_SO={}: {error}", path.display()))?;
         if !is_plain(&path) {
             return Err(format!("ALLOTMENT_PRELOAD_SO={}: LD_PRELOAD cannot carry spaces or colons", path.display()));
         }
@@ -97,7 +98,7 @@ fn is_plain(path: &Path) -> bool {
 
 /// The file `name` with this content in `directory`, made if need be.
 fn keep(directory: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    make(directory)?;
     let info = fs::symlink_metadata(directory)?;
     if !info.is_dir() || !is_ours(&info) || !executes(directory) {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -118,6 +119,22 @@ fn keep(directory: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
     if holds(&path, content) { Ok(path) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
+/// Makes a directory, and the one above it if need be; no further, for a home
+/// that does not exist (`/nonexistent`) shall not begin to.
+fn make(directory: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    if let Some(above) = directory.parent()
+        && !above.exists()
+    {
+        builder.create(above)?;
+    }
+    match builder.create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Owned by this user and writable by nobody else.
 fn is_ours(info: &fs::Metadata) -> bool {
     // SAFETY: no arguments, cannot fail.
@@ -126,7 +143,8 @@ fn is_ours(info: &fs::Metadata) -> bool {
 
 /// Whether `path` is ours and has exactly this content.
 fn holds(path: &Path, content: &[u8]) -> bool {
-    let Ok(mut file) = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) else {
+    let Ok(mut file) = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+    else {
         return false;
     };
     let Ok(info) = file.metadata() else { return false };
@@ -192,7 +210,7 @@ mod tests {
 
     #[test]
     fn makes_mends_and_reuses_the_file() {
-        let directory = scratch("keep").join("deep/er");
+        let directory = scratch("keep").join("deep");
         let path = keep(&directory, "liballotment-x.so", b"code").expect("made");
         assert_eq!(fs::read(&path).expect("read"), b"code");
         assert_eq!(fs::metadata(&directory).expect("there").mode() & 0o777, 0o700);
@@ -204,6 +222,13 @@ mod tests {
         keep(&directory, "liballotment-x.so", b"code").expect("mended");
         assert_eq!(fs::read(&path).expect("read"), b"code");
         assert_eq!(fs::read_dir(&directory).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn a_home_that_does_not_exist_is_not_made() {
+        let home = scratch("home");
+        assert!(keep(&home.join(".cache/allotment"), "liballotment-x.so", b"code").is_err());
+        assert!(!home.exists());
     }
 
     #[test]

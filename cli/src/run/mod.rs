@@ -23,7 +23,7 @@ pub use program::search;
 
 use crate::args::Run;
 use crate::report::{End, Report, Snapshot};
-use crate::term::{self, say, Paint};
+use crate::term::{self, Paint, say};
 use crate::{code, conf};
 use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
 use launch::{Environment, Failure, Finish};

@@ -144,7 +144,8 @@ fn elf(path: &Path, start: &[u8], file: &File) -> Reach {
         return Reach::Foreign(path.into());
     }
     // The dynamic linker itself names none and does preload.
-    let is_linker = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux") || name.as_bytes() == b"ld.so");
+    let is_linker =
+        path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux") || name.as_bytes() == b"ld.so");
     if is_linker {
         return Reach::Yes;
     }

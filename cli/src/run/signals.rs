@@ -105,11 +105,7 @@ impl Signals {
             };
             match signal {
                 -1 | libc::SIGCHLD => continue,
-                libc::SIGCONT if std::mem::take(&mut resumed) => {
-                    if !is_stopped(child) {
-                        continue;
-                    }
-                }
+                libc::SIGCONT if std::mem::take(&mut resumed) && !is_stopped(child) => continue,
                 libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => asked_to_stop |= bit(signal),
                 _ => {}
             }

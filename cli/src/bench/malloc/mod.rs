@@ -21,14 +21,21 @@ const WARM: u64 = 2;
 pub fn cases(setup: &Setup) -> Vec<Case> {
     let mut cases = Vec::new();
     for workload in work::WORKLOADS {
-        let mut counts: Vec<usize> = workload.threads.iter().map(|&threads| if threads == 0 { 2 * cpus() } else { threads }).collect();
+        let mut counts: Vec<usize> =
+            workload.threads.iter().map(|&threads| if threads == 0 { 2 * cpus() } else { threads }).collect();
         counts.dedup();
         for threads in counts {
             let contenders = setup.peers.iter().map(|peer| {
                 let (peer, setup) = (peer.clone(), setup.clone());
                 let name = workload.name;
                 Contender::new(peer.name.clone(), move |warm| {
-                    let scale = if warm { WARM } else if setup.quick { QUICK } else { 100 };
+                    let scale = if warm {
+                        WARM
+                    } else if setup.quick {
+                        QUICK
+                    } else {
+                        100
+                    };
                     let mut command = Command::new(&setup.program);
                     command.args(["bench-worker", "malloc", name]);
                     command.args(["--threads", &threads.to_string(), "--scale", &scale.to_string()]);

@@ -13,8 +13,8 @@ use super::super::harness::cpus;
 use super::super::process;
 use std::hint::{black_box, spin_loop};
 use std::path::Path;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::Instant;
 
 /// A kind of load.
@@ -34,21 +34,111 @@ pub struct Workload {
 
 /// The loads. Full runs take 0.1 to 0.5 s each.
 pub const WORKLOADS: &[Workload] = &[
-    Workload { name: "pair-64", about: "malloc(64) and free, one after the other", threads: &[1, 2, 0], ops: 16_000_000, body: pair },
-    Workload { name: "batch-1000", about: "1,000 × malloc(64), then 1,000 × free in the same order", threads: &[1, 2], ops: 8_000_000, body: batch },
-    Workload { name: "mixed", about: "replace a random one of 4,000 objects of 16 to 8,192 bytes", threads: &[1, 2, 0], ops: 2_000_000, body: mixed },
-    Workload { name: "pass", about: "malloc in one thread, free in another, 64 to 512 bytes", threads: &[2, 0], ops: 1_500_000, body: pass },
-    Workload { name: "churn", about: "as a server: threads come, inherit 1,000 objects, replace them, go", threads: &[1, 2, 0], ops: 2_000_000, body: churn },
-    Workload { name: "realloc-half", about: "grow a block from 4 KiB to 64 MiB by half, touching it", threads: &[1], ops: 200, body: grow_half },
-    Workload { name: "realloc-4k", about: "grow a block from 4 KiB to 64 MiB by 4 KiB, touching it", threads: &[1], ops: 49_149, body: grow_page },
-    Workload { name: "large-64k", about: "malloc(64 KiB), touch one page, free", threads: &[1, 2], ops: 300_000, body: |_, _, ops| large(ops, 64 << 10, false) },
-    Workload { name: "large-64k-all", about: "malloc(64 KiB), touch all pages, free", threads: &[1, 2], ops: 100_000, body: |_, _, ops| large(ops, 64 << 10, true) },
-    Workload { name: "large-1m", about: "malloc(1 MiB), touch one page, free", threads: &[1, 2], ops: 60_000, body: |_, _, ops| large(ops, 1 << 20, false) },
-    Workload { name: "large-1m-all", about: "malloc(1 MiB), touch all pages, free", threads: &[1, 2], ops: 2_000, body: |_, _, ops| large(ops, 1 << 20, true) },
-    Workload { name: "large-32m", about: "malloc(32 MiB), touch one page, free", threads: &[1], ops: 10_000, body: |_, _, ops| large(ops, 32 << 20, false) },
-    Workload { name: "large-32m-all", about: "malloc(32 MiB), touch all pages, free", threads: &[1], ops: 40, body: |_, _, ops| large(ops, 32 << 20, true) },
-    Workload { name: "calloc-small", about: "replace a random one of 4,000 zeroed objects of 16 to 2,048 bytes", threads: &[1, 2], ops: 2_000_000, body: calloc_small },
-    Workload { name: "calloc-256k", about: "calloc(256 KiB), read every page, free", threads: &[1], ops: 10_000, body: calloc_large },
+    Workload {
+        name: "pair-64",
+        about: "malloc(64) and free, one after the other",
+        threads: &[1, 2, 0],
+        ops: 16_000_000,
+        body: pair,
+    },
+    Workload {
+        name: "batch-1000",
+        about: "1,000 × malloc(64), then 1,000 × free in the same order",
+        threads: &[1, 2],
+        ops: 8_000_000,
+        body: batch,
+    },
+    Workload {
+        name: "mixed",
+        about: "replace a random one of 4,000 objects of 16 to 8,192 bytes",
+        threads: &[1, 2, 0],
+        ops: 2_000_000,
+        body: mixed,
+    },
+    Workload {
+        name: "pass",
+        about: "malloc in one thread, free in another, 64 to 512 bytes",
+        threads: &[2, 0],
+        ops: 1_500_000,
+        body: pass,
+    },
+    Workload {
+        name: "churn",
+        about: "as a server: threads come, inherit 1,000 objects, replace them, go",
+        threads: &[1, 2, 0],
+        ops: 2_000_000,
+        body: churn,
+    },
+    Workload {
+        name: "realloc-half",
+        about: "grow a block from 4 KiB to 64 MiB by half, touching it",
+        threads: &[1],
+        ops: 200,
+        body: grow_half,
+    },
+    Workload {
+        name: "realloc-4k",
+        about: "grow a block from 4 KiB to 64 MiB by 4 KiB, touching it",
+        threads: &[1],
+        ops: 49_149,
+        body: grow_page,
+    },
+    Workload {
+        name: "large-64k",
+        about: "malloc(64 KiB), touch one page, free",
+        threads: &[1, 2],
+        ops: 300_000,
+        body: |_, _, ops| large(ops, 64 << 10, false),
+    },
+    Workload {
+        name: "large-64k-all",
+        about: "malloc(64 KiB), touch all pages, free",
+        threads: &[1, 2],
+        ops: 100_000,
+        body: |_, _, ops| large(ops, 64 << 10, true),
+    },
+    Workload {
+        name: "large-1m",
+        about: "malloc(1 MiB), touch one page, free",
+        threads: &[1, 2],
+        ops: 60_000,
+        body: |_, _, ops| large(ops, 1 << 20, false),
+    },
+    Workload {
+        name: "large-1m-all",
+        about: "malloc(1 MiB), touch all pages, free",
+        threads: &[1, 2],
+        ops: 2_000,
+        body: |_, _, ops| large(ops, 1 << 20, true),
+    },
+    Workload {
+        name: "large-32m",
+        about: "malloc(32 MiB), touch one page, free",
+        threads: &[1],
+        ops: 10_000,
+        body: |_, _, ops| large(ops, 32 << 20, false),
+    },
+    Workload {
+        name: "large-32m-all",
+        about: "malloc(32 MiB), touch all pages, free",
+        threads: &[1],
+        ops: 40,
+        body: |_, _, ops| large(ops, 32 << 20, true),
+    },
+    Workload {
+        name: "calloc-small",
+        about: "replace a random one of 4,000 zeroed objects of 16 to 2,048 bytes",
+        threads: &[1, 2],
+        ops: 2_000_000,
+        body: calloc_small,
+    },
+    Workload {
+        name: "calloc-256k",
+        about: "calloc(256 KiB), read every page, free",
+        threads: &[1],
+        ops: 10_000,
+        body: calloc_large,
+    },
 ];
 
 /// Runs a case and prints its line.
@@ -415,10 +505,7 @@ mod tests {
     fn time_is_from_the_first_beginning_to_the_last_end() {
         let zero = Instant::now();
         let at = |ns| zero + std::time::Duration::from_nanos(ns);
-        let parts = [
-            Part { began: at(10), ended: at(50), done: 3 },
-            Part { began: at(20), ended: at(90), done: 4 },
-        ];
+        let parts = [Part { began: at(10), ended: at(50), done: 3 }, Part { began: at(20), ended: at(90), done: 4 }];
         assert_eq!(whole(&parts), (80.0, 7));
     }
 
