@@ -4,6 +4,7 @@
 //! contender preloaded. A case's number of threads is 1, 2 or twice the CPUs
 //! where more threads make sense.
 
+mod queue;
 pub mod work;
 
 use super::harness::{Better, Case, Contender, Sample, Setup, cpus};

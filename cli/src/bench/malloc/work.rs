@@ -11,10 +11,10 @@
 
 use super::super::harness::cpus;
 use super::super::process;
-use std::hint::{black_box, spin_loop};
+use super::queue::Queue;
+use std::hint::black_box;
 use std::path::Path;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::Instant;
 
 /// A kind of load.
@@ -364,71 +364,12 @@ fn grow_page(_: &Team, _: usize, ops: u64) -> u64 {
     grow(ops.next_multiple_of(16_383), |bytes| bytes + PAGE)
 }
 
-/// A bounded queue between two threads.
-struct Queue {
-    slots: Vec<AtomicPtr<libc::c_void>>,
-    head: Apart,
-    tail: Apart,
-}
-
-/// A word with its cache lines to itself.
-#[repr(align(128))]
-struct Apart(AtomicUsize);
-
-impl Queue {
-    const ROOM: usize = 1024;
-
-    fn new() -> Self {
-        Self {
-            slots: (0..Self::ROOM).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect(),
-            head: Apart(AtomicUsize::new(0)),
-            tail: Apart(AtomicUsize::new(0)),
-        }
-    }
-    /// The producer's end; `known` is what it last saw of the consumer's.
-    fn put(&self, object: Object, known: &mut usize) {
-        let tail = self.tail.0.load(Relaxed);
-        let mut spins = 0;
-        while tail.wrapping_sub(*known) >= Self::ROOM {
-            // Acquire pairs with the consumer's release: the slot is read before it is written again.
-            *known = self.head.0.load(Acquire);
-            wait(&mut spins);
-        }
-        self.slots[tail % Self::ROOM].store(object, Relaxed);
-        // Release: the slot and the object's bytes before the index.
-        self.tail.0.store(tail.wrapping_add(1), Release);
-    }
-    /// The consumer's end; `known` is what it last saw of the producer's.
-    fn take(&self, known: &mut usize) -> Object {
-        let head = self.head.0.load(Relaxed);
-        let mut spins = 0;
-        while *known == head {
-            // Acquire pairs with the producer's release.
-            *known = self.tail.0.load(Acquire);
-            wait(&mut spins);
-        }
-        let object = self.slots[head % Self::ROOM].load(Relaxed);
-        self.head.0.store(head.wrapping_add(1), Release);
-        object
-    }
-}
-
-/// Spins a little, then lets another thread run.
-fn wait(spins: &mut u32) {
-    *spins += 1;
-    if *spins > 64 {
-        std::thread::yield_now();
-    } else {
-        spin_loop();
-    }
-}
-
 /// Even threads make, odd ones free; both count half of each object.
 fn pass(team: &Team, number: usize, ops: u64) -> u64 {
     let queue = &team.queues[number / 2];
     if number.is_multiple_of(2) {
         let mut random = Random::new(number);
-        let mut known = queue.head.0.load(Acquire);
+        let mut known = queue.seen_head();
         for _ in 0..ops {
             let object = malloc(64 + random.below(449));
             touch(object, 0);
@@ -436,7 +377,7 @@ fn pass(team: &Team, number: usize, ops: u64) -> u64 {
         }
         ops
     } else {
-        let mut known = queue.head.0.load(Relaxed);
+        let mut known = queue.own_head();
         for _ in 0..ops {
             let object = queue.take(&mut known);
             touch(object, 1);
