@@ -140,10 +140,7 @@ pub enum Wrong {
 pub fn parse(word: &[u8]) -> Result<(usize, u64), Wrong> {
     let split = word.iter().position(|&byte| byte == b'=').ok_or(Wrong::Form)?;
     let (name, value) = (&word[..split], &word[split + 1..]);
-    let at = TABLE
-        .iter()
-        .position(|knob| knob.name.as_bytes() == name)
-        .ok_or_else(|| Wrong::Name(nearest(name)))?;
+    let at = TABLE.iter().position(|knob| knob.name.as_bytes() == name).ok_or_else(|| Wrong::Name(nearest(name)))?;
     let knob = &TABLE[at];
     let number = match knob.kind {
         Kind::Word(words) => words.iter().position(|w| w.as_bytes() == value).map(|n| n as u64),

@@ -9,8 +9,8 @@ pub mod knob;
 pub mod stat;
 
 pub mod meta;
-pub mod percpu;
 pub mod page;
+pub mod percpu;
 pub mod vmap;
 
 pub mod slab;

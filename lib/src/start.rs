@@ -184,7 +184,8 @@ fn start(heap: &Heap<Process>) {
         sys::close(file);
     }
     if opened.is_ok() && heap.cache().knobs.get(Id::Mode) == 1 && heap.cache().sets.mode() != Mode::Sequences {
-        let reason = Reason::from_word(heap.cache().sets.board().reason.load(allotment_engine::arch::atomic::Ordering::Relaxed));
+        let reason =
+            Reason::from_word(heap.cache().sets.board().reason.load(allotment_engine::arch::atomic::Ordering::Relaxed));
         say!("mode=sequences cannot be had here: {}", reason.name());
     }
 }

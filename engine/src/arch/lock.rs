@@ -16,7 +16,10 @@
 //! Cost: uncontended one compare-and-swap and one swap.
 #![allow(unsafe_code)] // hands out the guarded value
 
-use super::atomic::{AtomicU32, AtomicUsize, Ordering::{Acquire, Relaxed, Release}};
+use super::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use super::sys;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -71,9 +74,7 @@ impl<T> Lock<T> {
     #[inline(never)]
     fn wait(&self) -> bool {
         for _ in 0..100 {
-            if self.state.load(Relaxed) == FREE
-                && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
-            {
+            if self.state.load(Relaxed) == FREE && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
                 return false;
             }
             core::hint::spin_loop();

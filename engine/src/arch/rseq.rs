@@ -78,7 +78,9 @@ pub fn word(at: isize) -> u32 {
     {
         let word: u32;
         // SAFETY: `at` is inside the area that `area` found, which lives as long as the thread.
-        unsafe { core::arch::asm!("mov {:e}, fs:[{}]", out(reg) word, in(reg) at, options(nostack, readonly, preserves_flags)) };
+        unsafe {
+            core::arch::asm!("mov {:e}, fs:[{}]", out(reg) word, in(reg) at, options(nostack, readonly, preserves_flags))
+        };
         word
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -68,7 +68,7 @@ pub use none::{add, adopt, pop, pop_batch, push, push_batch, swap};
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use super::{Area, CPU, ONE, Outcome, SLOTS, TALLY};
-    
+
     use core::arch::asm;
 
     // Preemption is injected, not hoped for: in the crate's own tests every sequence
@@ -256,7 +256,13 @@ mod x86_64 {
     /// # Safety
     /// As [`push`], for each of the `n` objects at `from`.
     #[must_use]
-    pub unsafe fn push_batch(board: *const u8, area: Area, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
+    pub unsafe fn push_batch(
+        board: *const u8,
+        area: Area,
+        class: usize,
+        from: *const usize,
+        n: usize,
+    ) -> Outcome<usize> {
         let out: usize;
         let given: usize;
         // SAFETY: as in `push`; reads at most `n` words at `from`.

@@ -361,4 +361,3 @@ pub fn thread_pointer() -> usize {
         unsafe { __errno_location() as usize }
     }
 }
-

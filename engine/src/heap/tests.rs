@@ -384,7 +384,8 @@ fn wrong_pointers_are_reported_and_left_alone() {
 #[test]
 fn bulk_takes_and_gives_every_object_once() {
     for mode in [Mode::Fallback, Mode::Sequences] {
-        let heap: &Heap<Test> = std::boxed::Box::leak(unsafe { std::boxed::Box::<Heap<Test>>::new_zeroed().assume_init() });
+        let heap: &Heap<Test> =
+            std::boxed::Box::leak(unsafe { std::boxed::Box::<Heap<Test>>::new_zeroed().assume_init() });
         if !open(heap, mode) {
             continue;
         }

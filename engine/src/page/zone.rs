@@ -245,9 +245,8 @@ impl State {
     fn pop(&mut self, regions: &Regions, board: &Board, order: usize) -> Option<Pfn> {
         let is_dirty = |pfn: Pfn| regions.desc(pfn).rest() & DIRTY != 0;
         let any = |o: &usize| self.first[*o] != Pfn::NONE;
-        let from = (order..ORDERS)
-            .find(|o| any(o) && is_dirty(self.first[*o]))
-            .or_else(|| (order..ORDERS).find(any))?;
+        let from =
+            (order..ORDERS).find(|o| any(o) && is_dirty(self.first[*o])).or_else(|| (order..ORDERS).find(any))?;
         let block = self.first[from];
         let dirty = regions.desc(block).rest() & DIRTY;
         self.unlink(regions, board, block, from);

@@ -27,6 +27,7 @@ use super::layout::{Pair, Set, Word};
 use super::sheaf::Sheaf;
 use super::sim;
 use super::steps::{self, Interrupted, Steps};
+use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 use crate::arch::lock::Lock;
@@ -34,7 +35,6 @@ use crate::arch::outcome::Outcome;
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::{self, Area, TALLY};
 use crate::arch::sys::{self, Access};
-use crate::arch::PAGE;
 use crate::meta::Meta;
 use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, SETS_MAX, SHARE_BYTES, TALLY_BYTES};
 use crate::stat::{Board, Event, Mode, Tally};
@@ -237,9 +237,9 @@ impl Sets {
         let outcome = match self.mode() {
             // SAFETY: `self` is the board and the area is right.
             Mode::Sequences => unsafe { seq::adopt(self.board_pointer(), self.area()) },
-            Mode::Simulated => self.simulated(|_, _| true, |running, set, cpu| {
-                Ok(Outcome::Done(running.adopt(set, cpu)?))
-            }),
+            Mode::Simulated => {
+                self.simulated(|_, _| true, |running, set, cpu| Ok(Outcome::Done(running.adopt(set, cpu)?)))
+            }
             _ => Outcome::Refused,
         };
         // The store of the new CPU comes before our next load of the slot: pairs with

@@ -50,7 +50,12 @@ impl Reclaim {
     /// Idle.
     #[must_use]
     pub const fn new() -> Self {
-        Self { busy: AtomicBool::new(false), cpus: AtomicU32::new(0), high: AtomicU64::new(0), shrunk: AtomicU64::new(0) }
+        Self {
+            busy: AtomicBool::new(false),
+            cpus: AtomicU32::new(0),
+            high: AtomicU64::new(0),
+            shrunk: AtomicU64::new(0),
+        }
     }
 
     /// Bytes that may be free and resident.

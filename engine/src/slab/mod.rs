@@ -142,9 +142,7 @@ impl Slab {
     /// `slab` is live and its bit lock is held (or it is not public yet).
     unsafe fn bitmap<'a>(slab: *mut Self) -> &'a mut [u64] {
         // SAFETY: the bitmap follows the descriptor in the same block.
-        unsafe {
-            core::slice::from_raw_parts_mut(slab.add(1).cast::<u64>(), Self::words((*slab).objects as usize))
-        }
+        unsafe { core::slice::from_raw_parts_mut(slab.add(1).cast::<u64>(), Self::words((*slab).objects as usize)) }
     }
     /// Whether an object is free.
     ///
