@@ -1,0 +1,215 @@
+//! What the built library is: its symbols, what it needs from the C library, and
+//! the instructions of its fast paths, compared with the committed table
+//! `golden/fastpath.txt` (`ALLOTMENT_TEST_BLESS=1` writes it anew).
+
+mod common;
+use common::{ALLOTMENT, need};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const EXPORTED: &str = "
+    malloc calloc realloc reallocarray free free_sized free_aligned_sized posix_memalign aligned_alloc memalign
+    valloc pvalloc malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_info malloc_stats mallopt vfork
+    __libc_malloc __libc_calloc __libc_realloc __libc_free __libc_memalign __libc_valloc __libc_pvalloc
+    __posix_memalign
+    _ZdlPvm _ZdaPvm _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t
+    _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t";
+
+/// Everything else the library does by itself or by system calls. None of these allocates,
+/// except `fputs` and `fwrite`, which `malloc_info` and `malloc_stats` call for their caller,
+/// and `pthread_create`.
+const NEEDED: &str = "
+    __errno_location __register_atfork abort bcmp environ fputs fwrite fprintf fflush getauxval getcpu memcmp
+    memcpy memmove memset pthread_create pthread_atfork sched_getcpu strlen stderr";
+/// May be there or not.
+const WEAK: &str = "
+    __rseq_offset __rseq_size __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";
+
+/// malloc and free of a small size together (glibc 2.36 takes 129, jemalloc and gperftools 67).
+const PAIR_MAX: usize = 67;
+
+fn words(text: &str) -> BTreeSet<&str> {
+    text.split_whitespace().collect()
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The library that the command preloads: what users get.
+fn library() -> String {
+    let paths = output(ALLOTMENT, &["run", "--", "sh", "-c", "echo $LD_PRELOAD"]);
+    let path = paths.trim().split(':').next().unwrap();
+    assert!(Path::new(path).is_file(), "{path}");
+    path.to_owned()
+}
+
+#[test]
+fn symbols_are_the_listed_ones() {
+    if need("symbols", "nm", "binutils").is_none() {
+        return;
+    }
+    let library = library();
+    let text = output("nm", &["-D", &library]);
+    let (mut exported, mut needed) = (BTreeSet::new(), BTreeSet::new());
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (kind, name) = (fields[fields.len() - 2], fields[fields.len() - 1].split('@').next().unwrap());
+        match kind {
+            "U" => needed.insert(name),
+            "w" | "v" => {
+                assert!(words(WEAK).contains(name), "weak symbol {name}");
+                continue;
+            }
+            _ => exported.insert(name),
+        };
+    }
+    assert_eq!(exported, words(EXPORTED), "exported symbols");
+    let unlisted: Vec<_> = needed.difference(&words(NEEDED)).copied().collect();
+    assert!(unlisted.is_empty(), "needs {unlisted:?}, which is not on the list");
+    assert!(!needed.contains("dlsym"));
+}
+
+#[test]
+fn library_has_no_thread_locals_and_no_runtime() {
+    if need("library", "readelf", "binutils").is_none() {
+        return;
+    }
+    let library = library();
+    let segments = output("readelf", &["-lW", &library]);
+    assert!(!segments.lines().any(|line| line.trim_start().starts_with("TLS")), "{segments}");
+    let dynamic = output("readelf", &["-dW", &library]);
+    let needed: Vec<&str> = dynamic.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(needed.iter().all(|line| line.contains("libc.so.6") || line.contains("ld-linux")), "{needed:?}");
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+    assert!(!dynamic.contains("TEXTREL") && !dynamic.contains("STATIC_TLS"), "{dynamic}");
+}
+
+/// One instruction.
+struct Instruction {
+    mnemonic: String,
+    operands: String,
+    next: u64,
+}
+
+/// The whole library by address, and its symbols.
+fn disassembly(library: &str) -> (BTreeMap<u64, Instruction>, BTreeMap<String, u64>) {
+    let text = output("objdump", &["-d", "--no-show-raw-insn", "-Mintel", library]);
+    let mut listed: Vec<(u64, String, String)> = Vec::new();
+    for line in text.lines() {
+        let Some((address, rest)) = line.split_once(":\t") else { continue };
+        let Ok(address) = u64::from_str_radix(address.trim(), 16) else { continue };
+        let rest = rest.split('#').next().unwrap_or("").trim();
+        let mut rest = rest.splitn(2, ' ');
+        let mut mnemonic = rest.next().unwrap_or("").to_owned();
+        let mut operands = rest.next().unwrap_or("").trim().to_owned();
+        if matches!(mnemonic.as_str(), "lock" | "rep" | "repz" | "notrack" | "bnd") {
+            let (real, others) = operands.split_once(' ').unwrap_or((&operands, ""));
+            (mnemonic, operands) = (format!("{mnemonic} {real}"), others.trim().to_owned());
+        }
+        listed.push((address, mnemonic, operands));
+    }
+    let nexts: Vec<u64> = listed.iter().skip(1).map(|entry| entry.0).chain([0]).collect();
+    let code = listed
+        .into_iter()
+        .zip(nexts)
+        .map(|((address, mnemonic, operands), next)| (address, Instruction { mnemonic, operands, next }))
+        .collect();
+    let symbols = output("nm", &["-D", library])
+        .lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [address, _, name] = fields[..] else { return None };
+            Some((name.split('@').next()?.to_owned(), u64::from_str_radix(address, 16).ok()?))
+        })
+        .collect();
+    (code, symbols)
+}
+
+/// Classes of instructions on one path.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    all: usize,
+    branches: usize,
+    writes: usize,
+    locked: usize,
+    calls: usize,
+}
+
+/// Does it write memory? The destination comes first.
+fn writes(instruction: &Instruction) -> bool {
+    let mnemonic = instruction.mnemonic.as_str();
+    let reads_only = ["cmp", "test", "lea", "jmp", "call", "nop", "bt", "prefetch"];
+    let mnemonic = mnemonic.strip_prefix("lock ").unwrap_or(mnemonic);
+    mnemonic == "push"
+        || (!reads_only.iter().any(|&other| mnemonic.starts_with(other))
+            && instruction.operands.split(',').next().is_some_and(|destination| destination.contains('[')))
+}
+
+/// Where a jump goes.
+fn target(instruction: &Instruction) -> Option<u64> {
+    u64::from_str_radix(instruction.operands.split_whitespace().next()?.trim_start_matches("0x"), 16).ok()
+}
+
+/// From the entry to `ret`, every conditional jump not taken: the layout that the fast
+/// paths are written for. Jumps that always go are followed.
+fn walk(code: &BTreeMap<u64, Instruction>, entry: u64, listing: &mut String) -> Counts {
+    let (mut counts, mut at) = (Counts::default(), entry);
+    while counts.all < 500 {
+        let instruction = code.get(&at).unwrap_or_else(|| panic!("no instruction at {at:x}"));
+        writeln!(listing, "  {at:6x} {} {}", instruction.mnemonic, instruction.operands).unwrap();
+        counts.all += 1;
+        counts.locked += usize::from(
+            instruction.mnemonic.starts_with("lock ")
+                || (instruction.mnemonic == "xchg" && instruction.operands.contains('[')),
+        );
+        counts.writes += usize::from(writes(instruction));
+        at = instruction.next;
+        match instruction.mnemonic.as_str() {
+            "ret" | "repz ret" => return counts,
+            "call" => counts.calls += 1,
+            "jmp" => match target(instruction) {
+                Some(to) => at = to,
+                None => return counts, // a tail call through a pointer
+            },
+            jump if jump.starts_with('j') => counts.branches += 1,
+            _ => {}
+        }
+    }
+    panic!("no end\n{listing}");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn fast_paths_are_the_committed_ones() {
+    if need("fast paths", "objdump", "binutils").is_none() {
+        return;
+    }
+    let (code, symbols) = disassembly(&library());
+    let mut table = String::from("# entry instructions branches writes locked calls: fast path of the release library\n");
+    let mut listing = String::new();
+    let mut by_name = BTreeMap::new();
+    for name in ["malloc", "free", "_ZdlPvm"] {
+        writeln!(listing, "{name}:").unwrap();
+        let counts = walk(&code, symbols[name], &mut listing);
+        let Counts { all, branches, writes, locked, calls } = counts;
+        writeln!(table, "{name:<10} {all:>3} {branches:>3} {writes:>3} {locked:>3} {calls:>3}").unwrap();
+        by_name.insert(name, counts);
+    }
+    let (malloc, free) = (&by_name["malloc"], &by_name["free"]);
+    for counts in [malloc, free] {
+        assert_eq!((counts.locked, counts.calls), (0, 0), "a lock or a call on a fast path\n{listing}");
+    }
+    assert!(malloc.all + free.all <= PAIR_MAX, "{} instructions a pair\n{listing}", malloc.all + free.all);
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/fastpath.txt");
+    if std::env::var_os("ALLOTMENT_TEST_BLESS").is_some() {
+        fs::write(&golden, &table).unwrap();
+    }
+    let committed = fs::read_to_string(&golden).unwrap_or_default();
+    assert_eq!(committed, table, "the fast paths have changed\n{listing}");
+}

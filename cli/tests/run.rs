@@ -1,0 +1,241 @@
+//! `allotment run`: what goes through it untouched, what it says, and that the
+//! statistics come whatever way a program ends.
+
+mod common;
+use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, find, modes, need, preloaded, skip};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+fn sh(script: &str) -> Program {
+    Program::new(Mode::Auto, &["sh", "-c", script])
+}
+
+/// Stands for: the text of the statistics is there.
+const STATISTICS: &str = "operations";
+
+#[test]
+fn exit_codes_pass_through() {
+    for code in [0, 1, 3, 77, 125, 126, 127, 255] {
+        sh(&format!("exit {code}")).run().ended(code).took(Mode::Auto, 1);
+        sh(&format!("exit {code}")).without_stats().run().ended(code);
+    }
+}
+
+#[test]
+fn deaths_by_signal_pass_through() {
+    for signal in [1, 2, 6, 9, 11, 13, 15] {
+        let script = format!("ulimit -c 0; kill -{signal} $$");
+        sh(&script).run().killed(signal).took(Mode::Auto, 1);
+        sh(&script).without_stats().run().killed(signal);
+    }
+}
+
+/// A signal sent to the command reaches the program.
+#[test]
+fn signals_are_passed_on() {
+    for (name, number) in [("TERM", 15), ("INT", 2), ("HUP", 1), ("USR1", 10)] {
+        let scratch = Scratch::new("signal");
+        let ready = scratch.join("ready");
+        let script = format!("trap 'exit 42' {name}; echo > {}; while :; do sleep 0.01; done", ready.display());
+        let mut child = sh(&script).start(&scratch.join("out"), &scratch.join("stats.json"));
+        while !ready.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "SIG{name}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let sent = Command::new("kill").args([&format!("-{number}"), &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(42), "SIG{name}: {status}");
+        assert!(scratch.join("stats.json").metadata().unwrap().len() > 0, "SIG{name}: no statistics");
+    }
+}
+
+#[test]
+fn missing_and_unexecutable_programs() {
+    for stats in [true, false] {
+        let with = |words: &[&str]| {
+            let program = Program::new(Mode::Auto, words);
+            if stats { program } else { program.without_stats() }
+        };
+        let done = with(&["/nonexistent/program", "x"]).run().ended(127).says(&["allotment", "/nonexistent/program"]);
+        assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+        let done = with(&["no-such-program-anywhere"]).run().ended(127).says(&["no-such-program-anywhere"]);
+        assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+        let done = with(&["/etc/passwd"]).run().ended(126).says(&["/etc/passwd"]);
+        assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+        with(&["/"]).run().ended(126);
+    }
+}
+
+#[test]
+fn streams_and_arguments_pass_through() {
+    let mut bytes: Vec<u8> = (0..=255).collect();
+    bytes = bytes.repeat(4000);
+    let done = Program::new(Mode::Auto, &["sha256sum"]).input(&bytes).run().ended(0);
+    let plain = Program::new(Mode::Plain, &["sha256sum"]).input(&bytes).run().ended(0);
+    assert_eq!(done.out, plain.out);
+    let done = sh("cat; echo error >&2").input(b"through\n").run().ended(0).says(&["error"]);
+    assert_eq!(done.out, "through\n");
+    let odd = ["printf", "<%s>", "", "--stats", "a b", "*", "-x", "--", "ü", "'", "\n"];
+    let done = Program::new(Mode::Auto, &odd).run().ended(0);
+    assert_eq!(done.out, "<><--stats><a b><*><-x><--><ü><'><\n>");
+    // The environment gains ours and loses nothing.
+    let done = sh("echo $ALLOTMENT_TEST_WORD; pwd").set("ALLOTMENT_TEST_WORD", "kept").within("/".as_ref()).run().ended(0);
+    assert_eq!(done.out, "kept\n/\n");
+}
+
+/// Standard error gets the statistics, whatever the program did with its own.
+#[test]
+fn statistics_come_whatever_the_end() {
+    let endings = [
+        ("exit 0", Some(0)),
+        ("exec >&- 2>&- <&-; exit 4", Some(4)),
+        ("kill -KILL $$", None),
+        ("ulimit -c 0; kill -SEGV $$", None),
+        ("exec sh -c 'exec sh -c \"exit 6\"'", Some(6)),
+        ("true & wait; exec false", Some(1)),
+    ];
+    for (script, code) in endings {
+        let output = Command::new(ALLOTMENT).args(["run", "--stats", "--", "sh", "-c", script]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), code, "{script}\n{error}");
+        assert!(error.contains(STATISTICS) && error.contains("mode"), "{script}\n{error}");
+        assert!(output.stdout.is_empty(), "{script}");
+    }
+}
+
+#[test]
+fn statistics_are_those_of_the_last_program() {
+    let Some(_) = need("statistics_are_those_of_the_last_program", "perl", "perl-base") else { return };
+    let count = |script: &str| sh(script).run().ended(0).number("/operations/allocs");
+    let work = "perl -e 'my %h; $h{$_} = \"x$_\" for 1..50000; print scalar keys %h'";
+    let (shell, last, forked) = (count("echo"), count(&format!("exec {work}")), count(&format!("{work}; echo")));
+    assert!(last > 50_000, "{last}");
+    // What children do is theirs.
+    assert!(forked < shell + 10_000, "{forked} {shell}");
+}
+
+#[test]
+fn statistics_of_abrupt_ends() {
+    let Some(early) = compile("early.c", "libearly.so", &["-shared", "-fPIC"]) else { return };
+    let Some(limits) = compile("limits.c", "limits", &["-learly"]) else { return };
+    drop(early);
+    let limits = limits.to_str().unwrap();
+    for mode in modes(BOTH) {
+        Program::new(mode, &[limits, "leave_at_once"]).run().ended(5).took(mode, 10);
+        Program::new(mode, &["sh", "-c", "ulimit -c 0; exec \"$0\" abort", limits]).run().killed(6).took(mode, 10);
+        // Two levels of exec, by a shell and by python if there is one.
+        let script = "exec sh -c 'exec \"$0\" exit_under_load' \"$0\"";
+        Program::new(mode, &["sh", "-c", script, limits]).run().ended(0).took(mode, 1000);
+    }
+}
+
+#[test]
+fn mode_is_said() {
+    let unregistered = std::env::var("GLIBC_TUNABLES").is_ok_and(|tunables| tunables.contains("rseq=0"));
+    for mode in modes(&[Mode::Fallback, Mode::Unregistered]) {
+        assert_eq!(Program::new(mode, &["true"]).run().ended(0).word("/mode"), "fallback");
+    }
+    if preloaded() && !unregistered {
+        let done = Program::new(Mode::Auto, &["true"]).run().ended(0);
+        let mode = done.word("/mode");
+        if mode != "sequences" {
+            skip("mode_is_said", &format!("this machine has no sequences: {}", done.word("/reason")));
+        }
+    }
+}
+
+#[test]
+fn static_programs_are_said_so() {
+    let Some(_) = need("static_programs_are_said_so", "gcc", "gcc") else { return };
+    let scratch = Scratch::new("static");
+    fs::write(scratch.join("p.c"), "#include <stdlib.h>\nint main(void) { free(malloc(10)); return 7; }\n").unwrap();
+    let built = Command::new("gcc").args(["-static", "p.c", "-o", "p"]).current_dir(scratch.path()).status().unwrap();
+    if !built.success() {
+        return skip("static_programs_are_said_so", "gcc cannot link statically (Debian package libc6-dev)");
+    }
+    let path = scratch.join("p");
+    let path = path.to_str().unwrap();
+    Program::new(Mode::Auto, &[path]).run().ended(7).says(&["static", "p"]);
+    Program::new(Mode::Auto, &[path]).without_stats().run().ended(7).says(&["static", "p"]);
+}
+
+/// As another user: root's own programs keep their preload even if they are set-uid.
+#[test]
+fn set_uid_programs_are_said_so() {
+    let test = "set_uid_programs_are_said_so";
+    let Some(_) = need(test, "setpriv", "util-linux") else { return };
+    let Some(source) = find("id") else { return skip(test, "no id here (Debian package coreutils)") };
+    // Somewhere that another user can reach.
+    let directory = std::env::temp_dir().join(format!("allotment-test-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+    let (copy, command) = (directory.join("id"), directory.join("allotment"));
+    fs::copy(source, &copy).unwrap();
+    fs::copy(ALLOTMENT, &command).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
+    let as_nobody = |words: &[&str]| {
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+        let mut command = Command::new("setpriv");
+        command.args(user).args(words).env("HOME", "/nonexistent").env_remove("XDG_CACHE_HOME").current_dir("/");
+        command.output().unwrap()
+    };
+    let plain = as_nobody(&[copy.to_str().unwrap(), "-u"]);
+    if plain.stdout == b"0\n" {
+        let words = [command.to_str().unwrap(), "run", "--stats", "--", copy.to_str().unwrap(), "-u"];
+        let output = as_nobody(&words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.stdout, b"0\n", "{error}");
+        assert!(error.to_lowercase().contains("set-uid") || error.contains("setuid"), "{error}");
+    } else {
+        skip(test, "cannot run a set-uid program as another user here");
+    }
+    // A user without a home still gets the library.
+    if plain.status.success() {
+        let words = [command.to_str().unwrap(), "run", "--stats", "--", "true"];
+        let output = as_nobody(&words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && error.contains(STATISTICS), "{error}");
+    }
+    let _ = fs::remove_dir_all(&directory);
+}
+
+#[test]
+fn wrong_knobs_are_said() {
+    let run = |knob: &str| Program::new(Mode::Auto, &["true"]).knob(knob).run();
+    run("mod=auto").ended(2).says(&["mod", "mode"]);
+    run("mode=fast").ended(2).says(&["fast", "sequences", "fallback"]);
+    let sheaf = allotment_engine::knob::TABLE.iter().find(|knob| knob.name == "sheaf_objects").unwrap();
+    run("sheaf_objects=100000").ended(2).says(&["sheaf_objects", &sheaf.max.to_string()]);
+    run("mode").ended(2).says(&["mode"]);
+    // From the environment of a preloaded program: one line, and it runs.
+    let library = Command::new(ALLOTMENT).args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).output().unwrap();
+    let library = String::from_utf8(library.stdout).unwrap();
+    for conf in ["mod=auto", "sheaf_objects=100000", "=", ",,,", "mode=fallback,lazy_flor=1"] {
+        let output = Command::new("true").env("LD_PRELOAD", library.trim()).env("ALLOTMENT_CONF", conf).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{conf}: {error}");
+        assert!(error.lines().count() <= 3, "{conf}: {error}");
+        assert!(conf == ",,," || error.contains("allotment"), "{conf}: {error}");
+    }
+}
+
+#[test]
+fn knobs_are_listed() {
+    let output = Command::new(ALLOTMENT).args(["run", "--knobs"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for knob in allotment_engine::knob::TABLE {
+        assert!(text.contains(knob.name), "{} is not listed", knob.name);
+    }
+}
+
+/// The preload reaches what the program starts, too, and another preload stays.
+#[test]
+fn children_are_preloaded() {
+    let done = sh("sh -c 'sh -c \"echo $LD_PRELOAD\"'").run().ended(0);
+    assert!(done.out.contains("liballotment"), "{}", done.out);
+    let done = sh("echo $LD_PRELOAD").set("LD_PRELOAD", "libc.so.6").run().ended(0);
+    assert!(done.out.contains("liballotment") && done.out.contains("libc.so.6"), "{}", done.out);
+}
