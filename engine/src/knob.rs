@@ -57,13 +57,13 @@ knobs! {
         "how per-CPU sets are reached: restartable sequences, or locks";
     Index "index" Kind::Word(&["auto", "cpu"]), 0, 0, 1,
         "what a set belongs to: the kernel's compact concurrency id where there is one, or the CPU number";
-    SheafObjects "sheaf_objects" Kind::Count, 62, 2, 62,
+    SheafObjects "sheaf_objects" Kind::Count, 126, 2, 126,
         "most objects in one sheaf of a CPU's set";
     SheafBytes "sheaf_bytes" Kind::Bytes, 32 * KIB, KIB, MIB,
         "most bytes in one sheaf of a CPU's set";
     CacheShare "cache_share" Kind::Count, 16, 1, 1024,
         "all per-CPU caches together hold at most one part in this many of the bytes in use";
-    CacheFloor "cache_floor" Kind::Bytes, 256 * KIB, 0, GIB,
+    CacheFloor "cache_floor" Kind::Bytes, 2 * MIB, 0, GIB,
         "but may always hold this much";
     LazyShare "lazy_share" Kind::Count, 16, 1, 1024,
         "lazily freed areas and free dirty pages hold at most one part in this many of the bytes in use";

@@ -166,6 +166,8 @@ impl<E: Environment> Heap<E> {
                 unsafe { ptr::write_bytes((base + SETS_MAX * PAGE) as *mut u8, 0, BOARD_BYTES + used * PAGE) };
             }
         }
+        let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
+        self.cache.size_classes(sizes);
         let board = sets.board();
         board.sets.store(1, Relaxed);
         board.set(Level::Reserved, BYTES as u64);
@@ -188,12 +190,16 @@ impl<E: Environment> Heap<E> {
         Ok(())
     }
 
+    /// Bytes of an object (or block of pages) of a class.
+    fn size_of(&self, class: usize) -> usize {
+        if class < CLASSES { SIZES[class] as usize } else { PAGE << LISTED[class - CLASSES] }
+    }
+
     /// Writes the board's constants.
     fn describe(&self, mode: Mode, reason: Reason, index: Index) {
         let board = self.cache.sets.board();
         for class in 1..ALL_CLASSES {
-            let size = if class < CLASSES { SIZES[class] as usize } else { PAGE << LISTED[class - CLASSES] };
-            board.class[class].size.store(size as u64, Relaxed);
+            board.class[class].size.store(self.size_of(class) as u64, Relaxed);
         }
         board.version.store(VERSION, Relaxed);
         board.pid.store(sys::pid(), Relaxed);
@@ -272,10 +278,9 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
-        // The fallback's way to its sets; nothing slow about it.
         if size <= SMALL_MAX
-            && self.cache.sets.mode() == Mode::Fallback
-            && let Outcome::Done(object) = self.cache.sets.pop(class::offset_of(size) / 16)
+            && !aborted
+            && let Some(object) = self.alloc_set(class::offset_of(size) / 16)
         {
             return object as *mut u8;
         }
@@ -294,6 +299,32 @@ impl<E: Environment> Heap<E> {
             self.cache.sets.count(Event::SeqAbort, 1);
         }
         object.unwrap_or(0) as *mut u8
+    }
+
+    /// An object of this CPU's own set, where the fast path did not find it: the fallback's
+    /// whole way, or the spare sheaf.
+    fn alloc_set(&self, class: usize) -> Option<usize> {
+        if self.cache.sets.mode() == Mode::Fallback
+            && let Outcome::Done(object) = self.cache.sets.pop(class)
+        {
+            return Some(object);
+        }
+        self.cache.alloc_spare(&self.slab_source(), class)
+    }
+
+    /// Frees into this CPU's own set likewise; false if it is the caller's still.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    unsafe fn free_set(&self, class: usize, object: usize) -> bool {
+        if self.cache.sets.mode() == Mode::Fallback
+            // SAFETY: the caller's promise.
+            && unsafe { self.cache.sets.push(class, object) } == Outcome::Done(())
+        {
+            return true;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.cache.free_spare(&self.slab_source(), class, object) }
     }
 
     /// An object of a class; when there is no memory, once more after giving caches up.
@@ -327,9 +358,9 @@ impl<E: Environment> Heap<E> {
         let address = object as usize;
         let class = self.pages.regions.class(address);
         if let Some(class @ 1..) = class
-            && self.cache.sets.mode() == Mode::Fallback
+            && !aborted
             // SAFETY: the caller's promise.
-            && unsafe { self.cache.sets.push(class as usize, address) } == Outcome::Done(())
+            && unsafe { self.free_set(class as usize, address) }
         {
             return;
         }

@@ -18,6 +18,7 @@
 use super::layout::{Set, Word};
 use super::sets::Sets;
 use super::sheaf::{Barn, Sheaf};
+use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::knob::{Id, Knobs};
@@ -55,6 +56,8 @@ pub struct Cache {
     pub meta: Meta,
     /// The settings.
     pub knobs: Knobs,
+    /// Most objects in a sheaf of a class.
+    most: [AtomicU8; CLASSES_MAX],
 }
 
 impl Default for Cache {
@@ -67,7 +70,7 @@ impl Cache {
     /// Closed and empty.
     #[must_use]
     pub const fn new() -> Self {
-        Self { sets: Sets::new(), barns: [const { Barn::new() }; CLASSES_MAX], meta: Meta::new(), knobs: Knobs::new() }
+        Self { sets: Sets::new(), barns: [const { Barn::new() }; CLASSES_MAX], meta: Meta::new(), knobs: Knobs::new(), most: [const { AtomicU8::new(0) }; CLASSES_MAX] }
     }
 
     /// An object of `class`; `None` without memory.
@@ -233,27 +236,69 @@ impl Cache {
     }
 
     /// Objects that a sheaf of `class` in this set may hold. Doubles with every call up to
-    /// the knobs' limits, while two such sheaves fit into the budget of all sets together.
+    /// the knobs' limits, while two such sheaves fit into the budget of all sets together:
+    /// one part in `cache_share` of the bytes in use, at least `cache_floor`.
     fn entitle(&self, source: &impl Source, set: &Set, class: usize) -> usize {
-        let board = self.sets.board();
-        let size = source.size(class);
-        let most = (self.knobs.size(Id::SheafBytes) / size).clamp(1, self.knobs.size(Id::SheafObjects));
         // Relaxed: a heuristic; a lost doubling costs a visit.
         let now = set.limits[class].load(Relaxed) as usize;
-        let next = if now == 0 { (1024 / size).clamp(1, 8) } else { now * 2 }.min(most);
-        if next <= now {
+        let most = self.most[class].load(Relaxed) as usize;
+        if now >= most {
             return now;
         }
-        let in_use = board.level(Level::Slabs) + board.level(Level::Areas);
-        let budget = (in_use / self.knobs.get(Id::CacheShare)).max(self.knobs.get(Id::CacheFloor));
-        board.set(Level::Budget, budget);
+        let (board, size) = (self.sets.board(), source.size(class));
+        let next = if now == 0 { (4096 / size).clamp(1, 16) } else { now * 2 }.min(most);
         let more = (next - now) * size * 2;
-        if now > 0 && board.level(Level::Charged) + more as u64 > budget {
+        let charged = board.level(Level::Charged) + more as u64;
+        let in_use = board.level(Level::Slabs) + board.level(Level::Areas);
+        // charged > max(in_use / share, floor), without the division.
+        let (share, floor) = (self.knobs.get(Id::CacheShare), self.knobs.get(Id::CacheFloor));
+        if now > 0 && charged > floor && charged.saturating_mul(share) > in_use {
             return now;
         }
+        board.set(Level::Budget, (in_use / share).max(floor));
         board.raise(Level::Charged, more);
         set.limits[class].store(next as u8, Relaxed);
         next
+    }
+
+    /// Tells the sizes of classes, by the knobs' limits. Called when the heap opens.
+    pub fn size_classes(&self, sizes: impl Iterator<Item = usize>) {
+        for (most, size) in self.most.iter().zip(sizes) {
+            let objects = self.knobs.size(Id::SheafBytes) / size.max(1);
+            most.store(objects.clamp(1, self.knobs.size(Id::SheafObjects)) as u8, Relaxed);
+        }
+    }
+
+    /// The common slow case, made quick: main and spare change places.
+    #[inline]
+    fn try_spare(&self, source: &impl Source, class: usize, wanted: impl Fn(Word) -> bool) -> bool {
+        let Some(set) = self.sets.ready() else { return false };
+        let (main, spare) = Self::words(set, class);
+        if wanted(main) || !wanted(spare) {
+            return false;
+        }
+        self.exchange(source, class, main, spare);
+        true
+    }
+
+    /// An object of this CPU's spare, if that is all it takes.
+    pub fn alloc_spare(&self, source: &impl Source, class: usize) -> Option<usize> {
+        if self.try_spare(source, class, |word| word.count() > 0)
+            && let Outcome::Done(object) = self.sets.pop(class)
+        {
+            return Some(object);
+        }
+        None
+    }
+
+    /// Frees into this CPU's spare, if that is all it takes.
+    ///
+    /// # Safety
+    /// As [`Cache::free`] if true; the object is still the caller's if false.
+    pub unsafe fn free_spare(&self, source: &impl Source, class: usize, object: usize) -> bool {
+        self.try_spare(source, class, |word| word.room() > 0)
+            // SAFETY: the caller's promise.
+            && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
 
     /// Empties the sets of all indices and all barns of the first `classes` classes into the

@@ -18,7 +18,7 @@ pub const SLOT: u64 = size_of::<AtomicU64>() as u64;
 /// What one more object adds to a word.
 pub const ONE: u64 = (SLOT << 16) - (1 << 8) + 1;
 /// Objects that a sheaf has slots for.
-pub const OBJECTS: usize = 62;
+pub const OBJECTS: usize = 126;
 
 /// A sheaf in use, as a set holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -1,12 +1,12 @@
 //! # Sheaves and barns
 //!
-//! A *sheaf* is a block of 512 bytes with up to 62 pointers to free objects of
+//! A *sheaf* is a block of 1 KiB with up to 126 pointers to free objects of
 //! one class; whole sheaves change hands, objects hardly ever do. A *barn*
 //! keeps full and empty sheaves of one class on one node, so that what one CPU
 //! frees and another allocates moves a sheaf per lock. (Linux `mm/slub.c`, 2025.)
 //!
 //! ```text
-//! barn.full  ──► sheaf {count 62} ──► sheaf ──► …     at most FULL_MAX, within the budget
+//! barn.full  ──► sheaf {count 126} ──► sheaf ──► …     at most FULL_MAX, within the budget
 //! barn.empty ──► sheaf {count 0}  ──► …
 //! ```
 //! Invariants: a sheaf is in one place (a set's main or spare, a barn, or a
@@ -29,7 +29,7 @@ struct Block {
     count: usize,
     objects: [usize; OBJECTS],
 }
-const _: () = assert!(size_of::<Block>() == 512);
+const _: () = assert!(size_of::<Block>() == 1024);
 
 /// A sheaf in hand: owned by the slow path that holds it.
 ///

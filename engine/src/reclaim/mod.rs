@@ -20,7 +20,7 @@ use crate::arch::{PAGE, sys};
 use crate::knob::Id;
 use crate::page::Pages;
 use crate::percpu::Cache;
-use crate::stat::{Event, Level};
+use crate::stat::{Board, Event, Level};
 use crate::vmap::{Vmap, give_back};
 
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
@@ -34,9 +34,7 @@ const DECAY: u32 = 28;
 pub struct Reclaim {
     busy: AtomicBool,
     cpus: AtomicU32,
-    /// Bytes in use at the recent high.
-    high: AtomicU64,
-    /// Ticks >> [`DECAY`] when `high` last shrank.
+    /// Ticks >> [`DECAY`] when the recent high last shrank.
     shrunk: AtomicU64,
 }
 
@@ -53,7 +51,7 @@ impl Reclaim {
         Self {
             busy: AtomicBool::new(false),
             cpus: AtomicU32::new(0),
-            high: AtomicU64::new(0),
+           
             shrunk: AtomicU64::new(0),
         }
     }
@@ -66,24 +64,21 @@ impl Reclaim {
             cpus = sys::cpus_allowed();
             self.cpus.store(cpus, Relaxed);
         }
-        let in_use = board.level(Level::Areas) + board.level(Level::Slabs);
+        let in_use = board.level(Level::Areas) + board.level(Level::Taken);
         // fls(cpus), as in the kernel.
         let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
-        (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling) + self.recent(in_use)
+        let base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling);
+        base + self.recent(board, in_use)
     }
 
     /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
-    fn recent(&self, in_use: u64) -> u64 {
-        let high = self.high.load(Relaxed);
-        if in_use >= high {
-            self.high.store(in_use, Relaxed);
-            return 0;
-        }
+    fn recent(&self, board: &Board, in_use: u64) -> u64 {
+        let above = board.level(Level::Recent).saturating_sub(in_use);
         let now = sys::ticks() >> DECAY;
-        if self.shrunk.swap(now, Relaxed) != now {
-            self.high.store(high - (high - in_use) / 4, Relaxed);
+        if above > 0 && self.shrunk.swap(now, Relaxed) != now {
+            board.set(Level::Recent, in_use + above - above / 4);
         }
-        high - in_use
+        above
     }
 
     /// After a slow free: purges if the limit is passed.

@@ -443,8 +443,8 @@ impl SlabSource<'_> {
         let bytes = objects * SIZES[class] as usize;
         if taken {
             board.class[class].taken.fetch_add(objects as u64, Relaxed);
-            let now = board.raise(Level::Taken, bytes);
-            board.peak(Level::TakenPeak, now + board.level(Level::Areas));
+            board.raise(Level::Taken, bytes);
+            board.grown();
         } else {
             board.class[class].taken.fetch_sub(objects as u64, Relaxed);
             board.lower(Level::Taken, bytes);

@@ -225,6 +225,12 @@ impl Board {
     pub fn set(&self, level: Level, to: u64) {
         self.levels[level as usize].store(to, Relaxed);
     }
+    /// Notes the bytes in use after they grew: the peak and the recent high.
+    pub fn grown(&self) {
+        let now = self.level(Level::Taken) + self.level(Level::Areas);
+        self.peak(Level::TakenPeak, now);
+        self.peak(Level::Recent, now);
+    }
     /// Raises a level to `to` if it is lower.
     pub fn peak(&self, level: Level, to: u64) {
         if self.level(level) < to {

@@ -33,8 +33,8 @@ macro_rules! table {
 table! {
     /// What slow paths count.
     Event {
-        ColdAlloc = "cold_alloc", "allocations that left the fast path";
-        ColdFree = "cold_free", "frees that left the fast path";
+        ColdAlloc = "cold_alloc", "allocations that went beyond this CPU's set";
+        ColdFree = "cold_free", "frees that went beyond this CPU's set";
         ColdTicks = "cold_ticks", "time-stamp ticks spent in slow paths";
         SeqAbort = "seq_abort", "sequences that were interrupted and tried again";
         SetAdopt = "set_adopt", "times a set was taken over by the CPU its index moved to";
@@ -72,6 +72,7 @@ table! {
     Level {
         Taken = "taken", "bytes of objects out of slabs: in use or cached per CPU";
         TakenPeak = "taken_peak", "highest sum of `taken` and `areas` so far";
+        Recent = "recent", "recent high of that sum; shrinks with time (see `reclaim`)";
         Areas = "areas", "bytes of areas in use";
         Lazy = "lazy", "bytes of areas freed lazily: still mapped, reusable at once";
         Slabs = "slabs", "bytes of slabs";

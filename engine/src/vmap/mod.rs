@@ -191,8 +191,8 @@ impl Vmap<'_> {
     }
     fn account_more(&self, bytes: usize) {
         let board = self.board();
-        let now = board.raise(Level::Areas, bytes);
-        board.peak(Level::TakenPeak, now + board.level(Level::Taken));
+        board.raise(Level::Areas, bytes);
+        board.grown();
     }
 
     /// A new area of at least `bytes`, aligned to `align` bytes; `None` without memory.
