@@ -105,9 +105,15 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Before a fork: takes the lock and lets only this thread through.
+    /// Before a fork: takes the lock and lets only this thread through. The only thread of
+    /// a process that finds it held has interrupted itself (it forks in a signal handler):
+    /// it goes on without, and its child may only do what a signal handler may.
     pub fn fork_begin(&self) {
-        core::mem::forget(self.lock());
+        match self.try_lock() {
+            Some(guard) => core::mem::forget(guard),
+            None if sys::single_threaded() => return,
+            None => core::mem::forget(self.lock()),
+        }
         self.owner.store(sys::thread_pointer(), Relaxed);
         // A sleeper that set WAITED sleeps on until `fork_end` wakes all.
         self.state.store(FORK, Release);
@@ -115,8 +121,10 @@ impl<T> Lock<T> {
 
     /// After a fork, in the parent and in the child: free again.
     pub fn fork_end(&self) {
-        self.owner.store(0, Relaxed);
-        self.release();
+        if self.state.load(Relaxed) == FORK {
+            self.owner.store(0, Relaxed);
+            self.release();
+        }
     }
 }
 

@@ -27,7 +27,7 @@
 //! | `push` | `w = set[class]`; `room(w) == 0`: refused; `tally.frees += 1`; `*top(w) = object` | `set[class] = w + one` |
 //! | `pop_batch` | `k = min(count(w), n)`; 0: refused; `allocs += k`; copies `k` objects out | `set[class] = w - k × one` |
 //! | `push_batch` | `k = min(room(w), n)`; 0: refused; `frees += k`; copies `k` objects in | `set[class] = w + k × one` |
-//! | `swap` | `set[at] != old`: refused | `set[at] = new` (compare and store) |
+//! | `swap` | (void: refused); `set[at] != old`: refused | `set[at] = new` (compare and store) |
 //! | `add` | (void: refused) | `tally[at] += n` |
 //! | `adopt` | without the CPU test; (void: refused) | `set.cpu = area.cpu_id` |
 //!
@@ -307,6 +307,8 @@ mod x86_64 {
         // SAFETY: as in `pop`.
         unsafe {
             sequence_here!(
+                "cmp {set}, {board}",                      // void: refused
+                "je 26b",
                 "cmp [{set} + {at}], {old}",               // set[at] != old: refused
                 "jne 26b",
                 dawdle!(),

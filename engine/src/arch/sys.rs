@@ -36,7 +36,6 @@ mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const MBIND: usize = 237;
     pub const OPENAT: usize = 257;
-    pub const GETCPU: usize = 309;
     pub const MEMBARRIER: usize = 324;
 }
 /// The numbers that newer architectures share (aarch64, riscv64, loongarch64).
@@ -49,7 +48,6 @@ mod nr {
     pub const FUTEX: usize = 98;
     pub const CLOCK_GETTIME: usize = 113;
     pub const SCHED_GETAFFINITY: usize = 123;
-    pub const GETCPU: usize = 168;
     pub const GETPID: usize = 172;
     pub const MUNMAP: usize = 215;
     pub const MREMAP: usize = 216;
@@ -244,13 +242,26 @@ pub fn membarrier(command: usize, flags: usize, cpu: usize) -> Result<usize, Err
     unsafe { call(nr::MEMBARRIER, [command, flags, cpu, 0, 0, 0]) }
 }
 
-/// The CPU and the NUMA node that run us.
+/// The NUMA node that runs us, by the C library's quick way (no system call where there is a vdso).
 #[must_use]
-pub fn cpu_and_node() -> (u32, u32) {
-    let (mut cpu, mut node) = (0_u32, 0_u32);
-    // SAFETY: the kernel writes two words that are ours.
-    let _ = unsafe { call(nr::GETCPU, [&raw mut cpu as usize, &raw mut node as usize, 0, 0, 0, 0]) };
-    (cpu, node)
+pub fn current_node() -> u32 {
+    unsafe extern "C" {
+        fn getcpu(cpu: *mut u32, node: *mut u32) -> i32;
+    }
+    let (mut cpu, mut node) = (0, 0);
+    // SAFETY: writes two words that are ours.
+    unsafe { getcpu(&raw mut cpu, &raw mut node) };
+    node
+}
+
+/// Whether the C library has never started a second thread.
+#[must_use]
+pub fn single_threaded() -> bool {
+    unsafe extern "C" {
+        static __libc_single_threaded: u8;
+    }
+    // SAFETY: a byte that the C library keeps (glibc 2.32); a stale one only says "no" later.
+    unsafe { __libc_single_threaded != 0 }
 }
 
 /// The CPU that runs us, by the C library's quick way.

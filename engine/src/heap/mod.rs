@@ -27,13 +27,16 @@ use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
 use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
 use crate::stat::{Event, Index, Level, Mode, Reason};
-use crate::vmap::{Areas, Vmap};
+use crate::vmap::{Areas, Fresh, Vmap};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
 /// All classes of a set: sizes, then page lists.
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
 const _: () = assert!(ALL_CLASSES <= crate::stat::board::CLASSES_MAX);
+
+/// Requests above this are not worth giving caches up for: 1 TiB.
+const PLAUSIBLE: usize = 1 << 40;
 
 /// What the outermost layer decides for a heap.
 pub trait Environment: Sized + 'static {
@@ -168,6 +171,7 @@ impl<E: Environment> Heap<E> {
         }
         let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
         self.cache.size_classes(sizes);
+        self.reclaim.prepare();
         let board = sets.board();
         board.sets.store(1, Relaxed);
         board.set(Level::Reserved, BYTES as u64);
@@ -292,13 +296,30 @@ impl<E: Environment> Heap<E> {
         let object = if size <= SMALL_MAX {
             self.alloc_class(class::offset_of(size) / 16)
         } else {
-            self.vmap().alloc(size, PAGE).map(|fresh| fresh.address)
+            self.alloc_area(size, PAGE).map(|fresh| fresh.address)
         };
         self.cold_end(Event::ColdAlloc, start, object.is_none());
         if aborted {
             self.cache.sets.count(Event::SeqAbort, 1);
         }
         object.unwrap_or(0) as *mut u8
+    }
+
+    /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
+    /// what is free and resident; and when there is no memory, caches are given up first.
+    fn alloc_area(&self, size: usize, align: usize) -> Option<Fresh> {
+        let area = self.vmap().alloc(size, align).or_else(|| {
+            // What no trim could give is refused at once.
+            if size > PLAUSIBLE {
+                return None;
+            }
+            self.trim();
+            self.vmap().alloc(size, align)
+        })?;
+        if area.zero {
+            self.reclaim.check(&self.cache, &self.pages, self.vmap());
+        }
+        Some(area)
     }
 
     /// An object of this CPU's own set, where the fast path did not find it: the fallback's
@@ -401,7 +422,7 @@ impl<E: Environment> Heap<E> {
             E::no_memory();
             return ptr::null_mut();
         }
-        let fresh = self.vmap().alloc(size, PAGE);
+        let fresh = self.alloc_area(size, PAGE);
         self.cold_end(Event::ColdAlloc, start, fresh.is_none());
         let Some(fresh) = fresh else { return ptr::null_mut() };
         if !fresh.zero {
@@ -424,7 +445,7 @@ impl<E: Environment> Heap<E> {
         let class = if align <= PAGE { class::aligned(size, align) } else { None };
         let object = match class {
             Some(class) => self.alloc_class(class),
-            None => self.vmap().alloc(size, align).map(|fresh| fresh.address),
+            None => self.alloc_area(size, align).map(|fresh| fresh.address),
         };
         self.cold_end(Event::ColdAlloc, start, object.is_none());
         object.unwrap_or(0) as *mut u8
@@ -447,7 +468,7 @@ impl<E: Environment> Heap<E> {
     /// `object` came from this heap; it is given up unless null is returned.
     pub unsafe fn realloc(&self, object: *mut u8, size: usize) -> *mut u8 {
         let Some(old) = self.usable(object) else {
-            self.cache.sets.count(Event::BadFree, 1);
+            self.count_if_open(Event::BadFree);
             E::report(object as usize, Wrong::Foreign);
             return ptr::null_mut();
         };
@@ -540,11 +561,13 @@ impl<E: Environment> Heap<E> {
     /// Before a fork: no sequence is under way, every lock is held by this thread, which
     /// may still allocate. False if the kernel refused the fence.
     pub fn fork_begin(&self) -> bool {
+        self.reclaim.fork_begin();
         let fenced = self.cache.sets.fork_begin();
         self.slabs.fork_begin();
         self.areas.fork_begin();
         self.pages.fork_begin();
         self.cache.fork_begin();
+        self.cache.sets.snapshot();
         fenced
     }
 
@@ -558,7 +581,8 @@ impl<E: Environment> Heap<E> {
         self.pages.fork_end();
         self.areas.fork_end();
         self.slabs.fork_end();
-        self.cache.sets.fork_end(child && !fenced);
+        self.cache.sets.fork_end(child, child && !fenced);
+        self.reclaim.fork_end();
         self.count_if_open(Event::Fork);
     }
 

@@ -59,22 +59,22 @@ impl Pages {
         Self { regions: Regions::new(), zones: [const { Zone::new() }; NODES] }
     }
 
-    /// The zone of the node that runs us.
-    fn zone(&self) -> &Zone {
-        &self.zones[sys::cpu_and_node().1 as usize % NODES]
+    /// Blocks from the zone of the node that runs us.
+    fn alloc_here(&self, board: &Board, order: usize, n: usize, take: impl FnMut(Pfn)) -> bool {
+        let node = sys::current_node() as usize % NODES;
+        self.zones[node].alloc(&self.regions, board, node, order, n, take).1
     }
 
     /// One block of any order, past the lists.
     pub fn alloc(&self, board: &Board, order: usize) -> Option<Pfn> {
         let mut block = None;
-        self.zone().alloc(&self.regions, board, order, 1, |pfn| block = Some(pfn));
+        self.alloc_here(board, order, 1, |pfn| block = Some(pfn));
         block
     }
 
     /// Takes a block of any order back, past the lists.
     pub fn free(&self, board: &Board, block: Pfn, order: usize) {
-        // Blocks of all nodes meet in one zone's lists only when there are more nodes than zones.
-        self.zone().free(&self.regions, board, core::iter::once(block), order);
+        self.zones[self.regions.zone(block)].free(&self.regions, board, core::iter::once(block), order);
     }
 
     /// See [`crate::arch::lock::Lock::fork_begin`].
@@ -120,7 +120,7 @@ impl PageSource<'_> {
 impl Source for PageSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
         let (regions, board) = (&self.pages.regions, self.cache.sets.board());
-        let (_, grew) = self.pages.zone().alloc(regions, board, self.order(class), n, |block| {
+        let grew = self.pages.alloc_here(board, self.order(class), n, |block| {
             sheaf.push(regions.address(block));
         });
         self.cache.sets.count(Event::PageRefill, 1);
@@ -130,8 +130,14 @@ impl Source for PageSource<'_> {
     }
     fn flush(&self, class: usize, sheaf: &mut Sheaf) {
         let (regions, board) = (&self.pages.regions, self.cache.sets.board());
-        let blocks = sheaf.objects().iter().filter_map(|&address| regions.find(address)).map(|(_, pfn)| pfn);
-        self.pages.zone().free(regions, board, blocks, self.order(class));
+        // Each block to the zone that it came from; almost always one.
+        let blocks = sheaf.objects();
+        let page = |address: usize| regions.find(address).map(|(_, pfn)| pfn);
+        let present = blocks.iter().filter_map(|&at| page(at)).fold(0_u64, |set, pfn| set | 1 << regions.zone(pfn));
+        for (number, zone) in self.pages.zones.iter().enumerate().filter(|(number, _)| present >> number & 1 == 1) {
+            let ours = blocks.iter().filter_map(|&at| page(at)).filter(|&pfn| regions.zone(pfn) == number);
+            zone.free(regions, board, ours, self.order(class));
+        }
         sheaf.clear();
         self.cache.sets.count(Event::PageFlush, 1);
     }

@@ -165,6 +165,8 @@ pub struct Window {
     end: u32,
     /// Page behind the last that was opened.
     opened: AtomicU32,
+    /// The zone that its pages go back to.
+    zone: u32,
     /// Bytes of a giant area that begins here (see `vmap`), or 0.
     pub giant: AtomicUsize,
 }
@@ -289,17 +291,24 @@ impl Regions {
         unsafe { core::ptr::write_bytes(map as *mut u8, class, pages) };
     }
 
-    /// Reserves a window with up to 1 GiB that is ours; the range of its pages.
-    pub fn reserve(&self, board: &Board, paging: Paging) -> Option<(Pfn, usize)> {
+    /// Reserves a window with up to 1 GiB that is ours, at least `pages`; the range of its
+    /// pages. What zone they belong to, if any, is for the caller to say.
+    pub fn reserve(&self, board: &Board, paging: Paging, pages: usize, zone: usize) -> Option<(Pfn, usize)> {
         let mut made = self.made.lock();
         let mut len = WINDOW;
-        while len >= SMALLEST {
+        while len >= SMALLEST.max(pages * PAGE) {
             if let Some(base) = Self::aligned(len, len.min(WINDOW), made.count) {
-                return self.install(board, &mut made, base, len, paging);
+                return self.install(board, &mut made, base, len, paging, zone);
             }
-            len /= 4;
+            len /= 2;
         }
         None
+    }
+
+    /// The zone that a page goes back to.
+    #[must_use]
+    pub fn zone(&self, pfn: Pfn) -> usize {
+        self.window(pfn).zone as usize
     }
 
     /// Reserves one window that begins with `bytes` (more than a window can hold) in one
@@ -308,15 +317,14 @@ impl Regions {
         let mut made = self.made.lock();
         let base = Self::aligned(bytes, WINDOW, made.count)?;
         // SAFETY: fresh and ours.
-        let opened = unsafe { sys::protect(base, bytes, Access::ReadWrite) };
-        let pfn = opened.ok().and_then(|()| self.install(board, &mut made, base, bytes, Paging::Small));
-        if let Some((pfn, _)) = pfn {
-            self.window(pfn).giant.store(bytes, Relaxed);
-            return Some(pfn);
+        if unsafe { sys::protect(base, bytes, Access::ReadWrite) }.is_err() {
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { sys::unmap(base, bytes) };
+            return None;
         }
-        // SAFETY: fresh, ours and unused.
-        let _ = unsafe { sys::unmap(base, bytes) };
-        None
+        let (pfn, _) = self.install(board, &mut made, base, bytes, Paging::Small, 0)?;
+        self.window(pfn).giant.store(bytes, Relaxed);
+        Some(pfn)
     }
 
     /// Gives the address space of a giant area back; the window's number and metadata wait for the next.
@@ -332,6 +340,7 @@ impl Regions {
         // SAFETY: ours and unused, as promised.
         let _ = unsafe { sys::unmap(window.base, bytes) };
         board.lower(Level::Reserved, bytes);
+        board.lower(Level::Mappings, 2);
     }
 
     /// `len` bytes of reserved address space, aligned to `align`.
@@ -359,7 +368,16 @@ impl Regions {
         Some(base)
     }
 
-    fn install(&self, board: &Board, made: &mut Made, base: usize, len: usize, paging: Paging) -> Option<(Pfn, usize)> {
+    /// Makes a window of fresh address space; gives it back if that cannot be done.
+    fn install(
+        &self,
+        board: &Board,
+        made: &mut Made,
+        base: usize,
+        len: usize,
+        paging: Paging,
+        zone: usize,
+    ) -> Option<(Pfn, usize)> {
         let index = base >> WINDOW_SHIFT;
         let usable = index < ROOT && self.root[index].load(Relaxed) == 0;
         let place = if usable { self.place(board, made) } else { None };
@@ -381,12 +399,9 @@ impl Regions {
                 first,
                 end,
                 opened: AtomicU32::new(first),
+                zone: zone as u32,
                 giant: AtomicUsize::new(0),
             });
-        }
-        let (_, node) = sys::cpu_and_node();
-        if node > 0 {
-            sys::bind(base, len, node as usize);
         }
         // Release: the window is seen whole by whoever finds it.
         self.windows[number as usize].store(meta as *mut Window, Release);

@@ -13,9 +13,9 @@
 //! Cost: a few descriptor writes per split or merge. (Linux `mm/page_alloc.c`.)
 
 use super::region::{Kind, Paging, Pfn, Regions};
-use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::Lock;
+use crate::arch::{PAGE, sys};
 use crate::stat::{Board, Level};
 
 /// Orders 0–10.
@@ -62,11 +62,12 @@ impl Zone {
         }
     }
 
-    /// Up to `n` blocks of `order` to `take`; how many, and whether the zone had to grow.
+    /// Up to `n` blocks of `order` to `take`, for a zone of this `node`; how many, and whether the zone had to grow.
     pub fn alloc(
         &self,
         regions: &Regions,
         board: &Board,
+        node: usize,
         order: usize,
         n: usize,
         mut take: impl FnMut(Pfn),
@@ -76,7 +77,7 @@ impl Zone {
         for got in 0..n {
             let block = state.pop(regions, board, order).or_else(|| {
                 grew = true;
-                state.grow(regions, board, order).then(|| state.pop(regions, board, order)).flatten()
+                state.grow(regions, board, node, order).then(|| state.pop(regions, board, order)).flatten()
             });
             let Some(block) = block else { return (got, grew) };
             take(block);
@@ -259,11 +260,14 @@ impl State {
     }
 
     /// Opens more address space; false when the system refuses.
-    fn grow(&mut self, regions: &Regions, board: &Board, order: usize) -> bool {
+    fn grow(&mut self, regions: &Regions, board: &Board, node: usize, order: usize) -> bool {
         if self.next.0 + (1 << order) > self.end.0 {
-            let Some((first, pages)) = regions.reserve(board, Paging::Small) else { return false };
+            let Some((first, pages)) = regions.reserve(board, Paging::Small, 1 << order, node) else { return false };
             self.next = first;
             self.end = first.add(pages);
+            if node > 0 {
+                sys::bind(regions.address(first), pages * PAGE, node);
+            }
         }
         let block = STEP.max(1 << order);
         let step = (self.opened / 16).next_multiple_of(block).clamp(block, 16 * 1024);

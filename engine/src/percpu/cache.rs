@@ -70,7 +70,13 @@ impl Cache {
     /// Closed and empty.
     #[must_use]
     pub const fn new() -> Self {
-        Self { sets: Sets::new(), barns: [const { Barn::new() }; CLASSES_MAX], meta: Meta::new(), knobs: Knobs::new(), most: [const { AtomicU8::new(0) }; CLASSES_MAX] }
+        Self {
+            sets: Sets::new(),
+            barns: [const { Barn::new() }; CLASSES_MAX],
+            meta: Meta::new(),
+            knobs: Knobs::new(),
+            most: [const { AtomicU8::new(0) }; CLASSES_MAX],
+        }
     }
 
     /// An object of `class`; `None` without memory.
@@ -147,7 +153,7 @@ impl Cache {
             return true;
         }
         let limit = self.entitle(source, set, class);
-        let sheaf = if let Some(full) = self.barns[class].take_full() {
+        let sheaf = if let Some(full) = self.take_full(source, class) {
             self.sets.count(Event::BarnFull, 1);
             full
         } else {
@@ -221,14 +227,17 @@ impl Cache {
         // SAFETY: a committed swap or a drain gave it to us.
         let Some(mut sheaf) = (unsafe { Sheaf::from_word(word) }) else { return };
         if !sheaf.is_empty() {
-            // A barn holds what one CPU frees for another to allocate; it has no limit of
-            // its own in bytes but the sheaf's.
-            match self.barns[class].put_full(sheaf) {
-                Ok(()) => {
-                    self.sets.count(Event::BarnPut, 1);
-                    return;
+            let board = self.sets.board();
+            let bytes = sheaf.len() * source.size(class);
+            if self.affordable(board.level(Level::Barns) + bytes as u64) {
+                match self.barns[class].put_full(sheaf) {
+                    Ok(()) => {
+                        board.raise(Level::Barns, bytes);
+                        self.sets.count(Event::BarnPut, 1);
+                        return;
+                    }
+                    Err(back) => sheaf = back,
                 }
-                Err(back) => sheaf = back,
             }
             source.flush(class, &mut sheaf);
         }
@@ -248,17 +257,27 @@ impl Cache {
         let (board, size) = (self.sets.board(), source.size(class));
         let next = if now == 0 { (4096 / size).clamp(1, 16) } else { now * 2 }.min(most);
         let more = (next - now) * size * 2;
-        let charged = board.level(Level::Charged) + more as u64;
-        let in_use = board.level(Level::Slabs) + board.level(Level::Areas);
-        // charged > max(in_use / share, floor), without the division.
-        let (share, floor) = (self.knobs.get(Id::CacheShare), self.knobs.get(Id::CacheFloor));
-        if now > 0 && charged > floor && charged.saturating_mul(share) > in_use {
+        if now > 0 && !self.affordable(board.level(Level::Charged) + more as u64) {
             return now;
         }
-        board.set(Level::Budget, (in_use / share).max(floor));
         board.raise(Level::Charged, more);
         set.limits[class].store(next as u8, Relaxed);
         next
+    }
+
+    /// Whether caches may hold so many bytes: one part in `cache_share` of the bytes in use,
+    /// or `cache_floor`.
+    fn affordable(&self, bytes: u64) -> bool {
+        let board = self.sets.board();
+        let in_use = board.level(Level::Slabs) + board.level(Level::Areas);
+        bytes <= self.knobs.get(Id::CacheFloor) || bytes.saturating_mul(self.knobs.get(Id::CacheShare)) <= in_use
+    }
+
+    /// A full sheaf of the barn.
+    fn take_full(&self, source: &impl Source, class: usize) -> Option<Sheaf> {
+        let sheaf = self.barns[class].take_full()?;
+        self.sets.board().lower(Level::Barns, sheaf.len() * source.size(class));
+        Some(sheaf)
     }
 
     /// Tells the sizes of classes, by the knobs' limits. Called when the heap opens.
@@ -324,7 +343,7 @@ impl Cache {
             }
         }
         for class in 0..classes {
-            while let Some(mut sheaf) = self.barns[class].take_full() {
+            while let Some(mut sheaf) = self.take_full(source, class) {
                 source.flush(class, &mut sheaf);
                 self.barns[class].put_empty(&self.meta, sheaf);
             }

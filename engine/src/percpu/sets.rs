@@ -210,7 +210,8 @@ impl Sets {
 
     /// The set of this index, made and adopted if need be; `None` while closed.
     pub fn ready(&self) -> Option<&Set> {
-        loop {
+        // A thread that is single-stepped never commits; others need one or two rounds.
+        for _ in 0..16 {
             let (index, cpu) = self.here();
             let index = index % INDICES;
             // Acquire pairs with the Release in `make`: a set is seen whole.
@@ -230,6 +231,7 @@ impl Sets {
             }
             self.adopt();
         }
+        None
     }
 
     /// Makes the set of this index this CPU's.
@@ -506,7 +508,9 @@ impl Sets {
         // Relaxed: the fence (or the lock) ordered the owner's stores before these loads.
         let words = core::array::from_fn(|class| {
             let pair = &set.pairs[class];
-            [Word(pair.main.swap(0, Relaxed)), Word(pair.spare.swap(0, Relaxed))]
+            let words = [Word(pair.main.swap(0, Relaxed)), Word(pair.spare.swap(0, Relaxed))];
+            // Class 0 is the self-test's.
+            if class == 0 { [Word::NONE; 2] } else { words }
         });
         drop(held);
         if state.spares < state.spare.len() {
@@ -585,6 +589,11 @@ impl Sets {
         }
     }
 
+    /// Before a fork, when all locks are held: what a child's board begins with.
+    pub fn snapshot(&self) {
+        self.copy_board(true);
+    }
+
     /// In a forked child, first of all: a board of its own, as it was before the fork.
     pub fn unshare(&self) {
         self.copy_board(false);
@@ -603,10 +612,11 @@ impl Sets {
             if self.ready().is_none() {
                 return false;
             }
+            let seen = self.ready().map_or(Word::NONE, |set| Word(set.pairs[0].main.load(Relaxed)));
             // SAFETY: class 0 has no objects: the numbers pushed are just numbers, and the
-            // sheaf is ours. A round that moved to another CPU leaves it there, unused.
+            // sheaf is ours. A round that was spoiled leaves it there: `seen`.
             let good = unsafe {
-                self.swap(0, false, Word::NONE, word) == Outcome::Done(())
+                self.swap(0, false, seen, word) == Outcome::Done(())
                     && self.push(0, 0x1230) == Outcome::Done(())
                     && self.push_batch(0, &[0x4560, 0x7890]) == 2
                     && self.pop(0) == Outcome::Done(0x7890)
@@ -633,13 +643,16 @@ impl Sets {
         if self.mode() == Mode::Fallback {
             self.homes().for_each(|set| set.held.fork_begin());
         }
-        self.copy_board(true);
         fenced
     }
 
     /// After a fork. A child whose parent had no fence must not trust its sets:
     /// with `forget` it leaves what they cached behind.
-    pub fn fork_end(&self, forget: bool) {
+    pub fn fork_end(&self, child: bool, forget: bool) {
+        if child {
+            // A vfork of another thread of the parent is none of ours.
+            self.closed.store(1, Relaxed);
+        }
         if self.mode() == Mode::Fallback {
             self.homes().for_each(|set| set.held.fork_end());
         }

@@ -10,12 +10,13 @@
 //! high by more than the limit. A free that passes it purges; `trim` drains the
 //! per-CPU sets first and then gives back everything.
 //!
-//! Locks: none of its own; a purge in progress makes others skip theirs.
+//! Lock: `purging`, before all others; who finds it held skips the purge.
 //! Cost: two loads per slow free; a purge is system calls.
 #![allow(unsafe_code)] // gives pages back
 
-use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::{AtomicU32, AtomicU64};
+use crate::arch::lock::Lock;
 use crate::arch::{PAGE, sys};
 use crate::knob::Id;
 use crate::page::Pages;
@@ -32,7 +33,8 @@ const DECAY: u32 = 28;
 /// The purger.
 #[derive(Debug)]
 pub struct Reclaim {
-    busy: AtomicBool,
+    /// Held by a purge, across its system calls; a fork waits for it.
+    purging: Lock<()>,
     cpus: AtomicU32,
     /// Ticks >> [`DECAY`] when the recent high last shrank.
     shrunk: AtomicU64,
@@ -48,22 +50,27 @@ impl Reclaim {
     /// Idle.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            busy: AtomicBool::new(false),
-            cpus: AtomicU32::new(0),
-           
-            shrunk: AtomicU64::new(0),
-        }
+        Self { purging: Lock::new(()), cpus: AtomicU32::new(0), shrunk: AtomicU64::new(0) }
+    }
+
+    /// Asks how many CPUs there are for us; when the heap opens (a filter may forbid it later).
+    pub fn prepare(&self) {
+        self.cpus.store(sys::cpus_allowed(), Relaxed);
+    }
+
+    /// See [`Lock::fork_begin`].
+    pub fn fork_begin(&self) {
+        self.purging.fork_begin();
+    }
+    /// See [`Lock::fork_end`].
+    pub fn fork_end(&self) {
+        self.purging.fork_end();
     }
 
     /// Bytes that may be free and resident.
     fn limit(&self, cache: &Cache) -> u64 {
         let (board, knobs) = (cache.sets.board(), &cache.knobs);
-        let mut cpus = self.cpus.load(Relaxed);
-        if cpus == 0 {
-            cpus = sys::cpus_allowed();
-            self.cpus.store(cpus, Relaxed);
-        }
+        let cpus = self.cpus.load(Relaxed);
         let in_use = board.level(Level::Areas) + board.level(Level::Taken);
         // fls(cpus), as in the kernel.
         let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
@@ -88,17 +95,14 @@ impl Reclaim {
         if board.level(Level::Lazy) + board.level(Level::PagesDirty) <= limit {
             return;
         }
-        // Acquire and Release: purges follow each other. One at a time is enough.
-        if self.busy.swap(true, Acquire) {
-            return;
-        }
+        // One at a time is enough.
+        let Some(_purging) = self.purging.try_lock() else { return };
         if board.level(Level::Lazy) > limit / 2 {
             vmap.purge();
         }
         if board.level(Level::PagesDirty) > limit / 2 {
             Self::purge_pages(cache, pages, PURGE_ORDER, limit / 2);
         }
-        self.busy.store(false, Release);
     }
 
     /// Gives dirty free blocks of at least `order` back until `keep` bytes are left; the bytes given back.
@@ -126,6 +130,7 @@ impl Reclaim {
 
     /// Gives back all that is free, after the caller has drained the sets; the bytes.
     pub fn trim(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+        let _purging = self.purging.lock();
         let from_areas = vmap.purge();
         from_areas + Self::purge_pages(cache, pages, 0, 0)
     }

@@ -415,12 +415,15 @@ impl SlabSource<'_> {
             // SAFETY: live: if it joins, it is on no list and in no hand, so nobody else can
             // unmake it; if not, its last object is still out.
             unsafe {
+                let _bits = self.slabs.bit_lock(slab);
+                let mut joins = joins;
+                if let Some(index) = last.filter(|&index| !Slab::is_free(slab, index)) {
+                    // Somebody may have drawn all the others meanwhile.
+                    joins |= (*slab).free == 0;
+                    Slab::set_free(slab, index);
+                }
                 if joins {
                     partial.add(slab);
-                }
-                let _bits = self.slabs.bit_lock(slab);
-                if let Some(index) = last {
-                    Slab::set_free(slab, index);
                 }
                 let empty = (*slab).free == (*slab).objects && (*slab).on_list;
                 if empty {

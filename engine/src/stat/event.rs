@@ -81,8 +81,8 @@ table! {
         Mapped = "mapped", "bytes opened for reading and writing, metadata included";
         Reserved = "reserved", "bytes of address space reserved";
         Meta = "meta", "bytes of metadata opened";
-        Budget = "budget", "bytes that all per-CPU caches together may hold now";
         Charged = "charged", "bytes of the budget that sheaves are entitled to";
+        Barns = "barns", "bytes of objects in barns, within a budget as large";
         Mappings = "mappings", "most mappings that the heap has caused (count)";
     }
 }

@@ -169,12 +169,8 @@ impl State {
                 self.opened += (fresh.end.0 - fresh.start.0) as usize;
                 return Some(at);
             }
-            let (first, len) = regions.reserve(board, paging)?;
+            let (first, len) = regions.reserve(board, paging, pages + align, 0)?;
             self.tree.insert(regions, first, len);
-            if len < pages + align {
-                // The system gives no piece that large (and this one is kept for smaller areas).
-                return None;
-            }
         }
     }
 }
@@ -212,7 +208,14 @@ impl Vmap<'_> {
         let lazy = state.reuse(self.regions, pages, align);
         let (pfn, kept) = match lazy {
             Some(pfn) => (pfn, self.regions.desc(pfn).rest()),
-            None => (state.take(self.regions, self.board(), Self::paging(flags), pages, align)?, flags),
+            None => match state.take(self.regions, self.board(), Self::paging(flags), pages, align) {
+                Some(pfn) => (pfn, flags),
+                None => {
+                    // No window of a power of two can be had: exactly these pages, perhaps.
+                    drop(state);
+                    return self.alloc_giant(pages, align);
+                }
+            },
         };
         let desc = self.regions.desc(pfn);
         desc.set_len(pages);
@@ -309,7 +312,8 @@ impl Vmap<'_> {
         if now == then {
             return true;
         }
-        if self.is_giant(area) || then > GIANT {
+        // A moved area is one mapping and stays so: `relocate` depends on it.
+        if self.is_giant(area) || then > GIANT || (then > now && area.flags & MOVED != 0) {
             return false;
         }
         let space = self.space(area.flags);
@@ -350,7 +354,9 @@ impl Vmap<'_> {
     /// The caller owns the area and gives it up if this succeeds.
     pub unsafe fn relocate(&self, area: &Area, bytes: usize) -> Option<usize> {
         let threshold = self.cache.knobs.size(Id::MoveBytes);
-        if threshold == 0 || area.bytes < threshold || self.is_giant(area) || bytes <= area.bytes {
+        // The source must be one mapping, so that a move that fails has moved nothing; one
+        // that was moved here and grew by it is two.
+        if threshold == 0 || area.bytes < threshold || area.flags & MOVED != 0 || bytes <= area.bytes {
             return None;
         }
         if u64::from(self.areas.moved.load(Relaxed)) >= self.cache.knobs.get(Id::MoveLimit) {
@@ -364,20 +370,34 @@ impl Vmap<'_> {
             // The kernel may have unmapped the target before it gave up.
             // SAFETY: ours, and nothing in it is needed.
             let _ = unsafe { sys::map_over(fresh.address, area.bytes, Access::ReadWrite) };
+            self.advise(fresh.address, area.bytes, target.flags);
             self.free(&target);
             return None;
         }
-        // A giant area's mappings go with it.
-        if target.flags & MOVED == 0 && !self.is_giant(&target) {
-            self.areas.moved.fetch_add(1, Relaxed);
-            self.board().raise(Level::Mappings, 2);
+        if target.flags & MOVED == 0 {
+            // A giant area's mappings go with it; the mark only says that it is two.
+            if !self.is_giant(&target) {
+                self.areas.moved.fetch_add(1, Relaxed);
+                self.board().raise(Level::Mappings, 2);
+            }
             self.regions.desc(target.pfn).set(Kind::Area, target.flags | MOVED);
         }
         self.cache.sets.count(Event::AreaMove, 1);
+        if self.is_giant(area) {
+            self.free(area);
+            return Some(fresh.address);
+        }
         // The source is mapped, empty and zero: free at once.
         self.board().lower(Level::Areas, area.bytes);
         self.settle(area.pfn, area.bytes / PAGE, area.flags, true);
         Some(fresh.address)
+    }
+
+    /// Advises fresh memory as its neighbours are, so that the mappings merge.
+    fn advise(&self, at: usize, bytes: usize, flags: u32) {
+        let advice = if flags & HUGE != 0 { Advice::Huge } else { Advice::NoHuge };
+        // SAFETY: memory of ours; this advice keeps contents.
+        let _ = unsafe { sys::advise(at, bytes, advice) };
     }
 
     /// Puts clean pages into the tree. `clean`: the system has taken them already.
@@ -389,9 +409,7 @@ impl Vmap<'_> {
             if clean {
                 self.areas.moved.fetch_sub(1, Relaxed);
                 self.board().lower(Level::Mappings, 2);
-                let advice = if flags & HUGE != 0 { Advice::Huge } else { Advice::NoHuge };
-                // SAFETY: fresh memory of ours: as its neighbours are, so that they merge.
-                let _ = unsafe { sys::advise(at, bytes, advice) };
+                self.advise(at, bytes, flags);
             }
         } else if !clean {
             // SAFETY: free memory of ours.

@@ -23,7 +23,7 @@ proptest! {
         let _turn = TURN.lock();
         let (regions, first) = REGIONS.get_or_init(|| {
             let regions = unsafe { std::boxed::Box::<Regions>::new_zeroed().assume_init() };
-            let (first, _) = regions.reserve(board(), Paging::Small).unwrap();
+            let (first, _) = regions.reserve(board(), Paging::Small, 1, 0).unwrap();
             (regions, first)
         });
         let total = 1000;
