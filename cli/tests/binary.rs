@@ -191,7 +191,8 @@ fn fast_paths_are_the_committed_ones() {
         return;
     }
     let (code, symbols) = disassembly(&library());
-    let mut table = String::from("# entry instructions branches writes locked calls: fast path of the release library\n");
+    let mut table =
+        String::from("# entry instructions branches writes locked calls: fast path of the release library\n");
     let mut listing = String::new();
     let mut by_name = BTreeMap::new();
     for name in ["malloc", "free", "_ZdlPvm"] {

@@ -63,7 +63,9 @@ cases! {
 
 #[test]
 fn limit_from_the_start() {
-    let (Some(limits), Some(_)) = (program("limits.c"), need("limit_from_the_start", "prlimit", "util-linux")) else { return };
+    let (Some(limits), Some(_)) = (program("limits.c"), need("limit_from_the_start", "prlimit", "util-linux")) else {
+        return;
+    };
     for mode in modes(EVERY) {
         for mib in [64_u64, 256] {
             let limit = format!("--as={}", mib << 20);
@@ -105,7 +107,10 @@ fn limit_refused_calls() {
             if mode != Mode::Plain && calls == ["membarrier"] && done.status.success() {
                 assert_eq!(done.word("/mode"), "fallback", "{name}");
                 let unregistered = std::env::var("GLIBC_TUNABLES").is_ok();
-                assert!(mode == Mode::Fallback || unregistered || done.word("/reason").contains("membarrier"), "{name}");
+                assert!(
+                    mode == Mode::Fallback || unregistered || done.word("/reason").contains("membarrier"),
+                    "{name}"
+                );
             }
         }
     }
@@ -124,7 +129,8 @@ fn limit_of_a_cgroup() {
     }
     let enter = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$1\"", group.display());
     let run = |mode, case: &str| Program::new(mode, &["sh", "-c", &enter, &limits, case]).run();
-    let ends: Vec<(Mode, Done, Done)> = modes(BOTH).into_iter().map(|mode| (mode, run(mode, "frugal"), run(mode, "greedy"))).collect();
+    let ends: Vec<(Mode, Done, Done)> =
+        modes(BOTH).into_iter().map(|mode| (mode, run(mode, "frugal"), run(mode, "greedy"))).collect();
     // The kernel may take a moment to see the group empty.
     while std::fs::remove_dir(&group).is_err() && group.exists() {
         std::thread::yield_now();
@@ -142,7 +148,18 @@ fn bad_pointers_are_reported() {
     if !preloaded() {
         return;
     }
-    let cases = ["stack", "fixed", "mapped", "odd", "interior", "small_interior", "twice_large", "twice_small", "twice_at_once", "foreign_realloc"];
+    let cases = [
+        "stack",
+        "fixed",
+        "mapped",
+        "odd",
+        "interior",
+        "small_interior",
+        "twice_large",
+        "twice_small",
+        "twice_at_once",
+        "foreign_realloc",
+    ];
     for mode in modes(EVERY) {
         for case in cases {
             let done = Program::new(mode, &[&bad, case]).knob("bad_free=report").run().ended(0);

@@ -81,7 +81,8 @@ fn streams_and_arguments_pass_through() {
     let done = Program::new(Mode::Auto, &odd).run().ended(0);
     assert_eq!(done.out, "<><--stats><a b><*><-x><--><ü><'><\n>");
     // The environment gains ours and loses nothing.
-    let done = sh("echo $ALLOTMENT_TEST_WORD; pwd").set("ALLOTMENT_TEST_WORD", "kept").within("/".as_ref()).run().ended(0);
+    let done =
+        sh("echo $ALLOTMENT_TEST_WORD; pwd").set("ALLOTMENT_TEST_WORD", "kept").within("/".as_ref()).run().ended(0);
     assert_eq!(done.out, "kept\n/\n");
 }
 
@@ -214,7 +215,8 @@ fn wrong_knobs_are_said() {
     let library = Command::new(ALLOTMENT).args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).output().unwrap();
     let library = String::from_utf8(library.stdout).unwrap();
     for conf in ["mod=auto", "sheaf_objects=100000", "=", ",,,", "mode=fallback,lazy_flor=1"] {
-        let output = Command::new("true").env("LD_PRELOAD", library.trim()).env("ALLOTMENT_CONF", conf).output().unwrap();
+        let output =
+            Command::new("true").env("LD_PRELOAD", library.trim()).env("ALLOTMENT_CONF", conf).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{conf}: {error}");
         assert!(error.lines().count() <= 3, "{conf}: {error}");
