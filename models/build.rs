@@ -1,0 +1,84 @@
+//! Writes the engine's board with smaller bounds, and the variants of its slab layer that the
+//! models run: one as it is, over four-object slabs, and canaries with a rule taken out. A text that is no longer
+//! there fails the test, so that a canary cannot outlive the rule that it is for.
+
+use std::path::Path;
+use std::{env, fs};
+
+/// A board of two classes and few sets.
+const BOARD: &[(&str, &str)] = &[
+    ("SETS_MAX: usize = 2048;", "SETS_MAX: usize = 12;"),
+    ("CLASSES_MAX: usize = 80;", "CLASSES_MAX: usize = 2;"),
+    ("BOARD_BYTES: usize = 16 * 1024;", "BOARD_BYTES: usize = 4096;"),
+];
+/// What is replaced in all of the slab layer's: the size classes, and a look at what is locked.
+const ALL: &[(&str, &str)] = &[
+    ("pub mod class;", "pub use crate::class;"),
+    ("\nuse class::", "\nuse crate::class::"),
+    (
+        "self.bits[(slab as usize >> 7) % BIT_LOCKS].lock()",
+        "let guard = self.bits[(slab as usize >> 7) % BIT_LOCKS].lock();
+        crate::machine::assert_live(slab as usize);
+        guard",
+    ),
+];
+/// What each variant replaces, besides.
+const VARIANTS: &[(&str, &[(&str, &str)])] = &[
+    ("slab", &[]),
+    // The last object's bit is set at once, before the list is locked.
+    (
+        "slab_without_last",
+        &[
+            ("last = Some(index);", "last = Some(index); Slab::set_free(slab, index);"),
+            // (Setting it again does nothing.)
+            (
+                "(*slab).free += 1;",
+                "(*slab).free = Self::bitmap(slab).iter().map(|word| word.count_ones()).sum::<u32>() as u16;",
+            ),
+        ],
+    ),
+    // Whoever finds the slab empty unmakes it, listed or not (it may be in a refiller's hand).
+    (
+        "slab_unlisted",
+        &[
+            ("(*slab).free == (*slab).objects && (*slab).on_list", "(*slab).free == (*slab).objects"),
+            (
+                "partial.remove(slab);\n                }\n                empty",
+                "if (*slab).on_list { partial.remove(slab); }\n                }\n                empty",
+            ),
+        ],
+    ),
+];
+
+/// The engine's file as `include!` takes it: without inner comments and attributes.
+fn text(path: &str) -> String {
+    let path = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("set by cargo")).join("../engine/src").join(path);
+    println!("cargo::rerun-if-changed={}", path.display());
+    let text = fs::read_to_string(&path).expect("a file of the engine");
+    text.lines()
+        .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+fn write<'a>(name: &str, mut text: String, changes: impl Iterator<Item = &'a (&'a str, &'a str)>) {
+    let mut missing = vec![];
+    for (from, to) in changes {
+        if !text.contains(from) {
+            missing.push(from);
+        }
+        text = text.replace(from, to);
+    }
+    text += &format!("/// Texts that are no longer there.\npub const MISSING: &[&str] = &{missing:?};\n");
+    let path = Path::new(&env::var("OUT_DIR").expect("set by cargo")).join(format!("{name}.rs"));
+    fs::write(path, text).expect("written");
+}
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    write("board", text("stat/board.rs"), BOARD.iter());
+    let slab = text("slab/mod.rs");
+    for (name, changes) in VARIANTS {
+        write(name, slab.clone(), ALL.iter().chain(*changes));
+    }
+}

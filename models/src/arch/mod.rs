@@ -1,0 +1,14 @@
+//! The machine that the engine's files find here.
+
+pub mod atomic;
+pub mod rseq;
+pub mod seq;
+pub mod sys;
+
+#[path = "../../../engine/src/arch/lock.rs"]
+pub mod lock;
+#[path = "../../../engine/src/arch/outcome.rs"]
+pub mod outcome;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;

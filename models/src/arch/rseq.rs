@@ -1,0 +1,47 @@
+//! Index, CPU and fences.
+
+use super::sys::Errno;
+use crate::machine::{self, Sabotage};
+
+/// Offset of `cpu_id`.
+pub const CPU_ID: isize = 4;
+/// Offset of the index.
+pub const INDEX: isize = 24;
+
+/// A word of this thread's area.
+#[must_use]
+pub fn word(at: isize) -> u32 {
+    let (index, cpu) = machine::here();
+    if at == CPU_ID { cpu } else { index }
+}
+
+/// Fences against sequences.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fence;
+
+impl Fence {
+    /// `membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, cpu)`.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn cpu(self, cpu: u32) -> Result<(), Errno> {
+        machine::trace(|| format!("fence of cpu {cpu}"));
+        match machine::sabotage() {
+            Sabotage::NoFence => {}
+            // Each drain fences twice; the second time it takes the CPU of the first.
+            Sabotage::EarlyCpu => machine::interrupt(machine::every_second(cpu) as usize),
+            _ => machine::interrupt(cpu as usize),
+        }
+        Ok(())
+    }
+    /// The same for all CPUs, one after the other.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn all(self) -> Result<(), Errno> {
+        if machine::sabotage() != Sabotage::NoFence {
+            (0..machine::cpus()).for_each(machine::interrupt);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! The contracts of the engine's `arch/seq.rs`, step by step.
+//!
+//! A sequence begins on the CPU that runs the thread; every step finds out whether it
+//! still does. Index and CPU cannot change within it: both changing is a preemption.
+#![allow(unsafe_code)] // the board's words by address
+
+use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+pub use super::outcome::Outcome;
+use crate::machine::{self, Place, Sabotage, Ticket};
+use crate::percpu::layout::{SLOT, Set, Word};
+use crate::percpu::steps::{self, Interrupted, Steps};
+use crate::stat::board::{BOARD_BYTES, SETS_MAX};
+
+/// Bytes from the board to `slots`.
+pub const SLOTS: usize = 4096;
+/// Bytes from a set to its CPU.
+pub const CPU: usize = core::mem::offset_of!(Set, cpu);
+/// Bytes from a set to its tally.
+pub const TALLY: usize = SETS_MAX * 4096 + BOARD_BYTES;
+/// What one more object adds to a word.
+pub const ONE: usize = (8 << 16) - (1 << 8) + 1;
+
+/// Where a thread's area is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Area {
+    /// Offset of the area.
+    pub base: isize,
+    /// Offset of the index.
+    pub index: isize,
+}
+
+struct Running(Ticket);
+
+impl Running {
+    fn step<T>(&self, step: impl FnOnce() -> T) -> Result<T, Interrupted> {
+        machine::point();
+        if self.0.holds() {
+            Ok(step())
+        } else {
+            machine::trace(|| "interrupted".into());
+            Err(Interrupted)
+        }
+    }
+    /// `set = board + board.slots[area.index]`, and whether it is the void set.
+    fn set(&self, board: *const u8) -> Result<(&'static Set, bool), Interrupted> {
+        // SAFETY: a word of the board.
+        let slot = unsafe { &*board.add(SLOTS + self.0.index() as usize * 8).cast::<AtomicUsize>() };
+        let offset = self.step(|| slot.peek())?;
+        // SAFETY: an offset in a slot leads to a set.
+        Ok((unsafe { &*board.wrapping_add(offset).cast::<Set>() }, offset == 0))
+    }
+    fn cpu(&self, cpu: &AtomicU32) -> Result<bool, Interrupted> {
+        self.step(|| cpu.peek() == self.0.cpu())
+    }
+}
+
+impl Steps for Running {
+    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
+        self.step(|| word.peek())
+    }
+    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
+        machine::trace(|| format!("stores {value:x} to {:x}", &raw const *word as usize));
+        self.step(|| word.poke(value))
+    }
+    fn slot(&self, address: u64) -> &AtomicU64 {
+        // SAFETY: a slot of a sheaf, which is never unmapped.
+        unsafe { &*(address as usize as *const AtomicU64) }
+    }
+    fn allocs(&self, _: usize, _: u64) {}
+    fn frees(&self, _: usize, _: u64) {}
+}
+
+/// What every sequence begins with, then `body`.
+fn sequence<T>(board: *const u8, body: impl FnOnce(&Running, &'static Set) -> Outcome<T>) -> Outcome<T> {
+    let running = Running(machine::begin());
+    machine::trace(|| format!("sequence: index {} cpu {}", running.0.index(), running.0.cpu()));
+    let done = (|| -> Result<_, Interrupted> {
+        let (set, void) = running.set(board)?;
+        let owns = match (void, machine::sabotage()) {
+            (true, Sabotage::VoidOfCpu0) => running.step(|| running.0.cpu() == 0)?,
+            // The contract: the void set belongs to no CPU; until the engine says so, 0 is none.
+            (true, _) => running.cpu(&set.cpu)? && set.cpu.peek() != 0,
+            (false, _) => running.cpu(&set.cpu)?,
+        };
+        if !owns {
+            if machine::sabotage() != Sabotage::AdoptStays || void {
+                return Ok(Outcome::Refused);
+            }
+            // The canary takes the set over and uses it without looking at the slot again.
+            running.step(|| set.cpu.poke(running.0.cpu()))?;
+            running.step(machine::flush)?;
+        }
+        machine::at(Place::Owning);
+        Ok(body(&running, set))
+    })();
+    done.unwrap_or(Outcome::Aborted)
+}
+
+/// See the contracts.
+///
+/// # Safety
+/// `board` is a `percpu::Sets`.
+pub unsafe fn pop(board: *const u8, _: Area, class: usize) -> Outcome<usize> {
+    sequence(board, |running, set| steps::pop(running, set, class / 16))
+}
+/// See the contracts.
+///
+/// # Safety
+/// As [`pop`].
+pub unsafe fn push(board: *const u8, _: Area, class: usize, object: usize) -> Outcome<()> {
+    sequence(board, |running, set| steps::push(running, set, class / 16, object))
+}
+/// See the contracts.
+///
+/// # Safety
+/// As [`pop`]; `into` has room for `n`.
+pub unsafe fn pop_batch(board: *const u8, _: Area, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
+    batch(board, class, n, true, |at, slot| {
+        // SAFETY: `at < n`.
+        unsafe { into.add(at).write(slot.peek() as usize) };
+    })
+}
+/// See the contracts.
+///
+/// # Safety
+/// As [`pop`]; `from` has `n`.
+pub unsafe fn push_batch(board: *const u8, _: Area, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
+    batch(board, class, n, false, |at, slot| {
+        // SAFETY: `at < n`.
+        slot.poke(unsafe { from.add(at).read() } as u64);
+    })
+}
+fn batch(board: *const u8, class: usize, n: usize, out: bool, copy: impl Fn(usize, &AtomicU64)) -> Outcome<usize> {
+    sequence(board, |running, set| {
+        let done = (|| -> Result<_, Interrupted> {
+            let main = &set.pairs[class / 16].main;
+            let word = Word(running.load(main)?);
+            let k = if out { word.count() } else { word.room() }.min(n as u64);
+            if k == 0 {
+                return Ok(Outcome::Refused);
+            }
+            let first = if out { word.top() - k * SLOT } else { word.top() };
+            for at in 0..k {
+                let slot = running.slot(first + at * SLOT);
+                running.step(|| copy(at as usize, slot))?;
+            }
+            let change = (ONE as u64).wrapping_mul(k);
+            running.store(main, if out { word.0.wrapping_sub(change) } else { word.0.wrapping_add(change) })?;
+            Ok(Outcome::Done(k as usize))
+        })();
+        done.unwrap_or(Outcome::Aborted)
+    })
+}
+/// See the contracts. What the caller then does with the old sheaf are plain accesses, which
+/// do not see the buffer here: it is written first.
+///
+/// # Safety
+/// As [`pop`]; `at` is the offset of a word in a set.
+pub unsafe fn swap(board: *const u8, _: Area, at: usize, old: u64, new: u64) -> Outcome<()> {
+    let outcome = sequence(board, |running, set| {
+        // SAFETY: a word of the set.
+        let word = unsafe { &*(&raw const *set).cast::<u8>().add(at).cast::<AtomicU64>() };
+        steps::swap(running, word, old, new)
+    });
+    machine::flush();
+    outcome
+}
+/// Counting is no step.
+///
+/// # Safety
+/// None needed.
+#[must_use]
+pub const unsafe fn add(_: *const u8, _: Area, _: usize, _: u64) -> Outcome<()> {
+    Outcome::Done(())
+}
+/// See the contracts.
+///
+/// # Safety
+/// As [`pop`].
+pub unsafe fn adopt(board: *const u8, _: Area) -> Outcome<()> {
+    let running = Running(machine::begin());
+    let done = (|| -> Result<_, Interrupted> {
+        let (set, void) = running.set(board)?;
+        if void {
+            return Ok(Outcome::Refused);
+        }
+        machine::at(Place::Adopting);
+        running.step(|| set.cpu.poke(running.0.cpu()))?;
+        machine::trace(|| format!("adopted {:x}: cpu {}", &raw const *set as usize, running.0.cpu()));
+        Ok(Outcome::Done(()))
+    })();
+    done.unwrap_or(Outcome::Aborted)
+}

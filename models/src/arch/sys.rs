@@ -1,0 +1,56 @@
+//! The system calls that the engine's files make.
+
+use super::atomic::AtomicU32;
+use crate::machine;
+
+/// A refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno;
+/// Access of a mapping.
+#[derive(Clone, Copy, Debug)]
+pub enum Access {
+    /// Both.
+    ReadWrite,
+}
+
+/// Always refused: no model shares a board.
+///
+/// # Errors
+/// Always.
+pub const fn map(_: usize, _: usize, _: Access) -> Result<usize, Errno> {
+    Err(Errno)
+}
+/// Always refused.
+///
+/// # Errors
+/// Always.
+///
+/// # Safety
+/// None needed.
+#[allow(unsafe_code, reason = "the engine's signature")]
+pub const unsafe fn map_over(_: usize, _: usize, _: Access) -> Result<(), Errno> {
+    Err(Errno)
+}
+/// The CPU that runs this thread.
+#[must_use]
+pub fn current_cpu() -> u32 {
+    machine::here().1
+}
+/// What tells threads apart.
+#[must_use]
+pub fn thread_pointer() -> usize {
+    machine::me() + 1
+}
+/// Sleeps while `*word == value`.
+pub fn futex_wait(word: &AtomicU32, value: u32) {
+    machine::futex_wait(word, value);
+}
+/// Wakes all sleepers of `word`.
+pub fn futex_wake(word: &AtomicU32, _: u32) {
+    machine::futex_wake(word);
+}
+/// Never, as far as a model's locks can know.
+#[must_use]
+pub const fn single_threaded() -> bool {
+    false
+}

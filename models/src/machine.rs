@@ -1,0 +1,452 @@
+//! # The machine: CPUs, indices, store buffers, futexes
+//!
+//! | here | stands for |
+//! |---|---|
+//! | [`point`] | a moment at which anything may happen elsewhere; the own buffer may shrink |
+//! | [`here`], [`begin`] | the thread runs on some CPU; whoever ran there is preempted |
+//! | an index moves | the kernel's `mm_cid`: both CPUs concerned are between threads |
+//! | [`interrupt`] | a membarrier: the CPU's sequence aborts, its stores are written |
+//! | [`buffer`], [`flush`] | a CPU's store buffer (in order, own loads see it) |
+//!
+//! Invariants: at most one thread is on a CPU, and a CPU has one index that no other
+//! has; a preempted thread's buffer is empty.
+//!
+//! All of it lies in one thread's memory: shuttle runs its threads as coroutines, and
+//! nothing here switches but [`point`] and [`futex_wait`].
+#![allow(unsafe_code)] // writes buffered stores, hands out raw blocks
+
+use crate::arch::PAGE;
+use crate::arch::atomic::AtomicU32;
+use crate::percpu::sets::BYTES;
+use crate::stat::board::SETS_MAX;
+use core::cell::RefCell;
+use core::ops::Range;
+use core::sync::atomic::Ordering::SeqCst;
+use shuttle::rand::RngCore;
+use shuttle::sync::atomic::AtomicBool;
+use shuttle::thread::Thread;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// What a canary leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Nothing.
+    #[default]
+    None,
+    /// Fences against sequences do nothing.
+    NoFence,
+    /// A drain fences the CPU that it read before the switch.
+    EarlyCpu,
+    /// A set is adopted and used without looking at the slot again.
+    AdoptStays,
+    /// The void set belongs to CPU 0 instead of none.
+    VoidOfCpu0,
+    /// A futex sleeps without comparing its word.
+    BlindSleep,
+    /// `fence(SeqCst)` does nothing.
+    NoStoreFence,
+}
+
+#[derive(Default)]
+struct Cpu {
+    epoch: u64,
+    on: Option<usize>,
+    index: u32,
+}
+
+/// A place in a sequence at which a scripted thread can be held up. (It keeps its CPU, as
+/// when a hypervisor stops the virtual one: no kernel sees it, so nothing aborts.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `adopt` has read the slot and not stored the CPU.
+    Adopting,
+    /// A sequence has found the set its CPU's.
+    Owning,
+}
+
+struct Block {
+    address: usize,
+    layout: Layout,
+    retired: bool,
+}
+
+#[derive(Default)]
+struct World {
+    cpus: Vec<Cpu>,
+    place: Vec<usize>,
+    buffers: Vec<VecDeque<(usize, usize, u64)>>,
+    sleepers: Vec<(usize, usize, Thread)>,
+    blocks: Vec<Block>,
+    quiet: Range<usize>,
+    used: BTreeSet<usize>,
+    point: Option<Rc<AtomicBool>>,
+    sabotage: Sabotage,
+    seconds: (u64, u32),
+    phase: u32,
+    script: Vec<(usize, Place, u32, u32)>,
+    /// The relaxed load that a thread repeats, and how often.
+    spin: (usize, usize, u32),
+}
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::default();
+}
+/// Most threads of a model, with the first.
+const THREADS: usize = 8;
+const POISON: u8 = 0xa5;
+
+fn with<T>(f: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with_borrow_mut(f)
+}
+
+/// A number below `n`, chosen by the checker.
+#[must_use]
+pub fn choose(n: usize) -> usize {
+    (shuttle::rand::thread_rng().next_u64() % n as u64) as usize
+}
+/// The calling thread's number.
+#[must_use]
+pub fn me() -> usize {
+    usize::from(shuttle::current::me())
+}
+
+/// Before a schedule: a machine with `cpus` CPUs.
+pub fn reset(cpus: usize, sabotage: Sabotage) {
+    with(|world| {
+        world.blocks.drain(..).for_each(|block| {
+            // SAFETY: ours, and the schedule that used it is over.
+            unsafe { dealloc(block.address as *mut u8, block.layout) };
+        });
+        *world = World {
+            cpus: (0..cpus).map(|index| Cpu { index: index as u32, ..Cpu::default() }).collect(),
+            place: vec![usize::MAX; THREADS],
+            buffers: (0..THREADS).map(|_| VecDeque::new()).collect(),
+            point: Some(Rc::new(AtomicBool::new(false))),
+            sabotage,
+            ..World::default()
+        };
+    });
+}
+/// After a schedule: nothing was written into what had been given back.
+pub fn verify() {
+    flush();
+    with(|world| {
+        for block in world.blocks.iter().filter(|block| block.retired) {
+            // SAFETY: blocks are kept until the next schedule.
+            let bytes = unsafe { core::slice::from_raw_parts(block.address as *const u8, block.layout.size()) };
+            assert!(bytes.iter().all(|&byte| byte == POISON), "VIOLATION: a block was written after it was given back");
+        }
+    });
+}
+
+/// Zeroed memory until the end of the schedule.
+#[must_use]
+pub fn mapping(bytes: usize, align: usize) -> usize {
+    let layout = Layout::from_size_align(bytes.next_multiple_of(align), align).expect("a small block");
+    // SAFETY: not empty.
+    let address = unsafe { alloc_zeroed(layout) } as usize;
+    with(|world| world.blocks.push(Block { address, layout, retired: false }));
+    address
+}
+/// The mapping that `Sets::open` wants. Its counters are no steps.
+#[must_use]
+pub fn sets() -> usize {
+    let base = mapping(BYTES, PAGE);
+    with(|world| world.quiet = base + SETS_MAX * PAGE..base + BYTES);
+    base
+}
+/// Whether an access of `address` is no step.
+#[must_use]
+pub fn quiet(address: usize) -> bool {
+    with(|world| world.quiet.contains(&address))
+}
+/// Poisons a mapping.
+pub fn retire(address: usize) {
+    flush();
+    with(|world| {
+        let block = world.blocks.iter_mut().find(|block| block.address == address).expect("a block");
+        assert!(!block.retired, "VIOLATION: a block was given back twice");
+        block.retired = true;
+        // SAFETY: ours.
+        unsafe { core::ptr::write_bytes(address as *mut u8, POISON, block.layout.size()) };
+    });
+}
+
+/// The block was not given back.
+pub fn assert_live(address: usize) {
+    let live = with(|world| world.blocks.iter().any(|block| block.address == address && !block.retired));
+    assert!(live, "VIOLATION: a block is used after it was given back");
+}
+/// Blocks of `bytes` that were not given back.
+#[must_use]
+pub fn live(bytes: usize) -> usize {
+    with(|world| world.blocks.iter().filter(|block| block.layout.size() == bytes && !block.retired).count())
+}
+
+/// A thread of the model has `object` now.
+pub fn take(object: usize) {
+    with(|world| assert!(world.used.insert(object), "VIOLATION: object {object:#x} was handed out twice"));
+}
+/// It gives it up.
+pub fn give(object: usize) {
+    with(|world| assert!(world.used.remove(&object), "VIOLATION: object {object:#x} is not used"));
+}
+/// Objects that threads have.
+#[must_use]
+pub fn used() -> Vec<usize> {
+    with(|world| world.used.iter().copied().collect())
+}
+/// None of them is here.
+pub fn assert_unused(range: Range<usize>) {
+    with(|world| {
+        let used = world.used.range(range).next();
+        assert!(used.is_none(), "VIOLATION: object {used:x?} is used while its page goes");
+    });
+}
+
+/// What the canary leaves out.
+#[must_use]
+pub fn sabotage() -> Sabotage {
+    with(|world| world.sabotage)
+}
+/// The argument of this call, or in every second of the one before.
+#[must_use]
+pub fn every_second(cpu: u32) -> u32 {
+    with(|world| {
+        world.seconds.0 += 1;
+        if world.seconds.0 % 2 == 1 {
+            world.seconds.1 = cpu;
+        }
+        world.seconds.1
+    })
+}
+
+impl World {
+    /// Writes the oldest buffered store of a thread.
+    fn write_one(&mut self, thread: usize) {
+        let Some((address, bytes, value)) = self.buffers[thread].pop_front() else { return };
+        // SAFETY: the address of an atomic of that size, which lives as long as the schedule.
+        unsafe {
+            match bytes {
+                1 => (address as *mut u8).write_volatile(value as u8),
+                4 => (address as *mut u32).write_volatile(value as u32),
+                _ => (address as *mut u64).write_volatile(value),
+            }
+        }
+    }
+    fn write_all(&mut self, thread: usize) {
+        while !self.buffers[thread].is_empty() {
+            self.write_one(thread);
+        }
+    }
+    /// Whoever is on `cpu` leaves it.
+    fn vacate(&mut self, cpu: usize) {
+        self.cpus[cpu].epoch += 1;
+        if let Some(thread) = self.cpus[cpu].on.take() {
+            self.write_all(thread);
+            self.place[thread] = usize::MAX;
+        }
+    }
+    /// The CPU that runs `thread`, which may be another than before.
+    fn run(&mut self, thread: usize) -> usize {
+        let place = self.place[thread];
+        if place != usize::MAX && choose(6) > 0 {
+            return place;
+        }
+        if place != usize::MAX {
+            self.vacate(place);
+        }
+        self.write_all(thread);
+        let cpu = choose(self.cpus.len());
+        self.vacate(cpu);
+        if choose(3) == 0 {
+            let other = choose(self.cpus.len());
+            self.vacate(other);
+            let index = self.cpus[other].index;
+            self.cpus[other].index = core::mem::replace(&mut self.cpus[cpu].index, index);
+        }
+        self.cpus[cpu].on = Some(thread);
+        self.place[thread] = cpu;
+        cpu
+    }
+}
+
+/// Anything may happen here.
+pub fn point() {
+    if std::thread::panicking() {
+        return;
+    }
+    let me = me();
+    loop {
+        let point = with(|world| world.point.clone());
+        point.expect("a machine").load(SeqCst);
+        if with(|world| world.buffers[me].is_empty()) || choose(3) > 0 {
+            return;
+        }
+        with(|world| world.write_one(me));
+    }
+}
+/// The same before an access of `address`. A spinning load is not looked at every time.
+pub fn point_of(address: usize, relaxed: bool) {
+    let me = me();
+    let skip = with(|world| {
+        if relaxed && world.spin.0 == me && world.spin.1 == address {
+            world.spin.2 += 1;
+        } else {
+            world.spin = (me, address, 0);
+        }
+        world.spin.2 > 2 && world.spin.2 % 40 != 0
+    });
+    if !skip {
+        point();
+    }
+}
+
+/// The newest buffered store of this thread to `address`.
+#[must_use]
+pub fn buffered(address: usize) -> Option<u64> {
+    let me = me();
+    with(|world| world.buffers[me].iter().rev().find(|entry| entry.0 == address).map(|entry| entry.2))
+}
+/// Stores into this thread's buffer.
+pub fn buffer(address: usize, bytes: usize, value: u64) {
+    let me = me();
+    with(|world| {
+        world.buffers[me].push_back((address, bytes, value));
+        if world.buffers[me].len() > 8 {
+            world.write_one(me);
+        }
+    });
+}
+/// Writes this thread's buffer.
+pub fn flush() {
+    let me = me();
+    with(|world| world.write_all(me));
+}
+
+/// CPUs.
+#[must_use]
+pub fn cpus() -> usize {
+    with(|world| world.cpus.len())
+}
+/// A membarrier for one CPU (none if there is no such).
+pub fn interrupt(cpu: usize) {
+    point();
+    flush();
+    with(|world| {
+        let Some(on) = world.cpus.get_mut(cpu) else { return };
+        on.epoch += 1;
+        if let Some(thread) = on.on {
+            world.write_all(thread);
+        }
+    });
+}
+/// This thread's index and CPU now.
+#[must_use]
+pub fn here() -> (u32, u32) {
+    point();
+    let me = me();
+    with(|world| {
+        let cpu = world.run(me);
+        (world.cpus[cpu].index, cpu as u32)
+    })
+}
+
+/// The right to go on with a sequence.
+#[derive(Debug)]
+pub struct Ticket {
+    cpu: usize,
+    index: u32,
+    epoch: u64,
+}
+impl Ticket {
+    /// Whether nothing came in between.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        with(|world| world.cpus[self.cpu].epoch == self.epoch)
+    }
+    /// The CPU.
+    #[must_use]
+    pub const fn cpu(&self) -> u32 {
+        self.cpu as u32
+    }
+    /// Its index.
+    #[must_use]
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+}
+/// Begins a sequence.
+#[must_use]
+pub fn begin() -> Ticket {
+    point();
+    let me = me();
+    with(|world| {
+        let cpu = world.run(me);
+        Ticket { cpu, index: world.cpus[cpu].index, epoch: world.cpus[cpu].epoch }
+    })
+}
+
+/// When this thread comes to `place`, `phase` begins, and it waits for phase `until`. Once.
+pub fn script(place: Place, phase: u32, until: u32) {
+    let me = me();
+    with(|world| world.script.push((me, place, phase, until)));
+}
+/// A place of the script.
+pub fn at(place: Place) {
+    let me = me();
+    let entry = with(|world| {
+        let at = world.script.iter().position(|entry| entry.0 == me && entry.1 == place)?;
+        Some(world.script.swap_remove(at))
+    });
+    if let Some((_, _, phase, until)) = entry {
+        reach(phase);
+        wait_for(until);
+    }
+}
+/// At least `phase` has come.
+pub fn reach(phase: u32) {
+    with(|world| world.phase = world.phase.max(phase));
+}
+/// Waits for `phase`.
+pub fn wait_for(phase: u32) {
+    while with(|world| world.phase < phase) {
+        // Not a `point`, which PCT takes for progress.
+        shuttle::thread::yield_now();
+    }
+}
+
+/// Sleeps until somebody wakes `word`, if it is `value`.
+pub fn futex_wait(word: &AtomicU32, value: u32) {
+    point();
+    flush();
+    let me = me();
+    let address = &raw const *word as usize;
+    if word.peek() != value && sabotage() != Sabotage::BlindSleep {
+        return;
+    }
+    with(|world| world.sleepers.push((address, me, shuttle::thread::current())));
+    while with(|world| world.sleepers.iter().any(|sleeper| sleeper.1 == me)) {
+        shuttle::thread::park();
+    }
+}
+/// Wakes all that sleep on `word`.
+pub fn futex_wake(word: &AtomicU32) {
+    point();
+    flush();
+    let address = &raw const *word as usize;
+    let woken = with(|world| world.sleepers.extract_if(.., |sleeper| sleeper.0 == address).collect::<Vec<_>>());
+    woken.into_iter().for_each(|sleeper| sleeper.2.unpark());
+}
+
+/// Prints a line of a replay (`ALLOTMENT_MODEL_TRACE=1`).
+pub fn trace(line: impl FnOnce() -> String) {
+    use std::sync::LazyLock;
+    static ON: LazyLock<bool> = LazyLock::new(|| std::env::var_os("ALLOTMENT_MODEL_TRACE").is_some());
+    if *ON {
+        let me = me();
+        println!("{me}: {}", line());
+    }
+}

@@ -1,0 +1,146 @@
+//! A page layer for models: a few numbered pages without memory (nothing is written
+//! into free objects), which tells when a page goes while somebody uses an object of it.
+#![allow(unsafe_code)] // the engine's signatures
+
+use crate::arch::PAGE;
+use crate::arch::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::arch::lock::Lock;
+use crate::machine;
+use crate::percpu::Cache;
+
+/// Pages that there are.
+pub const PAGES: usize = 8;
+const BASE: usize = 0x10_0000;
+
+/// A page's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pfn(pub u32);
+impl Pfn {
+    /// The page `pages` further on.
+    #[must_use]
+    pub const fn add(self, pages: usize) -> Self {
+        Self(self.0 + pages as u32)
+    }
+}
+/// What a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing.
+    None = 0,
+    /// A block in use.
+    Pages = 2,
+    /// A slab's.
+    Slab = 3,
+}
+/// A page's descriptor.
+#[derive(Debug)]
+pub struct Desc {
+    /// The slab.
+    pub link: AtomicU64,
+    tag: AtomicU32,
+    class: AtomicU8,
+}
+impl Desc {
+    /// What the page is.
+    pub fn kind(&self) -> Kind {
+        match self.tag.load(Relaxed) {
+            2 => Kind::Pages,
+            3 => Kind::Slab,
+            _ => Kind::None,
+        }
+    }
+    /// Sets it.
+    pub fn set(&self, kind: Kind, _: u32) {
+        self.tag.store(kind as u32, Relaxed);
+    }
+}
+/// All descriptors.
+#[derive(Debug)]
+pub struct Regions([Desc; PAGES]);
+impl Regions {
+    /// Which page an address is in.
+    #[must_use]
+    pub fn find(&self, address: usize) -> Option<((), Pfn)> {
+        let page = address.checked_sub(BASE)? / PAGE;
+        (page < PAGES).then_some(((), Pfn(page as u32)))
+    }
+    /// Its address.
+    #[must_use]
+    pub const fn address(&self, pfn: Pfn) -> usize {
+        BASE + pfn.0 as usize * PAGE
+    }
+    /// Its descriptor.
+    #[must_use]
+    pub const fn desc(&self, pfn: Pfn) -> &Desc {
+        &self.0[pfn.0 as usize]
+    }
+    /// Its class.
+    pub fn class(&self, address: usize) -> Option<u8> {
+        self.find(address).map(|(_, pfn)| self.desc(pfn).class.load(Relaxed))
+    }
+    /// Sets the class.
+    ///
+    /// # Safety
+    /// As the engine's.
+    pub unsafe fn set_class(&self, pfn: Pfn, pages: usize, class: u8) {
+        (0..pages).for_each(|page| self.desc(pfn.add(page)).class.store(class, Relaxed));
+    }
+}
+/// The page layer.
+#[derive(Debug)]
+pub struct Pages {
+    /// The pages.
+    pub regions: Regions,
+    used: Lock<[bool; PAGES]>,
+}
+impl Default for Pages {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+impl Pages {
+    /// All free.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            regions: Regions(
+                [const { Desc { link: AtomicU64::new(0), tag: AtomicU32::new(0), class: AtomicU8::new(0) } }; PAGES],
+            ),
+            used: Lock::new([false; PAGES]),
+        }
+    }
+    /// Pages in use.
+    pub fn used(&self) -> usize {
+        self.used.lock().iter().filter(|&&used| used).count()
+    }
+}
+/// Pages for the layer above.
+#[derive(Debug)]
+pub struct PageSource<'a> {
+    /// The pages.
+    pub pages: &'a Pages,
+    /// Unused here.
+    pub cache: &'a Cache,
+    /// Unused here.
+    pub first: usize,
+}
+impl PageSource<'_> {
+    /// A page.
+    #[must_use]
+    pub fn alloc(&self, _: usize) -> Option<Pfn> {
+        let mut used = self.pages.used.lock();
+        let free = used.iter().position(|&used| !used)?;
+        used[free] = true;
+        Some(Pfn(free as u32))
+    }
+    /// Takes a page back.
+    ///
+    /// # Safety
+    /// As the engine's, and checked here.
+    pub unsafe fn free(&self, block: Pfn, _: usize) {
+        let mut used = self.pages.used.lock();
+        assert!(core::mem::take(&mut used[block.0 as usize]), "VIOLATION: page {block:?} freed twice");
+        let base = self.pages.regions.address(block);
+        machine::assert_unused(base..base + PAGE);
+    }
+}

@@ -1,0 +1,12 @@
+//! The engine's events and its board, with two classes and few sets.
+
+#[path = "../../engine/src/stat/event.rs"]
+pub mod event;
+
+pub use board::{Board, Mode, Tally};
+pub use event::{Event, Level};
+
+/// `engine/src/stat/board.rs` with smaller bounds (see `build.rs`).
+pub mod board {
+    include!(concat!(env!("OUT_DIR"), "/board.rs"));
+}
