@@ -11,6 +11,17 @@ pub mod seq;
 pub mod sys;
 pub mod vfork;
 
+/// The same value, of which the compiler knows nothing: it neither folds nor recomputes it.
+/// No instruction.
+#[inline(always)]
+#[must_use]
+#[allow(unsafe_code, reason = "an empty assembly")]
+pub fn opaque(mut value: usize) -> usize {
+    // SAFETY: no instruction.
+    unsafe { core::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
+    value
+}
+
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 /// log2 of [`PAGE`].

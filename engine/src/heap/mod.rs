@@ -4,21 +4,22 @@
 //! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object
 //!            │ no                           │ refused, aborted
 //!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
-//! free ───► class byte of the address + gate > 255? ─► push (sequence)
+//! free ───► class byte of the address > 0? ─► push (sequence)
 //! ```
-//! The gate is closed until the heap is open: no size passes it, and no class
-//! byte does, so the fast paths have no test of their own for that.
+//! The gate is closed until the heap is open, and in the fallback for ever: no
+//! size passes it, and no address has a class byte, so the fast paths have no
+//! test of their own for that.
 //!
 //! Invariant: an address that the program holds belongs to a slab (class byte
-//! not 0) or begins an area; anything else is foreign.
+//! not 0 in sequences) or begins an area; anything else is foreign.
 //! Cost: the golden table of the fast paths is in `cli/tests/golden`.
 #![allow(unsafe_code)] // hands out memory
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicU8, AtomicU32, AtomicUsize};
+use crate::arch::atomic::{AtomicU32, AtomicUsize};
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
-use crate::arch::{PAGE, sys};
+use crate::arch::{PAGE, opaque, sys};
 use crate::page::{LISTED, PageSource, Pages};
 use crate::percpu::sets::BYTES;
 use crate::percpu::{Cache, Sheaf, Simulation, Source};
@@ -56,8 +57,6 @@ pub struct Heap<E> {
     cache: Cache,
     /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
     small: AtomicUsize,
-    /// 255 when class bytes from 1 are the fast path's; 0 until open, and in the fallback.
-    gate: AtomicU8,
     opened: AtomicU32,
     pages: Pages,
     slabs: Slabs,
@@ -120,7 +119,6 @@ impl<E: Environment> Heap<E> {
         Self {
             cache: Cache::new(),
             small: AtomicUsize::new(0),
-            gate: AtomicU8::new(0),
             opened: AtomicU32::new(0),
             pages: Pages::new(),
             slabs: Slabs::new(),
@@ -187,7 +185,6 @@ impl<E: Environment> Heap<E> {
         self.describe(mode, reason, opening.index);
         self.opened.store(2, Release);
         if mode == Mode::Sequences {
-            self.gate.store(255, Relaxed);
             // Release: whoever passes the gate sees an open heap.
             self.small.store(SMALL_MAX, Release);
         }
@@ -263,20 +260,21 @@ impl<E: Environment> Heap<E> {
     /// `object` came from this heap and nobody uses it any more.
     #[inline(always)]
     pub unsafe fn free(&self, object: *mut u8) {
+        // SAFETY: the same reference. Opaque, so that its address is computed once.
+        let this = unsafe { &*(opaque((&raw const *self) as usize) as *const Self) };
         let mut aborted = false;
-        if let Some(class) = self.pages.regions.class(object as usize)
-            // A carry: the class is not 0 and the gate is open, in one addition.
-            && class.overflowing_add(self.gate.load(Relaxed)).1
+        if let Some(class) = this.pages.regions.class(object as usize)
+            && class > 0
         {
             // SAFETY: the caller's promise; the class byte names its class.
-            let outcome = unsafe { self.cache.sets.push_fast(class as usize * 16, object as usize) };
+            let outcome = unsafe { this.cache.sets.push_fast(class as usize * 16, object as usize) };
             if matches!(outcome, Outcome::Done(())) {
                 return;
             }
             aborted = outcome == Outcome::Aborted;
         }
         // SAFETY: the caller's promise.
-        unsafe { self.free_cold(object, aborted) };
+        unsafe { Self::free_cold(object, this, aborted) };
     }
 
     #[cold]
@@ -368,42 +366,42 @@ impl<E: Environment> Heap<E> {
 
     #[cold]
     #[inline(never)]
-    unsafe fn free_cold(&self, object: *mut u8, aborted: bool) {
+    unsafe fn free_cold(object: *mut u8, this: &Self, aborted: bool) {
         if object.is_null() {
             return;
         }
-        if self.opened.load(Acquire) != 2 {
+        if this.opened.load(Acquire) != 2 {
             E::report(object as usize, Wrong::Foreign);
             return;
         }
         let address = object as usize;
-        let class = self.pages.regions.class(address);
-        if let Some(class @ 1..) = class
+        let class = this.slab_source().class_of(address);
+        if let Some(class) = class
             && !aborted
             // SAFETY: the caller's promise.
-            && unsafe { self.free_set(class as usize, address) }
+            && unsafe { this.free_set(class, address) }
         {
             return;
         }
         let start = sys::ticks();
         match class {
-            Some(class) if class > 0 => {
+            Some(class) => {
                 // SAFETY: the caller's promise.
-                unsafe { self.cache.free(&self.slab_source(), class as usize, address) };
+                unsafe { this.cache.free(&this.slab_source(), class, address) };
             }
             _ => {
-                let area = self.vmap().find(address);
-                if !area.is_some_and(|area| self.vmap().free(&area)) {
-                    let ours = self.pages.regions.find(address).is_some();
-                    self.cache.sets.count(Event::BadFree, 1);
+                let area = this.vmap().find(address);
+                if !area.is_some_and(|area| this.vmap().free(&area)) {
+                    let ours = this.pages.regions.find(address).is_some();
+                    this.cache.sets.count(Event::BadFree, 1);
                     E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
                 }
             }
         }
-        self.reclaim.check(&self.cache, &self.pages, self.vmap());
-        self.cold_end(Event::ColdFree, start, false);
+        this.reclaim.check(&this.cache, &this.pages, this.vmap());
+        this.cold_end(Event::ColdFree, start, false);
         if aborted {
-            self.cache.sets.count(Event::SeqAbort, 1);
+            this.cache.sets.count(Event::SeqAbort, 1);
         }
     }
 
@@ -456,7 +454,10 @@ impl<E: Environment> Heap<E> {
     pub fn usable(&self, object: *const u8) -> Option<usize> {
         match self.pages.regions.class(object as usize) {
             Some(class) if class > 0 => Some(SIZES[class as usize] as usize),
-            Some(_) => self.vmap().find(object as usize).map(|area| area.bytes),
+            Some(_) => match self.slab_source().class_of(object as usize) {
+                Some(class) => Some(SIZES[class] as usize),
+                None => self.vmap().find(object as usize).map(|area| area.bytes),
+            },
             None => None,
         }
     }
@@ -530,7 +531,7 @@ impl<E: Environment> Heap<E> {
             rest = &rest[given..];
             if let Some((&first, others)) = rest.split_first() {
                 // SAFETY: the caller's promise.
-                unsafe { self.free_cold(first as *mut u8, false) };
+                unsafe { Self::free_cold(first as *mut u8, self, false) };
                 rest = others;
             }
         }

@@ -22,7 +22,7 @@ use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
-use crate::arch::{PAGE, PAGE_SHIFT};
+use crate::arch::{PAGE, PAGE_SHIFT, opaque};
 use crate::stat::{Board, Level};
 
 /// log2 of a window's bytes.
@@ -216,7 +216,8 @@ impl Regions {
     /// The class byte of an address; `None` if the address is foreign.
     #[inline(always)]
     pub fn class(&self, address: usize) -> Option<u8> {
-        let window = address >> WINDOW_SHIFT;
+        // Opaque: else the compare becomes a second shift of the address.
+        let window = opaque(address >> WINDOW_SHIFT);
         if window >= ROOT {
             return None;
         }

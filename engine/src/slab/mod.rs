@@ -30,7 +30,7 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::{Guard, Lock};
 use crate::page::{Kind, PageSource, Pages, Pfn};
 use crate::percpu::{Cache, Sheaf, Source};
-use crate::stat::{Event, Level};
+use crate::stat::{Event, Level, Mode};
 use class::{CLASSES, SIZES, SLAB_ORDER};
 use core::ptr::NonNull;
 
@@ -258,7 +258,10 @@ impl SlabSource<'_> {
                 desc.link.store(slab as u64, Relaxed);
                 desc.set(Kind::Slab, 0);
             }
-            regions.set_class(pfn, pages, class as u8);
+            // The class byte is the fast path's; the fallback has none (see `heap`).
+            if self.cache.sets.mode() == Mode::Sequences {
+                regions.set_class(pfn, pages, class as u8);
+            }
         }
         board.raise(Level::Slabs, PAGE << order);
         board.class[class].slabs.fetch_add(1, Relaxed);
@@ -456,22 +459,27 @@ impl SlabSource<'_> {
 
     /// The slab of an address, if it is one of `class`.
     fn slab_of(&self, address: usize, class: usize) -> Option<*mut Slab> {
-        let (_, pfn) = self.pages.regions.find(address)?;
-        let desc = self.pages.regions.desc(pfn);
-        if desc.kind() != Kind::Slab || self.pages.regions.class(address) != Some(class as u8) {
-            return None;
-        }
-        Some(desc.link.load(Relaxed) as *mut Slab)
+        let (slab, found) = self.find(address)?;
+        (found == class).then_some(slab)
     }
 
-    /// Where the object that holds `address` begins and how large it is.
+    /// The class of the object at an address, by its page's descriptor.
     #[must_use]
-    pub fn object_of(&self, address: usize, class: usize) -> Option<(usize, usize)> {
-        let slab = self.slab_of(address, class)?;
-        // SAFETY: live while one of its objects is out.
-        let base = unsafe { (*slab).base };
-        let size = SIZES[class] as usize;
-        Some((base + (address - base) / size * size, size))
+    pub fn class_of(&self, address: usize) -> Option<usize> {
+        self.find(address).map(|(_, class)| class)
+    }
+
+    fn find(&self, address: usize) -> Option<(*mut Slab, usize)> {
+        let (_, pfn) = self.pages.regions.find(address)?;
+        let desc = self.pages.regions.desc(pfn);
+        if desc.kind() != Kind::Slab {
+            return None;
+        }
+        let slab = desc.link.load(Relaxed) as *mut Slab;
+        // SAFETY: live while one of its objects is out; for a pointer that was freed already
+        // it may be gone, but its block is never unmapped.
+        let class = unsafe { (*slab).class } as usize;
+        (1..CLASSES).contains(&class).then_some((slab, class))
     }
 
     /// Checks every listed slab; for tests.
