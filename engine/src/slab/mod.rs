@@ -334,8 +334,16 @@ impl SlabSource<'_> {
                 // Objects may have come back meanwhile; whoever brought them saw that it
                 // was not full, so the list is ours to put it on.
                 let mut partial = self.slabs.partial[class].lock();
-                // SAFETY: in our hand: on no list.
-                unsafe { partial.add(slab) };
+                let bits = self.slabs.bit_lock(slab);
+                // SAFETY: in our hand: on no list. Nobody else unmakes it.
+                unsafe {
+                    if (*slab).free < (*slab).objects {
+                        partial.add(slab);
+                    } else {
+                        drop((bits, partial));
+                        self.unmake(slab);
+                    }
+                }
             }
         }
         self.account(class, got, true);

@@ -78,8 +78,9 @@ fn sequence<T>(board: *const u8, body: impl FnOnce(&Running, &'static Set) -> Ou
         let (set, void) = running.set(board)?;
         let owns = match (void, machine::sabotage()) {
             (true, Sabotage::VoidOfCpu0) => running.step(|| running.0.cpu() == 0)?,
-            // The contract: the void set belongs to no CPU; until the engine says so, 0 is none.
-            (true, _) => running.cpu(&set.cpu)? && set.cpu.peek() != 0,
+            // The void set is all zero, so CPU 0 "owns" it: it holds nothing to pop and has no
+            // room to push, and the contracts that would write to it refuse it.
+            (true, _) => false,
             (false, _) => running.cpu(&set.cpu)?,
         };
         if !owns {
