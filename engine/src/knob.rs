@@ -63,11 +63,11 @@ knobs! {
         "most bytes in one sheaf of a CPU's set";
     CacheShare "cache_share" Kind::Count, 16, 1, 1024,
         "all per-CPU caches together hold at most one part in this many of the bytes in use";
-    CacheFloor "cache_floor" Kind::Bytes, 2 * MIB, 0, GIB,
+    CacheFloor "cache_floor" Kind::Bytes, MIB, 0, GIB,
         "but may always hold this much";
     LazyShare "lazy_share" Kind::Count, 16, 1, 1024,
         "lazily freed areas and free dirty pages hold at most one part in this many of the bytes in use";
-    LazyFloor "lazy_floor" Kind::Bytes, 4 * MIB, 0, 64 * GIB,
+    LazyFloor "lazy_floor" Kind::Bytes, MIB, 0, 64 * GIB,
         "but may always hold this much";
     LazyCeiling "lazy_ceiling" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
         "and never more than this for each doubling of the CPUs";
