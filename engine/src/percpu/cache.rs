@@ -153,20 +153,36 @@ impl Cache {
             return true;
         }
         let limit = self.entitle(source, set, class);
-        let sheaf = if let Some(full) = self.take_full(source, class) {
-            self.sets.count(Event::BarnFull, 1);
-            full
-        } else {
-            let Some(mut empty) = self.barns[class].take_empty(&self.meta, self.sets.board()) else { return false };
-            source.fill(class, &mut empty, limit);
-            if empty.is_empty() {
-                self.barns[class].put_empty(&self.meta, empty);
-                return false;
+        let Some(empty) = self.take_main(class, main) else { return main != Word::NONE };
+        let sheaf = match self.barns[class].trade_empty(empty) {
+            Ok(full) => {
+                self.sets.board().lower(Level::Barns, full.len() * source.size(class));
+                self.sets.count(Event::BarnFull, 1);
+                full
             }
-            empty
+            Err(mut empty) => {
+                source.fill(class, &mut empty, limit);
+                if empty.is_empty() {
+                    self.barns[class].put_empty(&self.meta, empty);
+                    return false;
+                }
+                empty
+            }
         };
-        self.install(source, class, main, sheaf, limit);
+        self.install(source, class, sheaf, limit);
         true
+    }
+
+    /// Takes the main sheaf out (a new empty one if there is none yet): ours, until
+    /// [`Cache::install`] puts one in. `None` if somebody was faster, or without memory.
+    fn take_main(&self, class: usize, main: Word) -> Option<Sheaf> {
+        if main == Word::NONE {
+            return self.barns[class].take_empty(&self.meta, self.sets.board());
+        }
+        // SAFETY: if done, the sheaf is ours.
+        let taken = unsafe { self.sets.swap(class, false, main, Word::NONE) } == Outcome::Done(());
+        // SAFETY: as above.
+        if taken { unsafe { Sheaf::from_word(main) } } else { None }
     }
 
     /// After a refused push: gives this CPU's set room. False without memory for a sheaf.
@@ -180,9 +196,45 @@ impl Cache {
             return true;
         }
         let limit = self.entitle(source, set, class);
-        let Some(empty) = self.barns[class].take_empty(&self.meta, self.sets.board()) else { return false };
-        self.install(source, class, main, empty, limit);
+        let Some(mut sheaf) = self.take_main(class, main) else { return main != Word::NONE };
+        if !sheaf.is_empty() {
+            let spare_is_free = spare == Word::NONE;
+            let traded = if spare_is_free {
+                self.keep_spare(source, class, sheaf.into_word(main.count() as usize));
+                Ok(None)
+            } else {
+                self.to_barn(source, class, sheaf)
+            };
+            sheaf = match traded {
+                Ok(Some(empty)) => empty,
+                Ok(None) => {
+                    let Some(new) = self.barns[class].take_empty(&self.meta, self.sets.board()) else { return false };
+                    new
+                }
+                Err(mut full) => {
+                    source.flush(class, &mut full);
+                    full
+                }
+            };
+        }
+        self.install(source, class, sheaf, limit);
         true
+    }
+
+    /// Gives a full sheaf to the barn, for an empty one if the barn has one.
+    ///
+    /// # Errors
+    /// The sheaf, if the barn or the budget has no room for it.
+    fn to_barn(&self, source: &impl Source, class: usize, sheaf: Sheaf) -> Result<Option<Sheaf>, Sheaf> {
+        let board = self.sets.board();
+        let bytes = sheaf.len() * source.size(class);
+        if !self.affordable(board.level(Level::Barns) + bytes as u64) {
+            return Err(sheaf);
+        }
+        let empty = self.barns[class].trade_full(sheaf)?;
+        board.raise(Level::Barns, bytes);
+        self.sets.count(Event::BarnPut, 1);
+        Ok(empty)
     }
 
     /// Exchanges main and spare, in steps that each leave every sheaf with one owner.
@@ -200,13 +252,11 @@ impl Cache {
         }
     }
 
-    /// Puts a sheaf where main was.
-    fn install(&self, source: &impl Source, class: usize, main: Word, sheaf: Sheaf, limit: usize) {
+    /// Puts a sheaf where main was taken out, unless somebody else put one there.
+    fn install(&self, source: &impl Source, class: usize, sheaf: Sheaf, limit: usize) {
         let word = sheaf.into_word(limit);
-        // SAFETY: the sheaf is ours to put in; if done, the old main is ours.
-        if unsafe { self.sets.swap(class, false, main, word) } == Outcome::Done(()) {
-            self.keep_spare(source, class, main);
-        } else {
+        // SAFETY: the sheaf is ours to put in.
+        if unsafe { self.sets.swap(class, false, Word::NONE, word) } != Outcome::Done(()) {
             self.release(source, class, word);
         }
     }
@@ -227,19 +277,14 @@ impl Cache {
         // SAFETY: a committed swap or a drain gave it to us.
         let Some(mut sheaf) = (unsafe { Sheaf::from_word(word) }) else { return };
         if !sheaf.is_empty() {
-            let board = self.sets.board();
-            let bytes = sheaf.len() * source.size(class);
-            if self.affordable(board.level(Level::Barns) + bytes as u64) {
-                match self.barns[class].put_full(sheaf) {
-                    Ok(()) => {
-                        board.raise(Level::Barns, bytes);
-                        self.sets.count(Event::BarnPut, 1);
-                        return;
-                    }
-                    Err(back) => sheaf = back,
+            sheaf = match self.to_barn(source, class, sheaf) {
+                Ok(None) => return,
+                Ok(Some(empty)) => empty,
+                Err(mut full) => {
+                    source.flush(class, &mut full);
+                    full
                 }
-            }
-            source.flush(class, &mut sheaf);
+            };
         }
         self.barns[class].put_empty(&self.meta, sheaf);
     }

@@ -164,18 +164,32 @@ impl Barn {
         state.full_count -= 1;
         Some(sheaf)
     }
-    /// Keeps a sheaf with objects.
+    /// Takes a sheaf with objects for an empty one.
+    ///
+    /// # Errors
+    /// The empty sheaf, when there is none.
+    pub fn trade_empty(&self, empty: Sheaf) -> Result<Sheaf, Sheaf> {
+        let mut state = self.state.lock();
+        let Some(full) = Self::take(&mut state.full) else { return Err(empty) };
+        state.full_count -= 1;
+        state.empty_count += 1;
+        Self::put(&mut state.empty, empty);
+        Ok(full)
+    }
+    /// Keeps a sheaf with objects, for an empty one if there is one.
     ///
     /// # Errors
     /// The sheaf, when the barn has enough.
-    pub fn put_full(&self, sheaf: Sheaf) -> Result<(), Sheaf> {
+    pub fn trade_full(&self, full: Sheaf) -> Result<Option<Sheaf>, Sheaf> {
         let mut state = self.state.lock();
         if state.full_count == FULL_MAX {
-            return Err(sheaf);
+            return Err(full);
         }
         state.full_count += 1;
-        Self::put(&mut state.full, sheaf);
-        Ok(())
+        Self::put(&mut state.full, full);
+        let empty = Self::take(&mut state.empty);
+        state.empty_count -= u32::from(empty.is_some());
+        Ok(empty)
     }
     /// An empty sheaf, a new one if there is none; `None` without memory.
     pub fn take_empty(&self, meta: &Meta, board: &Board) -> Option<Sheaf> {
