@@ -74,7 +74,7 @@ fn variable(name: &str) -> Option<&'static [u8]> {
         if getauxval(AT_SECURE) != 0 {
             return None;
         }
-        let mut at = environ;
+        let mut at = if environ.is_null() { early_environment() } else { environ };
         while !at.is_null() && !(*at).is_null() {
             let text = CStr::from_ptr(*at).to_bytes();
             if let Some(value) = text.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
@@ -84,6 +84,17 @@ fn variable(name: &str) -> Option<&'static [u8]> {
         }
     }
     None
+}
+
+/// The environment before the C library has looked at it: behind the arguments on the stack.
+unsafe fn early_environment() -> *const *const c_char {
+    unsafe extern "C" {
+        static __libc_stack_end: *const usize;
+    }
+    // SAFETY: the loader keeps the stack pointer of the program's start: argc, argv, null, environment.
+    unsafe {
+        if __libc_stack_end.is_null() { core::ptr::null() } else { __libc_stack_end.add(2 + *__libc_stack_end).cast() }
+    }
 }
 
 /// Reads `ALLOTMENT_CONF`; what is wrong costs a line, never the program.

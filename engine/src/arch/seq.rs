@@ -46,7 +46,7 @@ pub const SLOTS: usize = 4096;
 /// Bytes from a set to the CPU that owns it.
 pub const CPU: usize = 1280;
 /// Bytes from a set to its tally.
-pub const TALLY: usize = 2048 * 4096 + 16 * 1024;
+pub const TALLY: usize = 1024 * 4096 + 16 * 1024;
 /// What one more object adds to a word.
 pub const ONE: usize = (8 << 16) - (1 << 8) + 1;
 

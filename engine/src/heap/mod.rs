@@ -292,6 +292,8 @@ impl<E: Environment> Heap<E> {
             return ptr::null_mut();
         }
         let object = if size <= SMALL_MAX {
+            // Slabs that grow beside freed areas may pass the limit, too.
+            self.reclaim.check(&self.cache, &self.pages, self.vmap());
             self.alloc_class(class::offset_of(size) / 16)
         } else {
             self.alloc_area(size, PAGE).map(|fresh| fresh.address)
@@ -307,11 +309,11 @@ impl<E: Environment> Heap<E> {
     /// what is free and resident; and when there is no memory, caches are given up first.
     fn alloc_area(&self, size: usize, align: usize) -> Option<Fresh> {
         let area = self.vmap().alloc(size, align).or_else(|| {
-            // What no trim could give is refused at once.
+            // What no purge could give is refused at once.
             if size > PLAUSIBLE {
                 return None;
             }
-            self.trim();
+            self.purge();
             self.vmap().alloc(size, align)
         })?;
         if area.zero {
@@ -349,7 +351,7 @@ impl<E: Environment> Heap<E> {
     /// An object of a class; when there is no memory, once more after giving caches up.
     fn alloc_class(&self, class: usize) -> Option<usize> {
         self.cache.alloc(&self.slab_source(), class).or_else(|| {
-            self.trim();
+            self.purge();
             self.cache.alloc(&self.slab_source(), class)
         })
     }
@@ -546,6 +548,11 @@ impl<E: Environment> Heap<E> {
         for _ in 0..2 {
             self.cache.drain_all(&Everything { slabs: self.slab_source(), pages: self.page_source() }, ALL_CLASSES);
         }
+        self.purge()
+    }
+
+    /// Gives back what is free behind the sets, without a fence (a filter may forbid it by now).
+    fn purge(&self) -> usize {
         self.reclaim.trim(&self.cache, &self.pages, self.vmap())
     }
 

@@ -37,8 +37,12 @@ pub const WINDOWS: usize = 1 << 14;
 const ROOT: usize = 1 << (47 - WINDOW_SHIFT);
 /// Bytes before the class map.
 const HEAD: usize = PAGE;
-/// Bytes of a window's metadata.
-const META: usize = HEAD + WINDOW_PAGES + WINDOW_PAGES * size_of::<Desc>();
+/// Bytes of the metadata of a window with `pages` pages of ours.
+const fn meta_bytes(pages: usize) -> usize {
+    HEAD + WINDOW_PAGES + (pages * size_of::<Desc>()).next_multiple_of(PAGE)
+}
+/// What is reserved where the system refuses a whole window: 8 MiB, or what is asked for.
+const FRUGAL: usize = 8 << 20;
 /// Smallest piece of address space worth a window.
 const SMALLEST: usize = 4 << 20;
 
@@ -157,6 +161,8 @@ impl Desc {
 pub struct Window {
     /// Address of its first page, 1 GiB aligned.
     base: usize,
+    /// Address of the first page's descriptor.
+    descs: usize,
     /// Its number.
     number: u32,
     /// First page that is ours.
@@ -267,8 +273,9 @@ impl Regions {
     #[must_use]
     pub fn desc(&self, pfn: Pfn) -> &Desc {
         let window = self.window(pfn);
-        // SAFETY: the descriptors lie behind the class map, one for every page of the window.
-        unsafe { &*(((&raw const *window) as usize + HEAD + WINDOW_PAGES) as *const Desc).add(pfn.page()) }
+        debug_assert!((window.first as usize..window.end as usize).contains(&pfn.page()));
+        // SAFETY: the descriptors lie behind the class map, one for every page of ours.
+        unsafe { &*(window.descs as *const Desc).add(pfn.page() - window.first as usize) }
     }
 
     /// Whether the page is part of its window at all (buddies and neighbours may not be).
@@ -296,12 +303,12 @@ impl Regions {
     /// pages. What zone they belong to, if any, is for the caller to say.
     pub fn reserve(&self, board: &Board, paging: Paging, pages: usize, zone: usize) -> Option<(Pfn, usize)> {
         let mut made = self.made.lock();
-        let mut len = WINDOW;
-        while len >= SMALLEST.max(pages * PAGE) {
-            if let Some(base) = Self::aligned(len, len.min(WINDOW), made.count) {
-                return self.install(board, &mut made, base, len, paging, zone);
+        let least = (pages * PAGE).next_multiple_of(SMALLEST).min(WINDOW);
+        // Where a whole window is refused (a limit on address space), no more than needed.
+        for len in [WINDOW, FRUGAL.max(least), least] {
+            if let Some(base) = Self::aligned(len, WINDOW, made.count) {
+                return self.install(board, &mut made, (base, len), paging, zone, false);
             }
-            len /= 2;
         }
         None
     }
@@ -323,7 +330,8 @@ impl Regions {
             let _ = unsafe { sys::unmap(base, bytes) };
             return None;
         }
-        let (pfn, _) = self.install(board, &mut made, base, bytes, Paging::Small, 0)?;
+        let (pfn, _) = self.install(board, &mut made, (base, bytes), Paging::Small, 0, true)?;
+        // (Only its first page's descriptor is ever used.)
         self.window(pfn).giant.store(bytes, Relaxed);
         Some(pfn)
     }
@@ -357,6 +365,17 @@ impl Regions {
             // SAFETY: fresh, ours and unused.
             let _ = unsafe { sys::unmap(at, len) };
         }
+        if len < align {
+            // The kernel's own choice, if it does not cross a window's end; its slot of the
+            // root may be taken, though.
+            let at = sys::map(0, len, Access::None).ok()?;
+            if at >> WINDOW_SHIFT == (at + len - 1) >> WINDOW_SHIFT {
+                return Some(at);
+            }
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { sys::unmap(at, len) };
+            return None;
+        }
         let at = sys::map(0, len + align, Access::None).ok()?;
         let base = at.next_multiple_of(align);
         // SAFETY: the ends of our own fresh reservation.
@@ -374,14 +393,15 @@ impl Regions {
         &self,
         board: &Board,
         made: &mut Made,
-        base: usize,
-        len: usize,
+        (base, len): (usize, usize),
         paging: Paging,
         zone: usize,
+        giant: bool,
     ) -> Option<(Pfn, usize)> {
         let index = base >> WINDOW_SHIFT;
         let usable = index < ROOT && self.root[index].load(Relaxed) == 0;
-        let place = if usable { self.place(board, made) } else { None };
+        let pages = len.min(WINDOW) / PAGE;
+        let place = if usable { self.place(board, made, if giant { 1 } else { pages }, giant) } else { None };
         let Some((number, meta)) = place else {
             // SAFETY: fresh, ours and unused.
             let _ = unsafe { sys::unmap(base, len) };
@@ -396,6 +416,7 @@ impl Regions {
             let _ = sys::advise(base, len, advice);
             (meta as *mut Window).write(Window {
                 base: start,
+                descs: meta + HEAD + WINDOW_PAGES,
                 number,
                 first,
                 end,
@@ -413,8 +434,9 @@ impl Regions {
     }
 
     /// A number and metadata for a window.
-    fn place(&self, board: &Board, made: &mut Made) -> Option<(u32, usize)> {
-        if made.spare != 0 {
+    fn place(&self, board: &Board, made: &mut Made, pages: usize, giant: bool) -> Option<(u32, usize)> {
+        // Giant areas leave spare windows; only another of them may do with few descriptors.
+        if made.spare != 0 && giant {
             let number = made.spare;
             let window = self.windows[number as usize].load(Relaxed);
             // SAFETY: a spare window's metadata is there and nobody's.
@@ -424,10 +446,11 @@ impl Regions {
         if made.count as usize + 1 >= WINDOWS {
             return None;
         }
-        let meta = sys::map(0, META, Access::ReadWrite).ok()?;
+        let bytes = meta_bytes(pages);
+        let meta = sys::map(0, bytes, Access::ReadWrite).ok()?;
         // SAFETY: fresh and ours; a refusal costs memory only.
-        let _ = unsafe { sys::advise(meta, META, Advice::NoHuge) };
-        board.raise(Level::Reserved, META);
+        let _ = unsafe { sys::advise(meta, bytes, Advice::NoHuge) };
+        board.raise(Level::Reserved, bytes);
         board.raise(Level::Mappings, 1);
         made.count += 1;
         Some((made.count, meta))

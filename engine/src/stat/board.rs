@@ -25,7 +25,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
 /// Raised whenever a word changes its meaning or place.
 pub const VERSION: u32 = 1;
 /// Most sets (and so tallies) a process can have.
-pub const SETS_MAX: usize = 2048;
+pub const SETS_MAX: usize = 1024;
 /// Room for classes: size classes of slabs first, then the page orders.
 pub const CLASSES_MAX: usize = 80;
 /// Bytes of the board before the first tally.
