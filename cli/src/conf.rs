@@ -111,7 +111,7 @@ mod tests {
         let name = merge(None, &given(&["lazy_flor=1"])).unwrap_err();
         assert!(name.contains("`lazy_floor`") && name.contains("from 0 to 64G"), "{name}");
         let value = merge(None, &given(&["sheaf_objects=1000"])).unwrap_err();
-        assert!(value.contains("`sheaf_objects` takes a number from 2 to 62"), "{value}");
+        assert!(value.contains("`sheaf_objects` takes a number from 2 to 126"), "{value}");
         let form = merge(None, &given(&["mode"])).unwrap_err();
         assert!(form.contains("KEY=VALUE"), "{form}");
         for line in [name, value, form] {
