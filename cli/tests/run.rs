@@ -86,6 +86,21 @@ fn streams_and_arguments_pass_through() {
     assert_eq!(done.out, "kept\n/\n");
 }
 
+/// The command stays: its child is the program itself, not a process between them.
+#[test]
+fn run_stays_as_the_parent() {
+    let scratch = Scratch::new("parent");
+    let script = "read -r name < /proc/$PPID/comm; echo $name $PPID; exec cat /proc/$$/stat > stat";
+    let mut child = sh(script).within(scratch.path()).start(&scratch.join("out"), &scratch.join("stats.json"));
+    let id = child.id();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(fs::read_to_string(scratch.join("out")).unwrap(), format!("allotment {id}\n"));
+    let stat = fs::read_to_string(scratch.join("stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    // State, parent, group: the group is that of the command.
+    assert_eq!(fields[1..3], [id.to_string(), id.to_string()], "{stat}");
+}
+
 /// Standard error gets the statistics, whatever the program did with its own.
 #[test]
 fn statistics_come_whatever_the_end() {

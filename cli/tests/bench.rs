@@ -1,0 +1,104 @@
+//! `allotment bench` and `allotment doctor` as a user meets them. No test looks
+//! at how long anything took.
+
+mod common;
+use common::{ALLOTMENT, Scratch, skip};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn allotment(words: &[&str]) -> (Output, String, String) {
+    let output = Command::new(ALLOTMENT).args(words).env("LC_ALL", "C").output().unwrap();
+    let (out, err) = (output.stdout.clone(), output.stderr.clone());
+    (output, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+}
+
+const KEYS: [&str; 10] = ["suite", "case", "impl", "threads", "metric", "unit", "median", "min", "max", "runs"];
+
+/// One case, two runs: a table for eyes and rows with all keys.
+#[test]
+fn one_case_gives_table_and_rows() {
+    let scratch = Scratch::new("bench");
+    let (json, report) = (scratch.join("rows.json"), scratch.join("report"));
+    let words = ["bench", "malloc/pair-64", "--quick", "--runs", "2", "--peers", "glibc", "--json"];
+    let words = [&words[..], &[json.to_str().unwrap(), "--report", report.to_str().unwrap()]].concat();
+    let (output, table, err) = allotment(&words);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(table.contains("pair-64") && table.contains("allotment") && table.contains("glibc"), "{table}");
+    let rows: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows[0]["suite"], "machine");
+    for row in rows {
+        assert!(KEYS.iter().all(|&key| row.get(key).is_some()), "{row}");
+        assert_eq!(row.as_object().unwrap().len(), KEYS.len(), "{row}");
+    }
+    for name in ["allotment", "glibc"] {
+        let of = |row: &&Value| row["impl"] == name && row["case"] == "pair-64" && row["threads"] == 1;
+        let row = rows[1..].iter().find(of).unwrap_or_else(|| panic!("no row of {name} in {rows:?}"));
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert!(0.0 < number("min") && number("min") <= number("median") && number("median") <= number("max"), "{row}");
+        assert_eq!((&row["suite"], &row["unit"], &row["runs"]), (&"malloc".into(), &"ns/op".into(), &2.into()));
+    }
+    let report = std::fs::read_dir(report).unwrap().count();
+    assert!(report >= 2, "{report} files");
+}
+
+/// A contender whose library does not take malloc over is no result.
+#[test]
+fn a_peer_must_take_malloc_over() {
+    let Some(libc) = ["/lib/x86_64-linux-gnu/libm.so.6", "/usr/lib64/libm.so.6"]
+        .into_iter()
+        .find(|path| std::path::Path::new(path).exists())
+    else {
+        return skip("a_peer_must_take_malloc_over", "no libm.so.6 where it was looked for");
+    };
+    let peer = format!("idle={libc}");
+    let (output, out, err) = allotment(&["bench", "malloc/pair-64", "--quick", "--runs", "1", "--peers", &peer]);
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert!(out.contains("idle") || err.contains("idle"), "{out}{err}");
+}
+
+#[test]
+fn wrong_words_are_said() {
+    let wrong: &[(&[&str], &str)] = &[
+        (&["bench", "mallok"], "malloc"),
+        (&["bench", "malloc/pair-65"], "pair-65"),
+        (&["bench", "malloc/pair-64", "--peers", "nobody"], "nobody"),
+        (&["bench", "malloc/pair-64", "--set", "mode=fast"], "fallback"),
+        (&["bench", "malloc/pair-64", "--runs", "0"], "1"),
+    ];
+    for (words, said) in wrong {
+        let (output, _, err) = allotment(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {err}");
+        assert!(err.contains(said), "{words:?}: {err}");
+    }
+}
+
+/// The suites that later ones join, and every peer: here with its file, or missing with its package.
+#[test]
+fn list_names_suites_and_peers() {
+    let (output, out, _) = allotment(&["bench", "--list"]);
+    assert!(output.status.success());
+    for word in ["malloc:", "apps:", "pair-64", "mixed", "pass", "churn", "realloc-half", "large-1m", "python", "redis"]
+    {
+        assert!(out.contains(word), "no {word} in\n{out}");
+    }
+    for peer in ["allotment", "glibc", "jemalloc", "tcmalloc", "mimalloc"] {
+        assert!(out.contains(peer), "no {peer} in\n{out}");
+    }
+}
+
+/// What it says of the mode is what a program then gets.
+#[test]
+fn doctor_foretells_the_mode() {
+    let (output, out, err) = allotment(&["doctor"]);
+    let (_, _, stats) = allotment(&["run", "--stats", "--", "true"]);
+    let mode = stats.lines().find(|line| line.contains("mode")).unwrap_or_else(|| panic!("{stats}"));
+    match output.status.code() {
+        Some(0) => assert!(mode.contains("sequences"), "{mode}\n{out}"),
+        Some(1) => assert!(mode.contains("fallback"), "{mode}\n{out}"),
+        other => panic!("{other:?}\n{out}{err}"),
+    }
+    for word in ["kernel", "C library", "rseq", "membarrier", "mode"] {
+        assert!(out.contains(word), "no {word} in\n{out}");
+    }
+}
