@@ -8,7 +8,7 @@ use std::{env, fs};
 /// A board of two classes and few sets.
 const BOARD: &[(&str, &str)] = &[
     ("SETS_MAX: usize = 1024;", "SETS_MAX: usize = 12;"),
-    ("CLASSES_MAX: usize = 80;", "CLASSES_MAX: usize = 2;"),
+    ("CLASSES_MAX: usize = 88;", "CLASSES_MAX: usize = 2;"),
     ("BOARD_BYTES: usize = 16 * 1024;", "BOARD_BYTES: usize = 4096;"),
 ];
 /// What is replaced in all of the slab layer's: the size classes, and a look at what is locked.

@@ -44,7 +44,7 @@ pub use super::outcome::Outcome;
 /// Bytes from the board to `slots`. (`percpu` asserts that its types agree with these four.)
 pub const SLOTS: usize = 4096;
 /// Bytes from a set to the CPU that owns it.
-pub const CPU: usize = 1280;
+pub const CPU: usize = 1408;
 /// Bytes from a set to its tally.
 pub const TALLY: usize = 1024 * 4096 + 16 * 1024;
 /// What one more object adds to a word.

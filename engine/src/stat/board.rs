@@ -23,11 +23,11 @@ use crate::arch::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// First word of a board ("ALOTMENT", little endian).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
 /// Raised whenever a word changes its meaning or place.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most sets (and so tallies) a process can have.
 pub const SETS_MAX: usize = 1024;
 /// Room for classes: size classes of slabs first, then the page orders.
-pub const CLASSES_MAX: usize = 80;
+pub const CLASSES_MAX: usize = 88;
 /// Bytes of the board before the first tally.
 pub const BOARD_BYTES: usize = 16 * 1024;
 /// Bytes of one tally.
