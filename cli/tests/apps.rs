@@ -496,6 +496,30 @@ fn perl_script() {
     same(&["perl", "-e", script], Path::new("/"), 100_000);
 }
 
+/// A machine without any of these programs: all is skipped, each with its package.
+#[test]
+fn missing_programs_are_skipped_with_their_packages() {
+    let tests = [
+        ("redis_keeps_its_data", "redis-server"),
+        ("sqlite_a_million_rows", "sqlite3"),
+        ("gcc_and_make_build_a_project", "gcc"),
+        ("git_on_a_repository", "git"),
+        ("node_script", "nodejs"),
+        ("java_compiles_and_runs", "default-jdk-headless"),
+        ("perl_script", "perl"),
+        ("xz_round_trip", "xz-utils"),
+    ];
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.env("PATH", "/nonexistent").arg("--exact").args(tests.map(|test| test.0));
+    let output = again.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}{error}", String::from_utf8_lossy(&output.stdout));
+    for (test, package) in tests {
+        let line = error.lines().find(|line| line.starts_with(&format!("skipped: {test}: ")));
+        assert!(line.is_some_and(|line| line.contains(&format!("(Debian package {package})"))), "{test}\n{error}");
+    }
+}
+
 /// Threads of a compressor hand large blocks to each other.
 #[test]
 fn xz_round_trip() {

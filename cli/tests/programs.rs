@@ -51,6 +51,7 @@ cases! {
     limit_met_by_threads: "limits.c" "starving_threads" EVERY;
     limit_no_mappings: "limits.c" "no_mappings" EVERY;
     limit_no_advice: "limits.c" "no_advice" BOTH;
+    limit_filter_comes_late: "limits.c" "late_filter" EVERY;
     limit_locked_memory: "limits.c" "locked" BOTH;
     limit_locked_memory_as_user: "limits.c" "locked_as_user" BOTH;
     life_files_closed: "limits.c" "files_closed" BOTH;

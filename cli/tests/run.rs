@@ -174,7 +174,8 @@ fn static_programs_are_said_so() {
     let path = scratch.join("p");
     let path = path.to_str().unwrap();
     Program::new(Mode::Auto, &[path]).run().ended(7).says(&["static", "p"]);
-    Program::new(Mode::Auto, &[path]).without_stats().run().ended(7).says(&["static", "p"]);
+    let done = Program::new(Mode::Auto, &[path]).without_stats().run().ended(7).says(&["static", "p"]);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
 }
 
 /// As another user: root's own programs keep their preload even if they are set-uid.
@@ -204,7 +205,11 @@ fn set_uid_programs_are_said_so() {
         let output = as_nobody(&words);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.stdout, b"0\n", "{error}");
-        assert!(error.to_lowercase().contains("set-uid") || error.contains("setuid"), "{error}");
+        let said = |error: &str| error.to_lowercase().matches("set-uid").count();
+        assert!(said(&error) > 0, "{error}");
+        let output = as_nobody(&[&words[..2], &words[3..]].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.stdout, error.lines().count(), said(&error)), (b"0\n".to_vec(), 1, 1), "{error}");
     } else {
         skip(test, "cannot run a set-uid program as another user here");
     }

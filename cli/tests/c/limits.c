@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 extern void *early_block;
 
@@ -334,6 +336,61 @@ static void kills_threads(void)
     _exit(0);
 }
 
+/* A sandbox closes late: what worked at the start is refused from now on, and
+ * trims, forks, spawned children and new threads come only then. */
+static atomic_int stop_late;
+static void *at_work(void *argument)
+{
+    Held *held = calloc(1, sizeof *held);
+    CHECK(held);
+    held->random.state = (uintptr_t)argument;
+    while (!stop_late)
+        churn(held, 200);
+    churn_end(held);
+    free(held);
+    return NULL;
+}
+
+static void late_filter(void)
+{
+    static Held held;
+    held.random.state = 11;
+    churn(&held, 20000);
+    pthread_t thread[3];
+    for (uintptr_t at = 0; at < 2; at++)
+        CHECK(!pthread_create(&thread[at], NULL, at_work, (void *)(at + 1)));
+    static const int calls[] = {SYS_membarrier, SYS_getcpu, SYS_sched_getaffinity, SYS_prctl};
+    if (!deny(calls, 4, SECCOMP_RET_ERRNO | EPERM)) {
+        say("skipped: no seccomp here\n");
+        stop_late = 1;
+        return;
+    }
+    errno = 0;
+    CHECK(syscall(SYS_membarrier, 0, 0, 0) == -1 && errno == EPERM);
+    CHECK(!pthread_create(&thread[2], NULL, at_work, (void *)3));
+    for (int round = 0; round < 20; round++) {
+        churn(&held, 2000);
+        malloc_trim(0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            churn(&held, 2000);
+            malloc_trim(0);
+            churn_end(&held);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "child: %#x", status);
+        char *words[] = {"true", NULL};
+        CHECK(!posix_spawnp(&child, "true", NULL, NULL, words, environ));
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "spawned: %#x", status);
+    }
+    stop_late = 1;
+    for (int at = 0; at < 3; at++)
+        CHECK(!pthread_join(thread[at], NULL));
+    churn_end(&held);
+}
+
 static void zero_and_dirty(void)
 {
     for (int round = 0; round < 3; round++)
@@ -536,7 +593,7 @@ int main(int argc, char **argv)
     static const Case cases[] = {
         {"limited", limited}, {"late_limit", late_limit}, {"data_limit", data_limit}, {"starving_threads", starving_threads},
         {"no_mappings", no_mappings}, {"no_advice", no_advice}, {"kills", kills}, {"kills_threads", kills_threads},
-        {"locked", locked}, {"locked_as_user", locked_as_user}, {"files_closed", files_closed}, {"no_files", no_files},
+        {"late_filter", late_filter}, {"locked", locked}, {"locked_as_user", locked_as_user}, {"files_closed", files_closed}, {"no_files", no_files},
         {"frugal", frugal}, {"greedy", greedy}, {"before_and_after", before_and_after}, {"exit_under_load", exit_under_load},
         {"leave_at_once", leave_at_once}, {"abort", give_up}, {"main_thread_ends", main_thread_ends},
     };
