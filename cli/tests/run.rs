@@ -2,9 +2,10 @@
 //! statistics come whatever way a program ends.
 
 mod common;
-use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, find, modes, need, preloaded, skip};
+use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, find, modes, need, preloaded, skip, stop_group};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
 fn sh(script: &str) -> Program {
@@ -48,6 +49,57 @@ fn signals_are_passed_on() {
         let status = child.wait().unwrap();
         assert_eq!(status.code(), Some(42), "SIG{name}: {status}");
         assert!(scratch.join("stats.json").metadata().unwrap().len() > 0, "SIG{name}: no statistics");
+    }
+}
+
+/// A stop of the program is a stop of the job, and what continues it continues both.
+#[test]
+fn stops_and_continues_are_passed_on() {
+    let state = |id: &str| {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
+    };
+    let scratch = Scratch::new("stop");
+    let ready = scratch.join("ready");
+    let script = format!(
+        "trap 'exit 42' USR1; echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 0.01; done",
+        ready.display()
+    );
+    let mut child = sh(&script).start(&scratch.join("out"), &scratch.join("stats.json"));
+    let until = |what: &str, condition: &dyn Fn() -> bool| {
+        let begin = std::time::Instant::now();
+        while !condition() {
+            if begin.elapsed().as_secs() > 60 {
+                stop_group(child.id());
+                panic!("{what} never came");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    };
+    until("the program", &|| ready.exists());
+    let (command, program) = (child.id().to_string(), fs::read_to_string(&ready).unwrap().trim().to_owned());
+    let send = |signal: &str| assert!(Command::new("kill").args([signal, &command]).status().unwrap().success());
+    send("-TSTP");
+    until("the stop", &|| state(&program) == Some('T') && state(&command) == Some('T'));
+    send("-CONT");
+    until("the continuation", &|| state(&program) != Some('T') && state(&command) != Some('T'));
+    send("-USR1");
+    assert_eq!(child.wait().unwrap().code(), Some(42));
+}
+
+/// What was ignored before stays so, in the program too; what was not, is not.
+#[test]
+fn dispositions_are_inherited() {
+    for stats in [&["--stats"][..], &[]] {
+        let with = |before: &str| {
+            let script = format!("{before} exec \"$@\"");
+            let program = ["sh", "-c", "kill -HUP $$; exit 3"];
+            let mut command = Command::new("sh");
+            command.args(["-c", &script, "sh", ALLOTMENT, "run"]).args(stats).arg("--").args(program);
+            command.output().unwrap().status
+        };
+        assert_eq!(with("trap '' HUP;").code(), Some(3), "{stats:?}");
+        assert_eq!(with("").signal(), Some(1), "{stats:?}");
     }
 }
 
