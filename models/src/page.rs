@@ -74,6 +74,11 @@ impl Regions {
     pub const fn desc(&self, pfn: Pfn) -> &Desc {
         &self.0[pfn.0 as usize]
     }
+    /// Its zone.
+    #[must_use]
+    pub const fn zone(&self, _: Pfn) -> usize {
+        0
+    }
     /// Its class.
     pub fn class(&self, address: usize) -> Option<u8> {
         self.find(address).map(|(_, pfn)| self.desc(pfn).class.load(Relaxed))

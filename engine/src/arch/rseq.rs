@@ -19,6 +19,8 @@ use crate::stat::board::Reason;
 pub const CPU_ID_START: isize = 0;
 /// Offset of `cpu_id`.
 pub const CPU_ID: isize = 4;
+/// Offset of `node_id`.
+pub const NODE_ID: isize = 20;
 /// Offset of `mm_cid`.
 pub const MM_CID: isize = 24;
 /// Usable bytes from which there is an `mm_cid`.

@@ -571,7 +571,7 @@ impl<E: Environment> Heap<E> {
     pub fn fork_begin(&self) -> bool {
         self.reclaim.fork_begin();
         let fenced = self.cache.sets.fork_begin();
-        self.slabs.fork_begin();
+        self.slabs.fork_begin(self.cache.sets.nodes_forked());
         self.areas.fork_begin();
         self.pages.fork_begin();
         self.cache.fork_begin();
@@ -588,7 +588,7 @@ impl<E: Environment> Heap<E> {
         self.cache.fork_end();
         self.pages.fork_end();
         self.areas.fork_end();
-        self.slabs.fork_end();
+        self.slabs.fork_end(self.cache.sets.nodes_forked());
         self.cache.sets.fork_end(child, child && !fenced);
         self.reclaim.fork_end();
         self.count_if_open(Event::Fork);

@@ -15,7 +15,7 @@ use std::vec::Vec;
 
 static CPUS: [Cpu; 64] = [const { Cpu::new() }; 64];
 static INDICES: [Cpu; 64] = [const { Cpu::new() }; 64];
-static SIMULATION: Simulation = Simulation { cpus: &CPUS, indices: &INDICES, here };
+static SIMULATION: Simulation = Simulation { cpus: &CPUS, indices: &INDICES, here, nodes: 2 };
 
 thread_local! {
     static RANDOM: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) };
@@ -430,4 +430,46 @@ fn the_forking_thread_allocates_while_it_holds_every_lock() {
         HEAP.fork_end(false, true);
     }
     assert_empty(&HEAP);
+}
+
+/// Two fake CPUs that nobody leaves, each on a node of its own.
+static TWO_NODES: Simulation =
+    Simulation { cpus: &CPUS, indices: &INDICES, here: || (NODE.get(), NODE.get() as u32), nodes: 2 };
+thread_local! {
+    static NODE: Cell<usize> = const { Cell::new(0) };
+}
+
+#[test]
+fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
+    let heap = Heap::new();
+    let opening = Opening {
+        mode: Mode::Simulated,
+        reason: Reason::Asked,
+        index: Index::Cpu,
+        area: Area::default(),
+        simulation: Some(&TWO_NODES),
+        share: None,
+    };
+    heap.cache.knobs.reset();
+    unsafe { Heap::<Test>::open(&heap, &opening) }.unwrap();
+    let node_of = |object: usize| heap.pages.regions.zone(heap.pages.regions.find(object).unwrap().1);
+    let objects = [0, 1].map(|node| {
+        NODE.set(node);
+        let objects: Vec<usize> = (0..2000).map(|_| heap.malloc(100) as usize).collect();
+        assert!(objects.iter().all(|&object| node_of(object) == node), "an object of another node");
+        objects
+    });
+    // Freed by the other node: its sheaves and barn hold them, its slabs never.
+    for (node, objects) in objects.into_iter().rev().enumerate() {
+        NODE.set(node);
+        objects.into_iter().for_each(|object| unsafe { heap.free(object as *mut u8) });
+    }
+    assert_empty(&heap);
+    for node in [0, 1] {
+        NODE.set(node);
+        let object = heap.malloc(100) as usize;
+        assert_eq!(node_of(object), node, "a slab on the wrong list");
+        unsafe { heap.free(object as *mut u8) };
+    }
+    assert_empty(&heap);
 }

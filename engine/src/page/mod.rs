@@ -17,15 +17,12 @@ pub mod zone;
 pub use region::{Desc, Kind, Paging, Pfn, Regions};
 pub use zone::{ORDERS, Zone};
 
-use crate::arch::{PAGE, sys};
-use crate::percpu::{Cache, Sheaf, Source};
+use crate::arch::PAGE;
+use crate::percpu::{Cache, NODES, Sheaf, Source};
 use crate::stat::{Board, Event};
 
 /// Orders that have per-CPU lists: the kernel's (order 9 is a huge page).
 pub const LISTED: [usize; 5] = [0, 1, 2, 3, 9];
-/// Zones there can be; nodes beyond share.
-pub const NODES: usize = 8;
-
 /// The page layer.
 #[derive(Debug)]
 pub struct Pages {
@@ -59,19 +56,6 @@ impl Pages {
         Self { regions: Regions::new(), zones: [const { Zone::new() }; NODES] }
     }
 
-    /// Blocks from the zone of the node that runs us.
-    fn alloc_here(&self, board: &Board, order: usize, n: usize, take: impl FnMut(Pfn)) -> bool {
-        let node = sys::current_node() as usize % NODES;
-        self.zones[node].alloc(&self.regions, board, node, order, n, take).1
-    }
-
-    /// One block of any order, past the lists.
-    pub fn alloc(&self, board: &Board, order: usize) -> Option<Pfn> {
-        let mut block = None;
-        self.alloc_here(board, order, 1, |pfn| block = Some(pfn));
-        block
-    }
-
     /// Takes a block of any order back, past the lists.
     pub fn free(&self, board: &Board, block: Pfn, order: usize) {
         self.zones[self.regions.zone(block)].free(&self.regions, board, core::iter::once(block), order);
@@ -90,6 +74,20 @@ impl Pages {
 }
 
 impl PageSource<'_> {
+    /// Up to `n` blocks from the zone of the node that runs us; whether the zone had to grow.
+    fn alloc_here(&self, order: usize, n: usize, take: impl FnMut(Pfn)) -> bool {
+        let (pages, sets) = (self.pages, &self.cache.sets);
+        let node = sets.node();
+        pages.zones[node].alloc(&pages.regions, sets.board(), node, order, n, take).1
+    }
+
+    /// One block of any order, past the lists.
+    fn alloc_one(&self, order: usize) -> Option<Pfn> {
+        let mut block = None;
+        self.alloc_here(order, 1, |pfn| block = Some(pfn));
+        block
+    }
+
     fn order(&self, class: usize) -> usize {
         LISTED[class - self.first]
     }
@@ -100,7 +98,7 @@ impl PageSource<'_> {
                 let address = self.cache.alloc(self, self.first + at)?;
                 self.pages.regions.find(address).map(|(_, pfn)| pfn)
             }
-            None => self.pages.alloc(self.cache.sets.board(), order),
+            None => self.alloc_one(order),
         }
     }
     /// Takes a block back.
@@ -119,8 +117,8 @@ impl PageSource<'_> {
 
 impl Source for PageSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
-        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
-        let grew = self.pages.alloc_here(board, self.order(class), n, |block| {
+        let regions = &self.pages.regions;
+        let grew = self.alloc_here(self.order(class), n, |block| {
             sheaf.push(regions.address(block));
         });
         self.cache.sets.count(Event::PageRefill, 1);
@@ -142,7 +140,7 @@ impl Source for PageSource<'_> {
         self.cache.sets.count(Event::PageFlush, 1);
     }
     fn take(&self, class: usize) -> Option<usize> {
-        let block = self.pages.alloc(self.cache.sets.board(), self.order(class))?;
+        let block = self.alloc_one(self.order(class))?;
         Some(self.pages.regions.address(block))
     }
     fn give(&self, class: usize, object: usize) {

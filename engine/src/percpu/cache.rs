@@ -16,7 +16,7 @@
 #![allow(unsafe_code)] // sheaves change owners
 
 use super::layout::{Set, Word};
-use super::sets::Sets;
+use super::sets::{NODES, Sets};
 use super::sheaf::{Barn, Sheaf};
 use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
@@ -50,8 +50,8 @@ pub trait Source {
 pub struct Cache {
     /// The sets.
     pub sets: Sets,
-    /// By class.
-    pub barns: [Barn; CLASSES_MAX],
+    /// By node and class.
+    barns: [[Barn; CLASSES_MAX]; NODES],
     /// Blocks for sheaves.
     pub meta: Meta,
     /// The settings.
@@ -72,7 +72,7 @@ impl Cache {
     pub const fn new() -> Self {
         Self {
             sets: Sets::new(),
-            barns: [const { Barn::new() }; CLASSES_MAX],
+            barns: [const { [const { Barn::new() }; CLASSES_MAX] }; NODES],
             meta: Meta::new(),
             knobs: Knobs::new(),
             most: [const { AtomicU8::new(0) }; CLASSES_MAX],
@@ -136,6 +136,11 @@ impl Cache {
         self.sets.count_direct(class, 0, 1);
     }
 
+    /// The barn of `class` on the node that runs us.
+    pub fn barn(&self, class: usize) -> &Barn {
+        &self.barns[self.sets.node()][class]
+    }
+
     fn words(set: &Set, class: usize) -> (Word, Word) {
         let pair = &set.pairs[class];
         // Acquire: only a hint (the swap decides), but what it names should be seen whole.
@@ -154,7 +159,7 @@ impl Cache {
         }
         let limit = self.entitle(source, set, class);
         let Some(empty) = self.take_main(class, main) else { return main != Word::NONE };
-        let sheaf = match self.barns[class].trade_empty(empty) {
+        let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
                 self.sets.board().lower(Level::Barns, full.len() * source.size(class));
                 self.sets.count(Event::BarnFull, 1);
@@ -163,7 +168,7 @@ impl Cache {
             Err(mut empty) => {
                 source.fill(class, &mut empty, limit);
                 if empty.is_empty() {
-                    self.barns[class].put_empty(&self.meta, empty);
+                    self.barn(class).put_empty(&self.meta, empty);
                     return false;
                 }
                 empty
@@ -177,7 +182,7 @@ impl Cache {
     /// [`Cache::install`] puts one in. `None` if somebody was faster, or without memory.
     fn take_main(&self, class: usize, main: Word) -> Option<Sheaf> {
         if main == Word::NONE {
-            return self.barns[class].take_empty(&self.meta, self.sets.board());
+            return self.barn(class).take_empty(&self.meta, self.sets.board());
         }
         // SAFETY: if done, the sheaf is ours.
         let taken = unsafe { self.sets.swap(class, false, main, Word::NONE) } == Outcome::Done(());
@@ -208,7 +213,7 @@ impl Cache {
             sheaf = match traded {
                 Ok(Some(empty)) => empty,
                 Ok(None) => {
-                    let Some(new) = self.barns[class].take_empty(&self.meta, self.sets.board()) else { return false };
+                    let Some(new) = self.barn(class).take_empty(&self.meta, self.sets.board()) else { return false };
                     new
                 }
                 Err(mut full) => {
@@ -231,7 +236,7 @@ impl Cache {
         if !self.affordable(board.level(Level::Barns) + bytes as u64) {
             return Err(sheaf);
         }
-        let empty = self.barns[class].trade_full(sheaf)?;
+        let empty = self.barn(class).trade_full(sheaf)?;
         board.raise(Level::Barns, bytes);
         self.sets.count(Event::BarnPut, 1);
         Ok(empty)
@@ -286,7 +291,7 @@ impl Cache {
                 }
             };
         }
-        self.barns[class].put_empty(&self.meta, sheaf);
+        self.barn(class).put_empty(&self.meta, sheaf);
     }
 
     /// Objects that a sheaf of `class` in this set may hold. Doubles with every call up to
@@ -318,9 +323,9 @@ impl Cache {
         bytes <= self.knobs.get(Id::CacheFloor) || bytes.saturating_mul(self.knobs.get(Id::CacheShare)) <= in_use
     }
 
-    /// A full sheaf of the barn.
-    fn take_full(&self, source: &impl Source, class: usize) -> Option<Sheaf> {
-        let sheaf = self.barns[class].take_full()?;
+    /// A full sheaf of a barn.
+    fn take_full(&self, source: &impl Source, class: usize, barn: &Barn) -> Option<Sheaf> {
+        let sheaf = barn.take_full()?;
         self.sets.board().lower(Level::Barns, sheaf.len() * source.size(class));
         Some(sheaf)
     }
@@ -382,15 +387,17 @@ impl Cache {
                     // SAFETY: the drain gave it to us.
                     if let Some(mut sheaf) = unsafe { Sheaf::from_word(word) } {
                         source.flush(class, &mut sheaf);
-                        self.barns[class].put_empty(&self.meta, sheaf);
+                        self.barn(class).put_empty(&self.meta, sheaf);
                     }
                 }
             }
         }
-        for class in 0..classes {
-            while let Some(mut sheaf) = self.take_full(source, class) {
-                source.flush(class, &mut sheaf);
-                self.barns[class].put_empty(&self.meta, sheaf);
+        for barns in &self.barns[..self.sets.nodes()] {
+            for (class, barn) in barns.iter().enumerate().take(classes) {
+                while let Some(mut sheaf) = self.take_full(source, class, barn) {
+                    source.flush(class, &mut sheaf);
+                    barn.put_empty(&self.meta, sheaf);
+                }
             }
         }
         (reached, missed)
@@ -399,18 +406,19 @@ impl Cache {
     /// Objects of `class` in sets and barn.
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
-        self.sets.cached(class) + self.barns[class].objects()
+        self.sets.cached(class)
+            + self.barns[..self.sets.nodes()].iter().map(|barns| barns[class].objects()).sum::<usize>()
     }
 
     /// Before a fork, after [`Sets::fork_begin`] and the locks of the sources.
     pub fn fork_begin(&self) {
-        self.barns.iter().for_each(Barn::fork_begin);
+        self.barns[..self.sets.nodes_forked()].as_flattened().iter().for_each(Barn::fork_begin);
         self.meta.fork_begin();
     }
 
     /// After a fork.
     pub fn fork_end(&self) {
         self.meta.fork_end();
-        self.barns.iter().for_each(Barn::fork_end);
+        self.barns[..self.sets.nodes_forked()].as_flattened().iter().for_each(Barn::fork_end);
     }
 }

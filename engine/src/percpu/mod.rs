@@ -13,5 +13,5 @@ pub mod sim;
 pub mod steps;
 
 pub use cache::{Cache, Source};
-pub use sets::{Sets, Simulation};
+pub use sets::{NODES, Sets, Simulation};
 pub use sheaf::Sheaf;

@@ -54,6 +54,9 @@ const _: () = assert!(core::mem::offset_of!(Set, cpu) == seq::CPU);
 const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
 const _: () = assert!(super::layout::ONE == seq::ONE as u64);
 
+/// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
+pub const NODES: usize = 8;
+
 /// The fake CPUs of a simulation and who runs where.
 #[derive(Debug)]
 pub struct Simulation {
@@ -63,6 +66,8 @@ pub struct Simulation {
     pub indices: &'static [sim::Cpu],
     /// The calling thread's index and CPU.
     pub here: fn() -> (usize, u32),
+    /// NUMA nodes; CPUs take turns.
+    pub nodes: usize,
 }
 
 /// The void set, padded to a page.
@@ -88,6 +93,10 @@ pub struct Sets {
     base: AtomicUsize,
     /// Highest index that ever had a set, plus one.
     top: AtomicUsize,
+    /// Highest node that ever ran us, plus one.
+    nodes: AtomicUsize,
+    /// The same when a fork under way began.
+    nodes_forked: AtomicUsize,
     /// Forks and vforks in flight: while there are any, no slot is filled.
     closed: AtomicU32,
     simulation: AtomicPtr<Simulation>,
@@ -125,6 +134,8 @@ impl Sets {
             area_index: AtomicIsize::new(0),
             base: AtomicUsize::new(0),
             top: AtomicUsize::new(0),
+            nodes: AtomicUsize::new(0),
+            nodes_forked: AtomicUsize::new(0),
             closed: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             copy: AtomicUsize::new(0),
@@ -207,6 +218,36 @@ impl Sets {
                 (cpu as usize, cpu)
             }
         }
+    }
+
+    /// The NUMA node that runs us now, below [`Sets::nodes`]. The caller holds no lock.
+    pub fn node(&self) -> usize {
+        let node = match self.mode() {
+            Mode::Simulated => self.here().1 as usize % self.simulation().nodes,
+            // An area with an `mm_cid` has a `node_id`.
+            Mode::Sequences if self.area().index == self.area().base + rseq::MM_CID => {
+                rseq::word(self.area().base + rseq::NODE_ID) as usize
+            }
+            _ => sys::current_node() as usize,
+        } % NODES;
+        // Relaxed: only whoever forks must not miss it, and a fork holds this lock.
+        if node >= self.nodes.load(Relaxed) {
+            let _state = self.state.lock();
+            self.nodes.fetch_max(node + 1, Relaxed);
+        }
+        node
+    }
+
+    /// Highest node that ever ran us, plus one.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes.load(Relaxed)
+    }
+
+    /// The same when the fork under way began: nobody holds a lock of a node beyond.
+    #[must_use]
+    pub fn nodes_forked(&self) -> usize {
+        self.nodes_forked.load(Relaxed)
     }
 
     /// The set of this index, made and adopted if need be; `None` while closed.
@@ -643,6 +684,7 @@ impl Sets {
     /// Before a fork: closes, and holds the locks. True if no sequence is under way.
     pub fn fork_begin(&self) -> bool {
         self.state.fork_begin();
+        self.nodes_forked.store(self.nodes(), Relaxed);
         let fenced = self.close_locked();
         if self.mode() == Mode::Fallback {
             self.homes().for_each(|set| set.held.fork_begin());

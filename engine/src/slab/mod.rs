@@ -1,7 +1,7 @@
 //! # `slab`: objects up to 32 KiB
 //!
 //! ```text
-//! class ─► partial ──► Slab ⇄ Slab ⇄ …        slabs with free objects, not in a refiller's hands
+//! node, class ─► partial ──► Slab ⇄ Slab ⇄ …  slabs with free objects, not in a refiller's hands
 //!                       │ bitmap: 1 = free      (external: nothing is written into a free object)
 //!                       └► pages [ object │ object │ … ]   descriptors and class bytes lead back
 //! ```
@@ -16,7 +16,9 @@
 //! | in hand (being filled from) | no | some |
 //! | empty | goes back to `page` at once, unless in hand | all |
 //!
-//! Locks: `partial` of a class, then one of 64 `bits` locks (by slab). Batches
+//! A slab belongs to the node of its pages and is listed there.
+//!
+//! Locks: `partial` of a node and class, then one of 64 `bits` locks (by slab). Batches
 //! are grouped by slab. Double, interior and foreign frees are seen when a
 //! pointer comes back here, reported and refused.
 //! Cost: per sheaf one list lock, and a bit lock per slab touched.
@@ -29,7 +31,7 @@ use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::{Guard, Lock};
 use crate::page::{Kind, PageSource, Pages, Pfn};
-use crate::percpu::{Cache, Sheaf, Source};
+use crate::percpu::{Cache, NODES, Sheaf, Source};
 use crate::stat::{Event, Level, Mode};
 use class::{CLASSES, SIZES, SLAB_ORDER};
 use core::ptr::NonNull;
@@ -45,6 +47,7 @@ struct Slab {
     on_list: bool,
     /// Constant.
     class: u8,
+    node: u8,
     objects: u16,
     /// Under the slab's bit lock.
     free: u16,
@@ -66,7 +69,8 @@ pub enum Wrong {
 /// The slabs of all classes.
 #[derive(Debug)]
 pub struct Slabs {
-    partial: [Lock<Partial>; CLASSES],
+    /// By node and class.
+    partial: [[Lock<Partial>; CLASSES]; NODES],
     bits: [Lock<()>; BIT_LOCKS],
     /// Pointers that were reported since somebody asked.
     bad: AtomicU64,
@@ -101,7 +105,7 @@ impl Slabs {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            partial: [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES],
+            partial: [const { [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES] }; NODES],
             bits: [const { Lock::new(()) }; BIT_LOCKS],
             bad: AtomicU64::new(0),
         }
@@ -111,15 +115,24 @@ impl Slabs {
         self.bits[(slab as usize >> 7) % BIT_LOCKS].lock()
     }
 
-    /// See [`Lock::fork_begin`].
-    pub fn fork_begin(&self) {
-        self.partial.iter().for_each(Lock::fork_begin);
+    /// A slab of the list, now in the caller's hand.
+    fn take_partial(&self, node: usize, class: usize) -> Option<*mut Slab> {
+        let mut partial = self.partial[node][class].lock();
+        let slab = NonNull::new(partial.0)?.as_ptr();
+        // SAFETY: the head of the list is on it.
+        unsafe { partial.remove(slab) };
+        Some(slab)
+    }
+
+    /// See [`Lock::fork_begin`]; `nodes` are in use.
+    pub fn fork_begin(&self, nodes: usize) {
+        self.partial[..nodes].as_flattened().iter().for_each(Lock::fork_begin);
         self.bits.iter().for_each(Lock::fork_begin);
     }
     /// See [`Lock::fork_end`].
-    pub fn fork_end(&self) {
+    pub fn fork_end(&self, nodes: usize) {
         self.bits.iter().for_each(Lock::fork_end);
-        self.partial.iter().for_each(Lock::fork_end);
+        self.partial[..nodes].as_flattened().iter().for_each(Lock::fork_end);
     }
 
     /// Pointers reported so far.
@@ -243,6 +256,7 @@ impl SlabSource<'_> {
                 previous: core::ptr::null_mut(),
                 on_list: false,
                 class: class as u8,
+                node: regions.zone(pfn) as u8,
                 objects: objects as u16,
                 free: objects as u16,
                 pfn,
@@ -296,23 +310,15 @@ impl SlabSource<'_> {
     /// Takes up to `n` objects out of slabs.
     fn draw(&self, class: usize, n: usize, mut take: impl FnMut(usize)) -> usize {
         let mut got = 0;
+        let node = self.cache.sets.node();
         while got < n {
-            let listed = {
-                let mut partial = self.slabs.partial[class].lock();
-                let slab = partial.0;
-                if !slab.is_null() {
-                    // SAFETY: the head of the list is on it.
-                    unsafe { partial.remove(slab) };
-                }
-                slab
-            };
-            let slab = match NonNull::new(listed) {
-                Some(slab) => slab.as_ptr(),
-                None => match self.make(class) {
-                    Some(slab) => slab,
-                    None => break,
-                },
-            };
+            // Another node's objects only when there is no memory for new ones.
+            let found = self
+                .slabs
+                .take_partial(node, class)
+                .or_else(|| self.make(class))
+                .or_else(|| (0..self.cache.sets.nodes()).find_map(|other| self.slabs.take_partial(other, class)));
+            let Some(slab) = found else { break };
             let left = {
                 let _bits = self.slabs.bit_lock(slab);
                 // SAFETY: the slab is in our hand and its bit lock held.
@@ -333,7 +339,9 @@ impl SlabSource<'_> {
             if left > 0 {
                 // Objects may have come back meanwhile; whoever brought them saw that it
                 // was not full, so the list is ours to put it on.
-                let mut partial = self.slabs.partial[class].lock();
+                // SAFETY: in our hand; the node is constant.
+                let home = unsafe { (*slab).node } as usize;
+                let mut partial = self.slabs.partial[home][class].lock();
                 let bits = self.slabs.bit_lock(slab);
                 // SAFETY: in our hand: on no list. Nobody else unmakes it.
                 unsafe {
@@ -422,7 +430,9 @@ impl SlabSource<'_> {
     /// After a slab stopped being full (`joins`) or is about to be empty (`last`).
     fn relist(&self, class: usize, slab: *mut Slab, joins: bool, last: Option<usize>) {
         let empty = {
-            let mut partial = self.slabs.partial[class].lock();
+            // SAFETY: live, as below; its node is constant.
+            let node = unsafe { (*slab).node } as usize;
+            let mut partial = self.slabs.partial[node][class].lock();
             // SAFETY: live: if it joins, it is on no list and in no hand, so nobody else can
             // unmake it; if not, its last object is still out.
             unsafe {
@@ -495,15 +505,16 @@ impl SlabSource<'_> {
     /// # Panics
     /// When an invariant does not hold.
     pub fn verify(&self) {
-        for class in 1..CLASSES {
-            let partial = self.slabs.partial[class].lock();
+        for (node, class) in (0..NODES).flat_map(|node| (1..CLASSES).map(move |class| (node, class))) {
+            let partial = self.slabs.partial[node][class].lock();
             let mut at = partial.0;
             let mut previous = core::ptr::null_mut();
             while !at.is_null() {
                 let _bits = self.slabs.bit_lock(at);
                 // SAFETY: slabs on the list are live while it is locked.
                 unsafe {
-                    assert!((*at).on_list && (*at).previous == previous && (*at).class as usize == class);
+                    assert!((*at).on_list && (*at).previous == previous);
+                    assert!((*at).node as usize == node && (*at).class as usize == class);
                     let ones: u32 = Slab::bitmap(at).iter().map(|word| word.count_ones()).sum();
                     assert_eq!(ones, u32::from((*at).free));
                     assert!((*at).free > 0);

@@ -8,6 +8,11 @@ pub const CPU_ID: isize = 4;
 /// Offset of the index.
 pub const INDEX: isize = 24;
 
+/// Offset of an `mm_cid`, which these areas do not have (nor a node's number).
+pub const MM_CID: isize = -1;
+/// See [`MM_CID`].
+pub const NODE_ID: isize = -1;
+
 /// A word of this thread's area.
 #[must_use]
 pub fn word(at: isize) -> u32 {

@@ -36,6 +36,11 @@ pub const unsafe fn map_over(_: usize, _: usize, _: Access) -> Result<(), Errno>
 pub fn current_cpu() -> u32 {
     machine::here().1
 }
+/// The NUMA node that runs this thread: there is one.
+#[must_use]
+pub const fn current_node() -> u32 {
+    0
+}
 /// What tells threads apart.
 #[must_use]
 pub fn thread_pointer() -> usize {
