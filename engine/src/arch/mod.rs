@@ -3,12 +3,28 @@
 //! The only assembly, the only system calls, the only importer of atomics, and
 //! the lock. Nothing here knows what memory is used for.
 
+// Preemption is injected, not hoped for: in the crate's own tests every sequence
+// dawdles where a lost race would show (before its first load and before its commit).
+#[cfg(all(test, target_arch = "x86_64"))]
+macro_rules! dawdle {
+    () => {
+        "mov r11d, 40\n24: dec r11d\njnz 24b"
+    };
+}
+#[cfg(all(not(test), target_arch = "x86_64"))]
+macro_rules! dawdle {
+    () => {
+        ""
+    };
+}
+
 pub mod atomic;
 pub mod lock;
 pub mod outcome;
 pub mod rseq;
 pub mod seq;
 pub mod sys;
+pub mod unit_seq;
 pub mod vfork;
 
 /// The same value, of which the compiler knows nothing: it neither folds nor recomputes it.

@@ -71,21 +71,6 @@ mod x86_64 {
 
     use core::arch::asm;
 
-    // Preemption is injected, not hoped for: in the crate's own tests every sequence
-    // dawdles where a lost race would show (before its first load and before its commit).
-    #[cfg(test)]
-    macro_rules! dawdle {
-        () => {
-            "mov r11d, 40\n24: dec r11d\njnz 24b"
-        };
-    }
-    #[cfg(not(test))]
-    macro_rules! dawdle {
-        () => {
-            ""
-        };
-    }
-
     /// Frames a body: descriptor and abort stub out of line, the common beginning
     /// before it. The body puts label 25 behind its committing store. `t` is a scratch
     /// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done.

@@ -3,7 +3,8 @@
 //! One set per CPU index ([`layout`]), one pointer to it that is the only
 //! switch ([`sets`]), sheaves and barns ([`sheaf`]), and the way from a refused
 //! fast path to the source of objects ([`cache`]). [`steps`] and [`sim`] are
-//! the sequences once more, for the fallback and for tests.
+//! the sequences once more, for the fallback and for tests. [`units`] is where
+//! counters and per-CPU memory find this thread's copy.
 
 pub mod cache;
 pub mod layout;
@@ -11,7 +12,9 @@ pub mod sets;
 pub mod sheaf;
 pub mod sim;
 pub mod steps;
+pub mod units;
 
 pub use cache::{Cache, Source};
 pub use sets::{NODES, Sets, Simulation};
 pub use sheaf::Sheaf;
+pub use units::{Handle, Units};

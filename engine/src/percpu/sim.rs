@@ -60,7 +60,11 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    fn step<T>(&self, step: impl FnOnce() -> T) -> Result<T, Interrupted> {
+    /// One step of a sequence that [`Steps`] has no word for.
+    ///
+    /// # Errors
+    /// [`Interrupted`]: nothing was done.
+    pub fn step<T>(&self, step: impl FnOnce() -> T) -> Result<T, Interrupted> {
         // Both locks are held during the step; index before CPU, as in `begin_with`.
         let index = self.index.map(|(index, epoch)| (index.0.lock(), epoch));
         if index.as_ref().is_some_and(|(now, epoch)| **now != *epoch) {

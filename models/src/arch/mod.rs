@@ -4,6 +4,7 @@ pub mod atomic;
 pub mod rseq;
 pub mod seq;
 pub mod sys;
+pub mod unit_seq;
 
 #[path = "../../../engine/src/arch/lock.rs"]
 pub mod lock;

@@ -29,10 +29,10 @@ pub struct Area {
     pub index: isize,
 }
 
-struct Running(Ticket);
+pub(super) struct Running(pub(super) Ticket);
 
 impl Running {
-    fn step<T>(&self, step: impl FnOnce() -> T) -> Result<T, Interrupted> {
+    pub(super) fn step<T>(&self, step: impl FnOnce() -> T) -> Result<T, Interrupted> {
         machine::point();
         if self.0.holds() {
             Ok(step())

@@ -1,0 +1,230 @@
+//! # Restartable sequences on units
+//!
+//! What [`super::seq`] is for sets, for memory that exists once per CPU index:
+//! ```text
+//! handle ──► [ nobody's unit ][ unit of index 0 ][ unit of index 1 ] …      UNIT bytes each
+//!             at               at + UNIT          at + 2 × UNIT
+//! ```
+//!
+//! ## Contracts (each line of assembly carries its line of these)
+//! Every sequence begins:
+//! ```text
+//! area.rseq_cs = descriptor
+//! i = area.index; i >= high: refused          // closed (0), or an index that was never raised
+//! area.cpu_id < 0: refused                    // unregistered thread
+//! u = at + (i + 1) × UNIT
+//! ```
+//! | name | then | commits with |
+//! |---|---|---|
+//! | `add` | | `u64[u] += n` |
+//! | `step` | `v = i8[u] + delta`; `v` not in `-threshold ..= threshold`: refused | `i8[u] = v` |
+//! | `move_within` | `v = u64[u] + delta`; `v >= cap` (unsigned): refused | `u64[u] = v` |
+//! | `swap` | `u8[u] != old`: refused | `u8[u] = new` |
+//!
+//! `high`, `threshold` and `cap` are words in memory, read inside: who changes one and then
+//! fences knows that every later commit has seen it.
+//!
+//! A sequence leaves by one of three ways and by jumps, not by a number that is tested
+//! afterwards: inlined, a done `add` falls through.
+//!
+//! Cost: `add` 9 instructions, `step` 15, `move_within` 12; no locked one.
+#![allow(unsafe_code)] // the assembly
+
+use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+pub use super::outcome::Outcome;
+use super::seq::Area;
+
+/// log2 of [`UNIT`].
+pub const UNIT_SHIFT: u32 = 18;
+/// Bytes from a CPU index's copy to the next index's.
+pub const UNIT: usize = 1 << UNIT_SHIFT;
+
+/// Where a sequence finds what it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// This thread's area.
+    pub area: Area,
+    /// The switch: indices below it may be written.
+    pub high: &'a AtomicUsize,
+    /// The address in nobody's unit.
+    pub at: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use super::{AtomicU32, AtomicU64, Outcome, Place, UNIT, UNIT_SHIFT};
+    use core::arch::asm;
+
+    /// Frames a body: descriptor and abort stub out of line, the common beginning before it,
+    /// in `rax` the distance of this index's unit from the first. The body puts label 25
+    /// behind its committing store and may jump to `{refused}`.
+    macro_rules! sequence {
+        ($place:expr; $($body:expr),+ ; $($operands:tt)*) => {
+            asm!(
+                ".pushsection __rseq_cs, \"aw\"",
+                ".balign 32",
+                "23:",
+                ".long 0, 0",                        // version, flags
+                ".quad 22f, 25f - 22f, 28f",         // start, length, abort
+                ".popsection",
+                ".pushsection __rseq_failure, \"ax\"",
+                ".byte 0x0f, 0xb9, 0x3d",            // ud1, so that the signature decodes
+                ".long 0x53053053",                  // the C library's signature
+                "28:",
+                "jmp {aborted}",
+                ".popsection",
+                "lea rax, [rip + 23b]",
+                "mov fs:[{area} + 8], rax",          // area.rseq_cs = descriptor
+                "22:",
+                dawdle!(),
+                "mov eax, fs:[{index}]",             // i = area.index
+                "cmp rax, [{high}]",                 // i >= high: refused
+                "jae {refused}",
+                "cmp dword ptr fs:[{area} + 4], 0",  // area.cpu_id < 0: refused
+                "jl {refused}",
+                "shl rax, {UNIT_SHIFT}",             // u = at + (i + 1) × UNIT
+                $($body,)+
+                area = in(reg) $place.area.base,
+                index = in(reg) $place.area.index,
+                high = in(reg) $place.high.as_ptr(),
+                at = in(reg) $place.at,
+                UNIT_SHIFT = const UNIT_SHIFT,
+                UNIT = const UNIT,
+                refused = label { return Outcome::Refused },
+                aborted = label { return Outcome::Aborted },
+                out("rax") _,
+                out("r11") _, // for `dawdle!`
+                $($operands)*
+                options(nostack)
+            )
+        };
+    }
+
+    /// See the contracts above.
+    ///
+    /// # Safety
+    /// `place.area` is this thread's (see `rseq::area`); `place.at` is an aligned `u64` of an
+    /// allocation whose units below `high` are mapped for writing, as atomics.
+    #[inline(always)]
+    pub unsafe fn add(place: Place<'_>, n: u64) -> Outcome<()> {
+        // SAFETY: touches the area's `rseq_cs` and the copy of this index.
+        unsafe {
+            sequence!(place;
+                dawdle!(),
+                "add [{at} + rax + {UNIT}], {n}",    // commit: u64[u] += n
+                "25:"
+                ;
+                n = in(reg) n,
+            );
+        }
+        Outcome::Done(())
+    }
+
+    /// See the contracts above. `delta` is at most 127 either way.
+    ///
+    /// # Safety
+    /// As [`add`], but for a byte.
+    #[inline(always)]
+    pub unsafe fn step(place: Place<'_>, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
+        // SAFETY: as in `add`.
+        unsafe {
+            sequence!(place;
+                "movsx ecx, byte ptr [{at} + rax + {UNIT}]",
+                "add ecx, {delta:e}",                // v = i8[u] + delta
+                "mov edx, [{threshold}]",
+                "lea r11d, [rcx + rdx]",
+                "add edx, edx",
+                "cmp r11d, edx",                     // v + threshold > 2 × threshold (unsigned): refused
+                "ja {refused}",
+                dawdle!(),
+                "mov [{at} + rax + {UNIT}], cl",     // commit: i8[u] = v
+                "25:"
+                ;
+                delta = in(reg) delta, threshold = in(reg) threshold.as_ptr(), out("rcx") _, out("rdx") _,
+            );
+        }
+        Outcome::Done(())
+    }
+
+    /// See the contracts above.
+    ///
+    /// # Safety
+    /// As [`add`].
+    #[inline(always)]
+    pub unsafe fn move_within(place: Place<'_>, delta: u64, cap: &AtomicU64) -> Outcome<()> {
+        // SAFETY: as in `add`.
+        unsafe {
+            sequence!(place;
+                "mov rcx, [{at} + rax + {UNIT}]",
+                "add rcx, {delta}",                  // v = u64[u] + delta
+                "cmp rcx, [{cap}]",                  // v >= cap: refused
+                "jae {refused}",
+                dawdle!(),
+                "mov [{at} + rax + {UNIT}], rcx",    // commit: u64[u] = v
+                "25:"
+                ;
+                delta = in(reg) delta, cap = in(reg) cap.as_ptr(), out("rcx") _,
+            );
+        }
+        Outcome::Done(())
+    }
+
+    /// See the contracts above.
+    ///
+    /// # Safety
+    /// As [`add`], but for a byte.
+    pub unsafe fn swap(place: Place<'_>, old: u8, new: u8) -> Outcome<()> {
+        // SAFETY: as in `add`.
+        unsafe {
+            sequence!(place;
+                "cmp [{at} + rax + {UNIT}], {old}",  // u8[u] != old: refused
+                "jne {refused}",
+                dawdle!(),
+                "mov [{at} + rax + {UNIT}], {new}",  // commit: u8[u] = new
+                "25:"
+                ;
+                old = in(reg_byte) old, new = in(reg_byte) new,
+            );
+        }
+        Outcome::Done(())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{add, move_within, step, swap};
+
+#[cfg(not(target_arch = "x86_64"))]
+mod none {
+    use super::{AtomicU32, AtomicU64, Outcome, Place};
+
+    /// Always refused: locked operations behind the cold call serve this processor.
+    ///
+    /// # Safety
+    /// None needed.
+    pub unsafe fn add(_: Place<'_>, _: u64) -> Outcome<()> {
+        Outcome::Refused
+    }
+    /// As [`add`].
+    ///
+    /// # Safety
+    /// None needed.
+    pub unsafe fn step(_: Place<'_>, _: i32, _: &AtomicU32) -> Outcome<()> {
+        Outcome::Refused
+    }
+    /// As [`add`].
+    ///
+    /// # Safety
+    /// None needed.
+    pub unsafe fn move_within(_: Place<'_>, _: u64, _: &AtomicU64) -> Outcome<()> {
+        Outcome::Refused
+    }
+    /// As [`add`].
+    ///
+    /// # Safety
+    /// None needed.
+    pub unsafe fn swap(_: Place<'_>, _: u8, _: u8) -> Outcome<()> {
+        Outcome::Refused
+    }
+}
+#[cfg(not(target_arch = "x86_64"))]
+pub use none::{add, move_within, step, swap};

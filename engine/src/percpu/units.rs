@@ -1,0 +1,551 @@
+//! # Where this thread's unit is
+//!
+//! ```text
+//! a chunk:  ┌ nobody's ┬ index 0 ┬ index 1 ┬ … ┬ index `indices` - 1 ┐     UNIT bytes each
+//!           └──▲───────┴──▲──────┴─────────┴───┴─────────────────────┘
+//!           handle   handle + (index + 1) × UNIT
+//! ```
+//! All chunks have this shape, so a handle (an address in nobody's unit) and an index
+//! make an address by one shift and one add, inside a sequence ([`crate::arch::unit_seq`]).
+//!
+//! | word | meaning |
+//! |---|---|
+//! | `top` | highest index that ever wrote a unit, plus one; only grows. A unit at or above it is still as it was mapped |
+//! | `high` | the switch of the fast path: `top` while open, 0 while closed (a fork or vfork in flight), in the fallback, and before [`Units::open`] |
+//!
+//! A sequence that finds its index at or above `high` is refused; the cold path raises both
+//! words, or, while closed, works on nobody's unit, where every operation is locked.
+//! Invariants: nobody's unit is changed by locked operations only; a unit of an index is
+//! changed by sequences of that index only (fallback: by locked operations only).
+//!
+//! Signals: everything here but [`Units::close`] and its likes may run in a handler that
+//! interrupted itself: no lock is taken.
+//!
+//! Cost: [`Units::add`] is three loads, a test and the sequence.
+#![allow(unsafe_code)] // addresses of copies
+
+use super::sets::Simulation;
+use super::sim;
+use super::steps::Interrupted;
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+use crate::arch::lock::Lock;
+use crate::arch::outcome::Outcome;
+use crate::arch::rseq::{self, Fence};
+use crate::arch::seq::Area;
+use crate::arch::sys;
+use crate::arch::unit_seq::{self as seq, Place};
+pub use crate::arch::unit_seq::{UNIT, UNIT_SHIFT};
+use crate::stat::Mode;
+use core::num::NonZeroUsize;
+
+/// Attempts at a sequence before the cold path goes to nobody's unit (a thread that is
+/// single-stepped never commits).
+const ATTEMPTS: usize = 3;
+
+/// An allocation of per-CPU memory, or a place inside one: an address in nobody's unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle(NonZeroUsize);
+
+impl Handle {
+    /// From an address.
+    ///
+    /// # Safety
+    /// It lies in unit 0 of a chunk of `indices + 1` units that is mapped for reading and
+    /// writing as far as this allocation is used.
+    #[must_use]
+    pub const unsafe fn new(address: NonZeroUsize) -> Self {
+        Self(address)
+    }
+    /// The address in nobody's unit.
+    #[inline]
+    #[must_use]
+    pub const fn address(self) -> usize {
+        self.0.get()
+    }
+    /// The place `bytes` further into the same allocation.
+    ///
+    /// # Safety
+    /// It is inside the allocation.
+    #[inline]
+    #[must_use]
+    pub const unsafe fn at(self, bytes: usize) -> Self {
+        // SAFETY: an address in an allocation is not zero.
+        Self(unsafe { NonZeroUsize::new_unchecked(self.0.get() + bytes) })
+    }
+    /// The address of the copy of `index`.
+    #[inline]
+    #[must_use]
+    pub const fn copy(self, index: usize) -> usize {
+        self.0.get() + ((index + 1) << UNIT_SHIFT)
+    }
+}
+
+/// A word that an operation reads and writes once.
+trait Word {
+    type Value: Copy + PartialEq;
+    fn read(&self) -> Self::Value;
+    fn write(&self, value: Self::Value);
+    fn exchange(&self, old: Self::Value, new: Self::Value) -> bool;
+}
+macro_rules! word {
+    ($atomic:ident $value:ident) => {
+        impl Word for $atomic {
+            type Value = $value;
+            fn read(&self) -> $value {
+                // SeqCst as all steps of a simulation.
+                self.load(SeqCst)
+            }
+            fn write(&self, value: $value) {
+                self.store(value, SeqCst);
+            }
+            // SeqCst: the quota counter's fallback pairs it with its switch.
+            fn exchange(&self, old: $value, new: $value) -> bool {
+                self.compare_exchange(old, new, SeqCst, Relaxed).is_ok()
+            }
+        }
+    };
+}
+word!(AtomicU8 u8);
+word!(AtomicU64 u64);
+
+/// See the module.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Units {
+    // What the fast path reads, on one line.
+    high: AtomicUsize,
+    area_base: AtomicIsize,
+    area_index: AtomicIsize,
+    top: AtomicUsize,
+    indices: AtomicUsize,
+    mode: AtomicU32,
+    /// Forks and vforks in flight.
+    closed: AtomicU32,
+    simulation: AtomicPtr<Simulation>,
+    /// Guards closing and reopening.
+    state: Lock<()>,
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Units {
+    /// Closed for good until [`Units::open`].
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            high: AtomicUsize::new(0),
+            area_base: AtomicIsize::new(0),
+            area_index: AtomicIsize::new(0),
+            top: AtomicUsize::new(0),
+            indices: AtomicUsize::new(0),
+            mode: AtomicU32::new(0),
+            closed: AtomicU32::new(0),
+            simulation: AtomicPtr::new(core::ptr::null_mut()),
+            state: Lock::new(()),
+        }
+    }
+
+    /// Tells how units are reached, and how many indices there can ever be.
+    ///
+    /// # Safety
+    /// Called once, before any handle is used. In mode `Sequences`, `area` is right, and
+    /// membarrier is registered.
+    pub unsafe fn open(&self, mode: Mode, area: Area, indices: usize, simulation: Option<&'static Simulation>) {
+        let _state = self.state.lock();
+        if let Some(simulation) = simulation {
+            self.simulation.store((&raw const *simulation).cast_mut(), Relaxed);
+        }
+        self.indices.store(indices, Relaxed);
+        self.top.store(1, Relaxed);
+        if mode == Mode::Sequences {
+            self.area_index.store(area.index, Relaxed);
+            // Release: whoever sees the area's base (not zero) sees its index.
+            self.area_base.store(area.base, Release);
+        }
+        // Release: whoever sees the mode sees the rest.
+        self.mode.store(mode as u32, Release);
+        if self.closed.load(Relaxed) == 0 {
+            self.open_high();
+        }
+    }
+
+    fn open_high(&self) {
+        if matches!(self.mode(), Mode::Sequences | Mode::Simulated) {
+            // Release: whoever sees the switch sees what a fork did before.
+            self.high.store(self.top.load(Relaxed), Release);
+        }
+    }
+
+    /// How units are reached.
+    #[inline]
+    pub fn mode(&self) -> Mode {
+        Mode::from_word(self.mode.load(Acquire))
+    }
+
+    /// Highest index that ever wrote a unit, plus one (also while closed).
+    #[inline]
+    pub fn high(&self) -> usize {
+        // Acquire pairs with the Release in `raise`: not needed for a unit's zeroes (who frees
+        // what index i wrote has raised it before), but a reader then sums what i wrote.
+        self.top.load(Acquire)
+    }
+
+    /// How many indices there can ever be: possible CPUs.
+    #[inline]
+    pub fn indices(&self) -> usize {
+        self.indices.load(Relaxed)
+    }
+
+    /// Notes that `index` writes its units; everybody who writes a copy calls it first.
+    pub fn raise(&self, index: usize) {
+        if index >= self.high() && index < self.indices() {
+            self.top.fetch_max(index + 1, Release);
+        }
+        // While closed it stays 0: reopening takes `top`.
+        let mut high = self.high.load(Relaxed);
+        while high != 0 && high <= index {
+            match self.high.compare_exchange(high, index + 1, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(now) => high = now,
+            }
+        }
+    }
+
+    /// This thread's index now (may change at once).
+    #[inline]
+    pub fn here(&self) -> usize {
+        match self.mode() {
+            Mode::Sequences => rseq::word(self.area_index.load(Relaxed)) as usize,
+            Mode::Simulated => (self.simulation().here)().0,
+            _ => sys::current_cpu() as usize,
+        }
+    }
+
+    /// The address of this thread's copy. What it does there other threads of this index may do
+    /// at the same time, if it is preempted: use atomics, or the operations below.
+    #[inline]
+    pub fn this_cpu(&self, at: Handle) -> usize {
+        let index = self.here();
+        // (In the fallback and while closed `high` is 0; `raise` then finds nothing to do.)
+        if index >= self.high() {
+            self.raise(index);
+        }
+        at.copy(index)
+    }
+
+    fn simulation(&self) -> &'static Simulation {
+        let simulation = self.simulation.load(Relaxed);
+        assert!(!simulation.is_null(), "simulated mode without a simulation");
+        // SAFETY: `open` stored a reference that lives for ever.
+        unsafe { &*simulation }
+    }
+
+    #[inline(always)]
+    fn place(&self, at: Handle) -> Option<Place<'_>> {
+        // Acquire: pairs with `open`. (On x86-64 a plain load.)
+        let base = self.area_base.load(Acquire);
+        // Without an area there is no word that a sequence could announce itself in.
+        (base != 0).then(|| Place {
+            area: Area { base, index: self.area_index.load(Relaxed) },
+            high: &self.high,
+            at: at.address(),
+        })
+    }
+
+    /// A word of a copy, or of nobody's.
+    fn word<W>(&self, address: usize) -> &W {
+        // SAFETY: a handle promises a chunk of `indices + 1` units; `W` is an atomic of the
+        // size and alignment that the operation was promised.
+        unsafe { &*(address as *const W) }
+    }
+
+    /// Reads, changes and writes one word of this index's copy, in the modes that are not
+    /// `Sequences`. Refused if `change` gives nothing.
+    fn change<W: Word>(&self, at: Handle, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
+        match self.mode() {
+            Mode::Simulated => {
+                let simulation = self.simulation();
+                let (index, cpu) = (simulation.here)();
+                let running = simulation.cpus[cpu as usize].begin_with(&simulation.indices[index]);
+                let steps = || -> Result<Outcome<()>, Interrupted> {
+                    if index >= running.step(|| self.high.load(SeqCst))? {
+                        return Ok(Outcome::Refused);
+                    }
+                    let word: &W = self.word(at.copy(index));
+                    let Some(new) = change(running.step(|| word.read())?) else { return Ok(Outcome::Refused) };
+                    running.step(|| word.write(new))?;
+                    Ok(Outcome::Done(()))
+                };
+                steps().unwrap_or(Outcome::Aborted)
+            }
+            Mode::Fallback => {
+                let index = self.here();
+                if index >= self.indices() {
+                    return Outcome::Refused;
+                }
+                self.raise(index);
+                locked(self.word::<W>(at.copy(index)), change)
+            }
+            _ => Outcome::Refused,
+        }
+    }
+
+    /// After a refusal: whether this index can be used now, because it was raised or was high
+    /// enough all along (then the operation itself refused).
+    fn enter(&self) -> Entry {
+        let index = self.here();
+        if self.mode() == Mode::Sequences && rseq::word(self.area_base.load(Relaxed) + rseq::CPU_ID) as i32 <= -1
+            || index >= self.indices()
+            || self.mode() == Mode::Closed
+        {
+            return Entry::Nobody;
+        }
+        if self.mode() == Mode::Fallback || index < self.high.load(Relaxed) {
+            return Entry::Open;
+        }
+        self.raise(index);
+        if self.high.load(Relaxed) == 0 { Entry::Nobody } else { Entry::Raised }
+    }
+
+    /// Tries an operation in the mode that there is; `None` if it has to be done on nobody's
+    /// unit, else whether the operation refused.
+    fn attempt(&self, once: impl Fn() -> Outcome<()>) -> Option<bool> {
+        for _ in 0..ATTEMPTS {
+            match once() {
+                Outcome::Done(()) => return Some(true),
+                Outcome::Aborted => {}
+                Outcome::Refused => match self.enter() {
+                    Entry::Open => return Some(false),
+                    Entry::Raised => {}
+                    Entry::Nobody => return None,
+                },
+            }
+        }
+        None
+    }
+
+    /// This index's word at `at` grows by `n` (wrapping). Never fails.
+    ///
+    /// # Safety
+    /// `at` is an aligned `u64` of a live allocation, used by `add` only.
+    #[inline(always)]
+    pub unsafe fn add(&self, at: Handle, n: u64) {
+        if let Some(place) = self.place(at) {
+            // SAFETY: the caller's promise; the area is right.
+            if unsafe { seq::add(place, n) } == Outcome::Done(()) {
+                return;
+            }
+        }
+        self.add_cold(at, n);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_cold(&self, at: Handle, n: u64) {
+        let once = || match (self.mode(), self.place(at)) {
+            // SAFETY: as in `add`.
+            (Mode::Sequences, Some(place)) => unsafe { seq::add(place, n) },
+            _ => self.change::<AtomicU64>(at, |value| Some(value.wrapping_add(n))),
+        };
+        if self.attempt(once) != Some(true) {
+            // Relaxed: a number that is summed.
+            self.word::<AtomicU64>(at.address()).fetch_add(n, Relaxed);
+        }
+    }
+
+    /// The sum over all copies and nobody's. Exact if nobody adds meanwhile; else each word is
+    /// read whole, at some moment of the call. Takes no lock; a load per index below `high`.
+    ///
+    /// # Safety
+    /// As [`Units::add`].
+    #[must_use]
+    pub unsafe fn sum(&self, at: Handle) -> u64 {
+        let nobody = self.word::<AtomicU64>(at.address()).load(Relaxed);
+        (0..self.high())
+            .fold(nobody, |sum, index| sum.wrapping_add(self.word::<AtomicU64>(at.copy(index)).load(Relaxed)))
+    }
+
+    /// One fast attempt: this index's byte (signed) moves by `delta` if it then lies in
+    /// `-threshold ..= threshold`. Refused in every mode but `Sequences`.
+    ///
+    /// # Safety
+    /// `at` is a byte of a live allocation, used by this and the other byte operations only;
+    /// `delta` is at most 127 either way.
+    #[inline(always)]
+    pub unsafe fn step(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
+        match self.place(at) {
+            // SAFETY: the caller's promise; the area is right.
+            Some(place) => unsafe { seq::step(place, delta, threshold) },
+            None => Outcome::Refused,
+        }
+    }
+
+    /// Changes this index's byte, or nobody's, in any mode: `change` gives the new value of the
+    /// one it is shown, any number of times, of which the last counts.
+    ///
+    /// # Safety
+    /// As [`Units::step`].
+    #[cold]
+    pub unsafe fn change_byte(&self, at: Handle, change: impl Fn(i8) -> i8) {
+        let once = || match (self.mode(), self.place(at)) {
+            (Mode::Sequences, Some(place)) => {
+                let index = self.here();
+                if index >= self.high.load(Relaxed) {
+                    return Outcome::Refused;
+                }
+                // A guess: the sequence compares it with the byte of the index that it then has.
+                let old = self.word::<AtomicU8>(at.copy(index)).load(Relaxed);
+                // SAFETY: the caller's promise; the area is right.
+                let outcome = unsafe { seq::swap(place, old, change(old as i8) as u8) };
+                // Another value is as good as an interruption.
+                if outcome == Outcome::Refused && self.enter() == Entry::Open { Outcome::Aborted } else { outcome }
+            }
+            _ => self.change::<AtomicU8>(at, |old| Some(change(old as i8) as u8)),
+        };
+        if self.attempt(once) != Some(true) {
+            let _ = locked(self.word::<AtomicU8>(at.address()), |old| Some(change(old as i8) as u8));
+        }
+    }
+
+    /// The byte of `index`; of nobody for `None`.
+    ///
+    /// # Safety
+    /// As [`Units::step`].
+    #[must_use]
+    pub unsafe fn byte(&self, at: Handle, index: Option<usize>) -> i8 {
+        self.word::<AtomicU8>(index.map_or(at.address(), |index| at.copy(index))).load(Relaxed) as i8
+    }
+
+    /// One fast attempt: this index's word moves by `delta` (wrapping) if it then lies below
+    /// `cap`. Refused in every mode but `Sequences`.
+    ///
+    /// # Safety
+    /// `at` is an aligned `u64` of a live allocation, used by this and [`Units::move_slowly`],
+    /// and by who has closed `cap` and fenced.
+    #[inline(always)]
+    pub unsafe fn move_within(&self, at: Handle, delta: u64, cap: &AtomicU64) -> Outcome<()> {
+        match self.place(at) {
+            // SAFETY: the caller's promise; the area is right.
+            Some(place) => unsafe { seq::move_within(place, delta, cap) },
+            None => Outcome::Refused,
+        }
+    }
+
+    /// The same in any mode, with the attempts of the cold path; whether it was done. Never on
+    /// nobody's unit.
+    ///
+    /// # Safety
+    /// As [`Units::move_within`].
+    #[cold]
+    pub unsafe fn move_slowly(&self, at: Handle, delta: u64, cap: &AtomicU64) -> bool {
+        let once = || match (self.mode(), self.place(at)) {
+            // SAFETY: the caller's promise; the area is right.
+            (Mode::Sequences, Some(place)) => unsafe { seq::move_within(place, delta, cap) },
+            _ => self.change::<AtomicU64>(at, |old| {
+                let new = old.wrapping_add(delta);
+                (new < cap.load(SeqCst)).then_some(new)
+            }),
+        };
+        self.attempt(once) == Some(true)
+    }
+
+    /// Takes all of the word of `index`, by a locked operation.
+    ///
+    /// # Safety
+    /// As [`Units::move_within`]; no sequence uses the word (`cap` is 0 and a fence came after).
+    #[must_use]
+    pub unsafe fn take_all(&self, at: Handle, index: usize) -> u64 {
+        // SeqCst: the fallback's pair, see `word!`.
+        self.word::<AtomicU64>(at.copy(index)).swap(0, SeqCst)
+    }
+
+    /// After it every sequence that had begun has committed or will abort, and what it
+    /// committed is seen; later ones see what the caller had stored. False if the kernel refuses.
+    #[must_use]
+    pub fn fence(&self) -> bool {
+        // The caller's stores come before.
+        fence(SeqCst);
+        match self.mode() {
+            // We are in no sequence, and there is nobody else.
+            Mode::Sequences => sys::single_threaded() || Fence.all().is_ok(),
+            Mode::Simulated => {
+                self.simulation().cpus.iter().for_each(sim::Cpu::fence);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Switches the fast path off, everywhere; counted, so that forks and vforks may overlap.
+    /// False if the kernel gives no fence: then sequences that had begun may still commit.
+    pub fn close(&self) -> bool {
+        let _state = self.state.lock();
+        self.close_locked()
+    }
+    fn close_locked(&self) -> bool {
+        self.closed.fetch_add(1, Relaxed);
+        // By a locked operation: a `raise` that came before is overwritten, a later one finds 0.
+        self.high.swap(0, SeqCst);
+        self.mode() == Mode::Closed || self.fence()
+    }
+    /// Ends one [`Units::close`].
+    pub fn reopen(&self) {
+        let _state = self.state.lock();
+        self.reopen_locked();
+    }
+    fn reopen_locked(&self) {
+        if self.closed.fetch_sub(1, Relaxed) == 1 {
+            self.open_high();
+        }
+    }
+    /// Before a fork: closes, and keeps other threads from reopening. True if no sequence is
+    /// under way.
+    pub fn fork_begin(&self) -> bool {
+        self.state.fork_begin();
+        self.close_locked()
+    }
+    /// After a fork, in the parent and in the child.
+    pub fn fork_end(&self, child: bool) {
+        if child {
+            // A vfork of another thread of the parent is none of ours.
+            self.closed.store(1, Relaxed);
+        }
+        self.reopen_locked();
+        self.state.fork_end();
+    }
+    /// Whether a fork or vfork is in flight.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed) > 0
+    }
+}
+
+/// What a refused thread may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    /// Its index was open: the operation itself refused.
+    Open,
+    /// Its index is open now: again.
+    Raised,
+    /// Nobody's unit.
+    Nobody,
+}
+
+/// Compare and swap until it is done, or `change` gives nothing.
+fn locked<W: Word>(word: &W, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
+    loop {
+        let old = word.read();
+        let Some(new) = change(old) else { return Outcome::Refused };
+        if word.exchange(old, new) {
+            return Outcome::Done(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
