@@ -122,6 +122,43 @@ fn large_blocks_move_by_page_tables() {
     }
 }
 
+/// However many areas there are and however often they move: few mappings, and the level says how many.
+#[test]
+fn mappings_are_bounded() {
+    let Some(hold) = program("hold.c") else { return };
+    for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
+        for limit in [0, 16] {
+            let knob = format!("move_limit={limit}");
+            let done = Program::new(mode, &[&hold, "mappings"]).knob(&knob).run().ended(0).took(mode, 400);
+            let line = done.out.lines().find_map(|line| line.strip_prefix("mappings ")).unwrap();
+            let (most, last) = line.split_once(' ').unwrap();
+            let (most, last): (u64, u64) = (most.parse().unwrap(), last.parse().unwrap());
+            let level = done.number("/levels/mappings");
+            assert!(last <= level, "{last} counted at the end, {level} told");
+            assert!(most <= 24 + 2 * limit, "{most} counted with {limit} moves");
+            assert_eq!(done.number("/events/area_move") > 0, limit > 0, "{knob}");
+        }
+    }
+}
+
+/// What one thread allocates and another frees goes through the barns by whole
+/// sheaves: only few operations leave the fast path.
+#[test]
+fn whole_sheaves_pass_between_threads() {
+    let Some(threads) = program("threads.c") else { return };
+    for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
+        let program = Program::new(mode, &[&threads, "one_way"]).set("THREADS_SECONDS", "0.4");
+        let done = program.run().passed().took(mode, 1000);
+        let number = |name: &str| done.number(&format!("/events/{name}"));
+        assert!(number("barn_put") > 0 && number("barn_full") > 0, "no sheaf went through a barn");
+        let (all, cold) = (
+            done.number("/operations/allocs") + done.number("/operations/frees"),
+            number("cold_alloc") + number("cold_free"),
+        );
+        assert!(cold * 8 <= all, "{cold} of {all} operations left the fast path");
+    }
+}
+
 /// A second thread forbids a namespace: there is none, even after large frees.
 #[test]
 fn no_thread_is_in_the_way_of_a_namespace() {

@@ -5,8 +5,11 @@
  *   hold told        the same, then `malloc_info` on standard output and
  *                    `malloc_stats` on standard error
  *   hold moved       a block of 1 MiB, something behind it, grown to 64 MiB
+ *   hold mappings    how many more mappings hundreds of areas cost, grown among each
+ *                    other, at most and at the end
  *   hold namespace   a user namespace of its own, which a second thread forbids */
 #include "check.h"
+#include <fcntl.h>
 #include <malloc.h>
 
 #define MIB ((size_t)1 << 20)
@@ -60,6 +63,44 @@ static void moved(void)
     free(block);
 }
 
+static long count_mappings(void)
+{
+    static char text[65536];
+    long lines = 0, got;
+    int file = open("/proc/self/maps", O_RDONLY);
+    CHECK(file >= 0);
+    while ((got = read(file, text, sizeof text)) > 0)
+        for (long at = 0; at < got; at++)
+            lines += text[at] == '\n';
+    close(file);
+    return lines;
+}
+
+static void mappings(void)
+{
+    enum { MANY = 400 };
+    static uint64_t *block[MANY];
+    free(malloc(100));
+    long before = count_mappings(), most = 0;
+    for (int round = 0; round < 4; round++) {
+        for (int at = 0; at < MANY; at++)
+            if (!block[at]) {
+                CHECK(block[at] = malloc(MIB / 2));
+                block[at][0] = (uint64_t)at;
+            }
+        for (int at = 0; at < MANY; at += 2) { /* the next one is in the way */
+            CHECK(block[at] = realloc(block[at], MIB + (size_t)(round * 4096)));
+            CHECK(block[at][0] == (uint64_t)at);
+        }
+        long now = count_mappings() - before;
+        most = now > most ? now : most;
+        for (int at = round; at < MANY; at += 3)
+            free(block[at]), block[at] = NULL;
+    }
+    printf("mappings %ld %ld\n", most, count_mappings() - before);
+    CHECK(!fflush(stdout));
+}
+
 static void namespace(void)
 {
     static Held held;
@@ -78,7 +119,7 @@ static void namespace(void)
 
 int main(int argc, char **argv)
 {
-    static const Case cases[] = {{"numbers", numbers}, {"told", told}, {"moved", moved}, {"namespace", namespace}};
+    static const Case cases[] = {{"numbers", numbers}, {"told", told}, {"moved", moved}, {"mappings", mappings}, {"namespace", namespace}};
     CHECK(argc == 2, "hold CASE");
     int status = RUN_CASES(cases);
     _exit(status);
