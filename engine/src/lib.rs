@@ -18,3 +18,6 @@ pub mod slab;
 pub mod reclaim;
 
 pub mod heap;
+
+#[cfg(test)]
+mod tests;

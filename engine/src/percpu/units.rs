@@ -546,6 +546,3 @@ fn locked<W: Word>(word: &W, change: impl Fn(W::Value) -> Option<W::Value>) -> O
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
