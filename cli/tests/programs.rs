@@ -223,3 +223,18 @@ fn loaded_and_unloaded() {
         Program::new(mode, &[&load, &early.display().to_string()]).run().passed().took(mode, 1);
     }
 }
+
+/// `RTLD_DEEPBIND` would let a plug-in free our memory by the C library's `free`.
+#[test]
+fn deepbound_plugins_share_the_heap() {
+    let Some(_) = compile("plugin.c", "libplugin.so", &["-shared", "-fPIC"]) else { return };
+    let Some(deepbind) = program("deepbind.c") else { return };
+    for mode in modes(EVERY) {
+        Program::new(mode, &[&deepbind]).run().passed().took(mode, 4000);
+    }
+    // The flag kept, the crash is the C library's.
+    for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
+        let done = Program::new(mode, &[&deepbind]).knob("deepbind=keep").run();
+        assert!(!done.status.success(), "{}: RTLD_DEEPBIND was dropped against the knob", done.what);
+    }
+}

@@ -79,6 +79,8 @@ knobs! {
         "most moved areas at a time; each costs two mappings of the 65,530 that a process may have";
     BadFree "bad_free" Kind::Word(&["report", "abort"]), 0, 0, 1,
         "what follows a foreign, misplaced or doubly freed pointer";
+    DeepBind "deepbind" Kind::Word(&["drop", "keep"]), 0, 0, 1,
+        "what becomes of dlopen's RTLD_DEEPBIND, with which a plug-in would free our memory by the C library's free";
 }
 
 /// The values of one heap.

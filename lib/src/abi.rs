@@ -10,7 +10,7 @@ use crate::HEAP;
 use crate::start::Line;
 use allotment_engine::arch::sys::Errno;
 use allotment_engine::arch::{PAGE, atomic::Ordering::Relaxed};
-use allotment_engine::define_vfork;
+use allotment_engine::{define_dlopen, define_vfork};
 use allotment_engine::stat::{Event, Level};
 use core::ffi::{c_char, c_int, c_void};
 use core::fmt::Write;
@@ -357,6 +357,9 @@ extern "C" fn vfork_end() {
 
 #[cfg(target_arch = "x86_64")]
 define_vfork!(vfork, vfork_begin, vfork_end);
+
+#[cfg(target_arch = "x86_64")]
+define_dlopen!(dlopen, crate::start::KEEP_DEEPBIND);
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

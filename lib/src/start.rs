@@ -15,6 +15,7 @@ use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
 use allotment_engine::stat::{Index, Mode, Reason};
 use core::ffi::{CStr, c_char, c_ulong};
 use core::fmt::Write;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -186,8 +187,13 @@ impl Environment for Process {
     }
 }
 
+/// The knob `deepbind`, where assembly finds it (a byte; see `arch::dlopen`).
+pub static KEEP_DEEPBIND: AtomicBool = AtomicBool::new(false);
+
 fn start(heap: &Heap<Process>) {
     configure(heap);
+    // Relaxed: a number.
+    KEEP_DEEPBIND.store(heap.cache().knobs.get(Id::DeepBind) == 1, Relaxed);
     let opening = Opening { share: share(), ..decide(heap) };
     // SAFETY: the area is the C library's own; the knobs are set.
     let opened = unsafe { heap.open(&opening) };
