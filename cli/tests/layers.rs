@@ -15,6 +15,7 @@ const RANKS: &[(&str, u32)] = &[
     ("knob", 1),
     ("meta", 2),
     ("percpu", 3),
+    ("counter", 4),
     ("page", 4),
     ("vmap", 5),
     ("slab", 6),

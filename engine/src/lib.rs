@@ -8,6 +8,7 @@ pub mod arch;
 pub mod knob;
 pub mod stat;
 
+pub mod counter;
 pub mod meta;
 pub mod page;
 pub mod percpu;

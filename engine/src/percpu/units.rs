@@ -29,7 +29,7 @@ use super::sim;
 use super::steps::Interrupted;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
-use crate::arch::lock::Lock;
+use crate::arch::lock::{Guard, Lock};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::Area;
@@ -37,11 +37,14 @@ use crate::arch::sys;
 use crate::arch::unit_seq::{self as seq, Place};
 pub use crate::arch::unit_seq::{UNIT, UNIT_SHIFT};
 use crate::stat::Mode;
+use core::cell::Cell;
 use core::num::NonZeroUsize;
 
 /// Attempts at a sequence before the cold path goes to nobody's unit (a thread that is
 /// single-stepped never commits).
 const ATTEMPTS: usize = 3;
+/// Locks that counters share for settling.
+const SETTLE: usize = 32;
 
 /// An allocation of per-CPU memory, or a place inside one: an address in nobody's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,6 +128,8 @@ pub struct Units {
     simulation: AtomicPtr<Simulation>,
     /// Guards closing and reopening.
     state: Lock<()>,
+    /// See [`Units::settle`].
+    settle: [Lock<()>; SETTLE],
 }
 
 impl Default for Units {
@@ -147,6 +152,7 @@ impl Units {
             closed: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             state: Lock::new(()),
+            settle: [const { Lock::new(()) }; SETTLE],
         }
     }
 
@@ -386,12 +392,14 @@ impl Units {
     }
 
     /// Changes this index's byte, or nobody's, in any mode: `change` gives the new value of the
-    /// one it is shown, any number of times, of which the last counts.
+    /// one it is shown, any number of times, of which the last counts; none: nothing is done. Whether it was.
     ///
     /// # Safety
     /// As [`Units::step`].
     #[cold]
-    pub unsafe fn change_byte(&self, at: Handle, change: impl Fn(i8) -> i8) {
+    pub unsafe fn change_byte(&self, at: Handle, change: impl Fn(i8) -> Option<i8>) -> bool {
+        let none = Cell::new(false);
+        let change = |old: u8| change(old as i8).map(|new| new as u8);
         let once = || match (self.mode(), self.place(at)) {
             (Mode::Sequences, Some(place)) => {
                 let index = self.here();
@@ -400,15 +408,20 @@ impl Units {
                 }
                 // A guess: the sequence compares it with the byte of the index that it then has.
                 let old = self.word::<AtomicU8>(at.copy(index)).load(Relaxed);
+                let Some(new) = change(old) else {
+                    none.set(true);
+                    return Outcome::Done(());
+                };
                 // SAFETY: the caller's promise; the area is right.
-                let outcome = unsafe { seq::swap(place, old, change(old as i8) as u8) };
+                let outcome = unsafe { seq::swap(place, old, new) };
                 // Another value is as good as an interruption.
                 if outcome == Outcome::Refused && self.enter() == Entry::Open { Outcome::Aborted } else { outcome }
             }
-            _ => self.change::<AtomicU8>(at, |old| Some(change(old as i8) as u8)),
+            _ => self.change::<AtomicU8>(at, change),
         };
-        if self.attempt(once) != Some(true) {
-            let _ = locked(self.word::<AtomicU8>(at.address()), |old| Some(change(old as i8) as u8));
+        match self.attempt(once) {
+            Some(done) => done && !none.get(),
+            None => locked(self.word::<AtomicU8>(at.address()), change) == Outcome::Done(()),
         }
     }
 
@@ -419,6 +432,26 @@ impl Units {
     #[must_use]
     pub unsafe fn byte(&self, at: Handle, index: Option<usize>) -> i8 {
         self.word::<AtomicU8>(index.map_or(at.address(), |index| at.copy(index))).load(Relaxed) as i8
+    }
+
+    /// Sets the byte of `index` (or of nobody), which no operation of this index uses.
+    ///
+    /// # Safety
+    /// It is a byte of a live allocation, and the caller's to write.
+    pub unsafe fn set_byte(&self, at: Handle, index: Option<usize>, value: i8) {
+        let byte: &AtomicU8 = self.word(index.map_or(at.address(), |index| at.copy(index)));
+        // Relaxed: the caller's next locked operation publishes it.
+        byte.store(value as u8, Relaxed);
+    }
+
+    /// A word in the copy of `index` that everybody uses by locked operations. The caller has
+    /// called [`Units::raise`] if it writes.
+    ///
+    /// # Safety
+    /// It is an aligned `u64` of a live allocation, used in this way only.
+    #[must_use]
+    pub unsafe fn shared_word(&self, at: Handle, index: usize) -> &AtomicU64 {
+        self.word(at.copy(index))
     }
 
     /// One fast attempt: this index's word moves by `delta` (wrapping) if it then lies below
@@ -464,6 +497,22 @@ impl Units {
         self.word::<AtomicU64>(at.copy(index)).swap(0, SeqCst)
     }
 
+    /// The NUMA node that runs us now (may change at once).
+    #[must_use]
+    pub fn node(&self) -> usize {
+        match self.mode() {
+            Mode::Simulated => (self.simulation().here)().1 as usize % self.simulation().nodes,
+            _ => sys::current_node() as usize,
+        }
+    }
+
+    /// The turn to settle the counter at `at`: to fold it, to move between its stocks and its total. A fork waits for
+    /// all of them, so a child finds none half done. Not for signal handlers.
+    pub fn settle(&self, at: Handle) -> Guard<'_, ()> {
+        // Neighbours in memory take different ones.
+        self.settle[at.address() / 8 % SETTLE].lock()
+    }
+
     /// After it every sequence that had begun has committed or will abort, and what it
     /// committed is seen; later ones see what the caller had stored. False if the kernel refuses.
     #[must_use]
@@ -506,6 +555,7 @@ impl Units {
     /// Before a fork: closes, and keeps other threads from reopening. True if no sequence is
     /// under way.
     pub fn fork_begin(&self) -> bool {
+        self.settle.iter().for_each(Lock::fork_begin);
         self.state.fork_begin();
         self.close_locked()
     }
@@ -517,6 +567,7 @@ impl Units {
         }
         self.reopen_locked();
         self.state.fork_end();
+        self.settle.iter().for_each(Lock::fork_end);
     }
     /// Whether a fork or vfork is in flight.
     #[must_use]

@@ -153,7 +153,7 @@ fn bytes_keep_their_threshold_and_lose_nothing() {
                     let change = |old: i8| {
                         let new = i32::from(old) + delta;
                         out.set(if new.abs() > 9 { new } else { 0 });
-                        if new.abs() > 9 { 0 } else { new as i8 }
+                        Some(if new.abs() > 9 { 0 } else { new as i8 })
                     };
                     // SAFETY: an allocation.
                     unsafe { fixture.units.change_byte(at, change) };
