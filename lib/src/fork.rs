@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // registers with libc
 
 use crate::HEAP;
+use crate::percpu::PERCPU;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 unsafe extern "C" {
@@ -23,20 +24,27 @@ unsafe extern "C" {
 static FENCED: AtomicBool = AtomicBool::new(true);
 
 unsafe extern "C" fn prepare() {
+    PERCPU.fork_begin();
     let fenced = HEAP.fork_begin();
     FENCED.store(fenced, Relaxed);
 }
 
 unsafe extern "C" fn parent() {
     HEAP.fork_end(false, true);
+    PERCPU.fork_end(false);
 }
 
 unsafe extern "C" fn child() {
     HEAP.fork_end(true, FENCED.load(Relaxed));
+    PERCPU.fork_end(true);
 }
 
-/// Registers the handlers.
+/// Registers the handlers, once.
 pub fn register() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Relaxed) {
+        return;
+    }
     // SAFETY: the handlers live as long as the process (`-z nodelete`).
     unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }

@@ -15,7 +15,9 @@
 //! Rust ([`Allotment`]) and, with the feature `preload`, to C (`abi`).
 #![no_std]
 
+pub mod counter;
 mod fork;
+mod percpu;
 mod start;
 
 #[cfg(feature = "preload")]

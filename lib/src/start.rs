@@ -9,7 +9,7 @@ use crate::HEAP;
 use allotment_engine::arch::rseq::{self, Fence};
 use allotment_engine::arch::{seq::Area, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
-use allotment_engine::knob::{self, Id, Kind};
+use allotment_engine::knob::{self, Id, Kind, Knobs};
 use allotment_engine::slab::Wrong;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
 use allotment_engine::stat::{Index, Mode, Reason};
@@ -99,13 +99,13 @@ unsafe fn early_environment() -> *const *const c_char {
 }
 
 /// Reads `ALLOTMENT_CONF`; what is wrong costs a line, never the program.
-fn configure(heap: &Heap<Process>) {
-    heap.cache().knobs.reset();
+pub fn configure(knobs: &Knobs) {
+    knobs.reset();
     let Some(conf) = variable(CONF_ENV) else { return };
     for word in conf.split(|&byte| byte == b',').filter(|word| !word.is_empty()) {
         let text = core::str::from_utf8(word).unwrap_or("?");
         match knob::parse(word) {
-            Ok((at, value)) => heap.cache().knobs.set(at, value),
+            Ok((at, value)) => knobs.set(at, value),
             Err(knob::Wrong::Form) => say!("{CONF_ENV}: `{text}` is not key=value; ignored"),
             Err(knob::Wrong::Name(near)) => {
                 say!("{CONF_ENV}: no knob is called `{text}`; did you mean `{}`? ignored", knob::TABLE[near].name);
@@ -134,9 +134,8 @@ fn share() -> Option<usize> {
     sys::open(CStr::from_bytes_until_nul(&path).ok()?, true).ok()
 }
 
-/// Decides how sets are reached.
-fn decide(heap: &Heap<Process>) -> Opening {
-    let knobs = &heap.cache().knobs;
+/// Decides how sets and units are reached.
+pub fn decide(knobs: &Knobs) -> Opening {
     let mut opening = Opening {
         mode: Mode::Fallback,
         reason: Reason::Asked,
@@ -191,10 +190,11 @@ impl Environment for Process {
 pub static KEEP_DEEPBIND: AtomicBool = AtomicBool::new(false);
 
 fn start(heap: &Heap<Process>) {
-    configure(heap);
+    let knobs = &heap.cache().knobs;
+    configure(knobs);
     // Relaxed: a number.
     KEEP_DEEPBIND.store(heap.cache().knobs.get(Id::DeepBind) == 1, Relaxed);
-    let opening = Opening { share: share(), ..decide(heap) };
+    let opening = Opening { share: share(), ..decide(knobs) };
     // SAFETY: the area is the C library's own; the knobs are set.
     let opened = unsafe { heap.open(&opening) };
     if let Some(file) = opening.share {
@@ -205,6 +205,9 @@ fn start(heap: &Heap<Process>) {
             Reason::from_word(heap.cache().sets.board().reason.load(allotment_engine::arch::atomic::Ordering::Relaxed));
         say!("mode=sequences cannot be had here: {}", reason.name());
     }
+    // C's malloc is not this heap, so that the C library may allocate here.
+    #[cfg(not(feature = "preload"))]
+    crate::fork::register();
 }
 
 /// Tells of a pointer that cannot be freed; it is left alone.
@@ -222,12 +225,15 @@ fn report(address: usize, wrong: Wrong) {
     }
 }
 
-/// The library's constructor: opens the heap and registers the fork handlers.
+/// The preloaded library's constructor: opens the heap and registers the fork handlers. (Elsewhere
+/// both wait for the first allocation or the first counter: who uses neither pays nothing.)
+#[cfg(feature = "preload")]
 extern "C" fn constructor() {
     HEAP.prepare();
     crate::fork::register();
 }
 
+#[cfg(feature = "preload")]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;

@@ -31,6 +31,7 @@ mod nr {
     pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
+    pub const SYSINFO: usize = 99;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const CLOCK_GETTIME: usize = 228;
@@ -49,6 +50,7 @@ mod nr {
     pub const CLOCK_GETTIME: usize = 113;
     pub const SCHED_GETAFFINITY: usize = 123;
     pub const GETPID: usize = 172;
+    pub const SYSINFO: usize = 179;
     pub const MUNMAP: usize = 215;
     pub const MREMAP: usize = 216;
     pub const MMAP: usize = 222;
@@ -282,6 +284,32 @@ pub fn cpus_allowed() -> u32 {
     let filled = unsafe { call(nr::SCHED_GETAFFINITY, [0, size_of_val(&mask), mask.as_mut_ptr() as usize, 0, 0, 0]) };
     let words = filled.unwrap_or(0) / 8;
     mask.iter().take(words).map(|word| word.count_ones()).sum::<u32>().max(1)
+}
+
+/// Bytes of the machine's memory (0 if the kernel does not say).
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    // uptime, three loads, total, free, shared, buffers, total and free swap, processes, total
+    // and free high memory, unit (of 64-bit machines; with room to spare)
+    let mut info = [0_u64; 16];
+    // SAFETY: the kernel writes at most 112 bytes, which are ours.
+    if unsafe { call(nr::SYSINFO, [info.as_mut_ptr() as usize, 0, 0, 0, 0, 0]) }.is_err() {
+        return 0;
+    }
+    info[4].saturating_mul((info[13] & 0xffff_ffff).max(1))
+}
+
+/// One more than the highest number in a list of the kernel's (`0-3,8`), which a file has as its one
+/// line; `None` if it cannot be read.
+#[must_use]
+pub fn list_end(path: &core::ffi::CStr) -> Option<usize> {
+    let file = open(path, false).ok()?;
+    let mut text = [0; 512];
+    let read = read(file, &mut text);
+    close(file);
+    let text = text.get(..read.ok()?)?;
+    let last = text.trim_ascii().rsplit(|&byte| byte == b',' || byte == b'-').next()?;
+    core::str::from_utf8(last).ok()?.parse::<usize>().ok()?.checked_add(1)
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
