@@ -37,6 +37,14 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
+    // A trim puts a slab back before it gives its pages back.
+    (
+        "slab_trim_shared",
+        &[(
+            "bytes += self.trim_slab(class, slab.as_ptr());\n                self.relinquish(class, slab.as_ptr());",
+            "self.relinquish(class, slab.as_ptr());\n                bytes += self.trim_slab(class, slab.as_ptr());",
+        )],
+    ),
     // Whoever finds the slab empty unmakes it, listed or not (it may be in a refiller's hand).
     (
         "slab_unlisted",

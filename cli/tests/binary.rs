@@ -23,7 +23,8 @@ const EXPORTED: &str = "
 /// and `pthread_create`.
 const NEEDED: &str = "
     __errno_location __register_atfork abort bcmp dlmopen environ fputs fwrite fprintf fflush getauxval getcpu memcmp
-    memcpy memmove memset pthread_create pthread_atfork sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
+    memcpy memmove memset pthread_create pthread_atfork pthread_attr_init pthread_attr_setdetachstate pthread_attr_setstacksize
+    pthread_attr_destroy pthread_sigmask sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
 /// May be there or not.
 const WEAK: &str = "
     __rseq_offset __rseq_size __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";

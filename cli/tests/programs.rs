@@ -238,3 +238,20 @@ fn deepbound_plugins_share_the_heap() {
         assert!(!done.status.success(), "{}: RTLD_DEEPBIND was dropped against the knob", done.what);
     }
 }
+
+/// An idle program's memory goes back by itself, in a forked child as well; never without the thread.
+#[test]
+fn idle_programs_give_their_memory_back() {
+    let Some(idle) = program("idle.c") else { return };
+    let knobs = |done: Program| done.knob("idle_seconds=1").knob("keeper_bytes=1M");
+    for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
+        for what in ["pages", "mixed", "small", "fork"] {
+            let done = knobs(Program::new(mode, &[&idle, what])).run().passed().took(mode, 1);
+            assert_eq!(done.number("/events/keeper"), 1, "{}", done.what);
+        }
+        let done = Program::new(mode, &["true"]).run().passed();
+        assert_eq!(done.number("/events/keeper"), 0, "{}: a small program needs none", done.what);
+        let done = knobs(Program::new(mode, &[&idle, "unwatched"])).knob("idle_seconds=0").run().passed();
+        assert_eq!(done.number("/events/keeper"), 0, "{}", done.what);
+    }
+}

@@ -79,6 +79,10 @@ knobs! {
         "most moved areas at a time; each costs two mappings of the 65,530 that a process may have";
     BadFree "bad_free" Kind::Word(&["report", "abort"]), 0, 0, 1,
         "what follows a foreign, misplaced or doubly freed pointer";
+    IdleSeconds "idle_seconds" Kind::Count, 5, 0, 3600,
+        "a program that is idle for so long has given its free memory back, by a thread of its own (0: no such thread)";
+    KeeperBytes "keeper_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
+        "that thread is started when so many bytes are in use";
     DeepBind "deepbind" Kind::Word(&["drop", "keep"]), 0, 0, 1,
         "what becomes of dlopen's RTLD_DEEPBIND, with which a plug-in would free our memory by the C library's free";
 }

@@ -18,6 +18,7 @@
 pub mod counter;
 mod fork;
 mod percpu;
+mod keeper;
 mod start;
 
 #[cfg(feature = "preload")]

@@ -184,6 +184,9 @@ impl Environment for Process {
     fn report(address: usize, wrong: Wrong) {
         report(address, wrong);
     }
+    fn start_keeper() -> bool {
+        crate::keeper::start()
+    }
 }
 
 /// The knob `deepbind`, where assembly finds it (a byte; see `arch::dlopen`).

@@ -8,8 +8,21 @@ use crate::arch::lock::Lock;
 use crate::machine;
 use crate::percpu::Cache;
 
+/// Nobody may have an object here, whenever the system takes the pages.
+///
+/// # Safety
+/// As the engine's, and checked here.
+#[must_use]
+pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
+    machine::point();
+    machine::assert_unused(at..at + bytes);
+    true
+}
+
 /// Pages that there are.
-pub const PAGES: usize = 8;
+pub const PAGES: usize = 16;
+/// Pages of a block: all are slabs'.
+const BLOCK: usize = 2;
 const BASE: usize = 0x10_0000;
 
 /// A page's number.
@@ -96,7 +109,7 @@ impl Regions {
 pub struct Pages {
     /// The pages.
     pub regions: Regions,
-    used: Lock<[bool; PAGES]>,
+    used: Lock<[bool; PAGES / BLOCK]>,
 }
 impl Default for Pages {
     fn default() -> Self {
@@ -111,10 +124,10 @@ impl Pages {
             regions: Regions(
                 [const { Desc { link: AtomicU64::new(0), tag: AtomicU32::new(0), class: AtomicU8::new(0) } }; PAGES],
             ),
-            used: Lock::new([false; PAGES]),
+            used: Lock::new([false; PAGES / BLOCK]),
         }
     }
-    /// Pages in use.
+    /// Blocks in use.
     pub fn used(&self) -> usize {
         self.used.lock().iter().filter(|&&used| used).count()
     }
@@ -130,22 +143,22 @@ pub struct PageSource<'a> {
     pub first: usize,
 }
 impl PageSource<'_> {
-    /// A page.
+    /// A block.
     #[must_use]
     pub fn alloc(&self, _: usize) -> Option<Pfn> {
         let mut used = self.pages.used.lock();
         let free = used.iter().position(|&used| !used)?;
         used[free] = true;
-        Some(Pfn(free as u32))
+        Some(Pfn((free * BLOCK) as u32))
     }
-    /// Takes a page back.
+    /// Takes a block back.
     ///
     /// # Safety
     /// As the engine's, and checked here.
     pub unsafe fn free(&self, block: Pfn, _: usize) {
         let mut used = self.pages.used.lock();
-        assert!(core::mem::take(&mut used[block.0 as usize]), "VIOLATION: page {block:?} freed twice");
+        assert!(core::mem::take(&mut used[block.0 as usize / BLOCK]), "VIOLATION: page {block:?} freed twice");
         let base = self.pages.regions.address(block);
-        machine::assert_unused(base..base + PAGE);
+        machine::assert_unused(base..base + BLOCK * PAGE);
     }
 }

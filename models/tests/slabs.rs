@@ -1,9 +1,10 @@
 //! Slabs: the bitmap, the partial list and the rule of the last object
-//! (`engine/src/slab/mod.rs`: `draw`, `put_back_slab`, `relist`, `unmake`).
+//! (`engine/src/slab/mod.rs`: `draw`, `put_back_slab`, `relist`, `unmake`, `trim`).
 //!
-//! Bound: 3 threads × 3 rounds of a sheaf of two (or a single object) out and back, slabs of four;
+//! Bound: 3 threads × 3 rounds of a sheaf of two (or a single object) out and back, or a trim; slabs of
+//! four objects on two pages;
 //! 30,000 schedules: 4 seconds, 0.1 minutes.
-//! No object is handed out twice or on a page that went, nothing is written into
+//! No object is handed out twice, is on a page that went or on one that is given back, nothing is written into
 //! a slab that went, no slab is listed twice or lost.
 #![allow(unsafe_code, missing_docs)]
 
@@ -29,7 +30,8 @@ macro_rules! model {
                     let heap = Arc::clone(&heap);
                     spawn(move || {
                         let (slabs, cache, pages) = &*heap;
-                        work(&SlabSource { slabs, cache, pages, report }, cache);
+                        let source = SlabSource { slabs, cache, pages, report };
+                        work(&source, cache, || source.trim());
                     })
                 })
                 .collect();
@@ -48,11 +50,15 @@ macro_rules! model {
 model!(slab);
 model!(slab_without_last);
 model!(slab_unlisted);
+model!(slab_trim_shared);
 
-fn work(source: &impl Source, cache: &Cache) {
+fn work(source: &impl Source, cache: &Cache, trim: impl Fn() -> usize) {
     let mut sheaf = Sheaf::new(&cache.meta, cache.sets.board()).expect("memory");
     for _ in 0..3 {
-        if machine::choose(3) == 0 {
+        let what = machine::choose(7);
+        if what == 0 {
+            trim();
+        } else if what < 3 {
             let Some(object) = source.take(1) else { continue };
             machine::take(object);
             machine::point();
@@ -80,4 +86,8 @@ fn canary_without_the_rule_of_the_last_object() {
 #[test]
 fn canary_unmakes_a_slab_in_hand() {
     fails("slabs unmade in hand", 1, 50_000, Sabotage::None, slab_unlisted);
+}
+#[test]
+fn canary_trims_slabs_that_others_draw_from() {
+    fails("slabs trimmed out of hand", 1, 50_000, Sabotage::None, slab_trim_shared);
 }

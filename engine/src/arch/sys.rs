@@ -32,6 +32,7 @@ mod nr {
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const SYSINFO: usize = 99;
+    pub const PRCTL: usize = 157;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const CLOCK_GETTIME: usize = 228;
@@ -49,6 +50,7 @@ mod nr {
     pub const FUTEX: usize = 98;
     pub const CLOCK_GETTIME: usize = 113;
     pub const SCHED_GETAFFINITY: usize = 123;
+    pub const PRCTL: usize = 167;
     pub const GETPID: usize = 172;
     pub const SYSINFO: usize = 179;
     pub const MUNMAP: usize = 215;
@@ -223,10 +225,24 @@ pub fn bind(at: usize, len: usize, node: usize) {
     let _ = unsafe { call(nr::MBIND, [at, len, MPOL_PREFERRED, &raw const mask as usize, 65, 0]) };
 }
 
+/// Names the calling thread (15 bytes at most).
+pub fn name_thread(name: &core::ffi::CStr) {
+    const PR_SET_NAME: usize = 15;
+    // SAFETY: the kernel copies the name. A refusal costs nothing.
+    let _ = unsafe { call(nr::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
+}
+
 /// Sleeps while `*word == value`; may return early.
 pub fn futex_wait(word: &AtomicU32, value: u32) {
     // SAFETY: the kernel reads the word, which outlives the call.
     let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 128, value as usize, 0, 0, 0]) };
+}
+
+/// The same for at most `ns` nanoseconds.
+pub fn futex_wait_for(word: &AtomicU32, value: u32, ns: u64) {
+    let time = [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64];
+    // SAFETY: the kernel reads the word and the time, which outlive the call.
+    let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 128, value as usize, time.as_ptr() as usize, 0, 0]) };
 }
 
 /// Wakes up to `count` sleepers of `word`.

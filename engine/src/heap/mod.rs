@@ -20,10 +20,12 @@ use crate::arch::atomic::{AtomicU32, AtomicUsize};
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
 use crate::arch::{PAGE, opaque, sys};
+use crate::knob::Id;
 use crate::page::{LISTED, PageSource, Pages};
 use crate::percpu::sets::BYTES;
 use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
+use crate::reclaim::keeper::{Duty, QUIET, Watch};
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
 use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
@@ -47,6 +49,10 @@ pub trait Environment: Sized + 'static {
     fn no_memory();
     /// Is told of a pointer that cannot be freed.
     fn report(address: usize, wrong: Wrong);
+    /// Starts a thread that calls [`Heap::keep`]; false if it cannot.
+    fn start_keeper() -> bool {
+        false
+    }
 }
 
 /// A heap. Zero bytes until it opens: a static costs no file space and no page.
@@ -302,7 +308,65 @@ impl<E: Environment> Heap<E> {
         if aborted {
             self.cache.sets.count(Event::SeqAbort, 1);
         }
+        if self.reclaim.keeper.is_none() {
+            self.consider_keeper();
+        }
         object.unwrap_or(0) as *mut u8
+    }
+
+    /// Starts the housekeeper if there is enough to keep. Only ever from a slow `malloc`: the
+    /// C library frees under locks that the creation of a thread takes.
+    #[cold]
+    fn consider_keeper(&self) {
+        let (board, knobs) = (self.cache.sets.board(), &self.cache.knobs);
+        let wanted = board.level(Level::Taken) + board.level(Level::Areas) >= knobs.get(Id::KeeperBytes)
+            && knobs.get(Id::IdleSeconds) > 0;
+        // (Creating a thread allocates: that call finds the start claimed.)
+        if wanted && !self.cache.sets.is_closed() && self.reclaim.keeper.claim() && E::start_keeper() {
+            self.count_if_open(Event::Keeper);
+        }
+    }
+
+    /// The housekeeper's whole life (see [`crate::reclaim::keeper`]).
+    pub fn keep(&self) {
+        let (keeper, board) = (&self.reclaim.keeper, self.cache.sets.board());
+        let mut watch = Watch::default();
+        keeper.begin();
+        loop {
+            keeper.sleep();
+            let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
+            let duty = watch.look(self.cache.sets.event(Event::ColdAlloc), patience);
+            let bytes = self.give_back(duty);
+            if watch.rests(duty, bytes) {
+                if board.level(Level::Taken) + board.level(Level::Areas) < self.cache.knobs.get(Id::KeeperBytes) / 4 {
+                    return keeper.gone();
+                }
+                keeper.park();
+            }
+        }
+    }
+
+    /// What one look of the housekeeper asks for; the bytes given back.
+    fn give_back(&self, duty: Duty) -> usize {
+        let everything = Everything { slabs: self.slab_source(), pages: self.page_source() };
+        match duty {
+            Duty::All => {
+                self.cache.drain_all(&everything, ALL_CLASSES);
+                self.slab_source().trim() + self.purge()
+            }
+            _ => {
+                for index in 0..self.cache.sets.top() {
+                    if self.cache.sets.is_quiet(index, QUIET) {
+                        self.cache.drain(&everything, ALL_CLASSES, index);
+                    }
+                }
+                if duty == Duty::Halve {
+                    return self.reclaim.halve(&self.cache, &self.pages, self.vmap());
+                }
+                self.reclaim.check(&self.cache, &self.pages, self.vmap());
+                0
+            }
+        }
     }
 
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
@@ -401,6 +465,7 @@ impl<E: Environment> Heap<E> {
             }
         }
         this.reclaim.check(&this.cache, &this.pages, this.vmap());
+        this.reclaim.keeper.wake();
         this.cold_end(Event::ColdFree, start, false);
         if aborted {
             this.cache.sets.count(Event::SeqAbort, 1);
@@ -548,7 +613,7 @@ impl<E: Environment> Heap<E> {
         for _ in 0..2 {
             self.cache.drain_all(&Everything { slabs: self.slab_source(), pages: self.page_source() }, ALL_CLASSES);
         }
-        self.purge()
+        self.slab_source().trim() + self.purge()
     }
 
     /// Gives back what is free behind the sets, without a fence (a filter may forbid it by now).
@@ -584,6 +649,7 @@ impl<E: Environment> Heap<E> {
     pub fn fork_end(&self, child: bool, fenced: bool) {
         if child {
             self.cache.sets.unshare();
+            self.reclaim.keeper.gone();
         }
         self.cache.fork_end();
         self.pages.fork_end();

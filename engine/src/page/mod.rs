@@ -18,6 +18,7 @@ pub use region::{Desc, Kind, Paging, Pfn, Regions};
 pub use zone::{ORDERS, Zone};
 
 use crate::arch::PAGE;
+use crate::arch::sys::{self, Advice};
 use crate::percpu::{Cache, NODES, Sheaf, Source};
 use crate::stat::{Board, Event};
 
@@ -150,5 +151,18 @@ impl Source for PageSource<'_> {
     }
     fn size(&self, class: usize) -> usize {
         PAGE << self.order(class)
+    }
+}
+
+/// Gives memory back to the system; true if all of it reads as zero now.
+///
+/// # Safety
+/// The range is ours and its contents are not needed.
+#[must_use]
+#[allow(unsafe_code, reason = "gives contents up")]
+pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
+    // SAFETY: the caller's promise. Locked pages (`mlockall`) refuse the plain call.
+    unsafe {
+        sys::advise(at, bytes, Advice::DontNeed).is_ok() || sys::advise(at, bytes, Advice::DontNeedLocked).is_ok()
     }
 }

@@ -370,27 +370,30 @@ impl Cache {
             && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
 
+    /// Empties the set of an index into the source, while its owner goes on with another
+    /// (seed 004); false if it could not be reached.
+    pub fn drain(&self, source: &impl Source, classes: usize, index: usize) -> bool {
+        let Some(words) = self.sets.drain(index) else { return false };
+        // Small objects first: emptied slabs become pages, which follow.
+        for (class, words) in words.into_iter().enumerate() {
+            debug_assert!(class < classes || words == [Word::NONE; 2]);
+            for word in words {
+                // SAFETY: the drain gave it to us.
+                if let Some(mut sheaf) = unsafe { Sheaf::from_word(word) } {
+                    source.flush(class, &mut sheaf);
+                    self.barn(class).put_empty(&self.meta, sheaf);
+                }
+            }
+        }
+        true
+    }
+
     /// Empties the sets of all indices and all barns of the first `classes` classes into the
     /// source; how many sets could be reached and how many could not.
     pub fn drain_all(&self, source: &impl Source, classes: usize) -> (usize, usize) {
         let (mut reached, mut missed) = (0, 0);
         for index in 0..self.sets.top() {
-            let Some(words) = self.sets.drain(index) else {
-                missed += 1;
-                continue;
-            };
-            reached += 1;
-            // Small objects first: emptied slabs become pages, which follow.
-            for (class, words) in words.into_iter().enumerate() {
-                debug_assert!(class < classes || words == [Word::NONE; 2]);
-                for word in words {
-                    // SAFETY: the drain gave it to us.
-                    if let Some(mut sheaf) = unsafe { Sheaf::from_word(word) } {
-                        source.flush(class, &mut sheaf);
-                        self.barn(class).put_empty(&self.meta, sheaf);
-                    }
-                }
-            }
+            if self.drain(source, classes, index) { reached += 1 } else { missed += 1 }
         }
         for barns in &self.barns[..self.sets.nodes()] {
             for (class, barn) in barns.iter().enumerate().take(classes) {

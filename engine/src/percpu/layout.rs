@@ -87,6 +87,10 @@ pub struct Set {
     pub held: crate::arch::lock::Lock<()>,
     /// Objects that a sheaf of a class is entitled to; doubles with use, within the budget.
     pub limits: [AtomicU8; CLASSES_MAX],
+    /// Operations when the housekeeper looked last.
+    pub seen: AtomicU64,
+    /// Looks since that changed.
+    pub quiet: AtomicU32,
 }
 
 impl Set {
@@ -97,5 +101,7 @@ impl Set {
         cpu: AtomicU32::new(0),
         held: crate::arch::lock::Lock::new(()),
         limits: [const { AtomicU8::new(0) }; CLASSES_MAX],
+        seen: AtomicU64::new(0),
+        quiet: AtomicU32::new(0),
     };
 }

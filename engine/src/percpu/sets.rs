@@ -569,6 +569,33 @@ impl Sets {
         Some(words)
     }
 
+    /// Whether a fork or vfork is under way.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed) > 0
+    }
+
+    /// For the housekeeper alone: whether the set of `index` holds something and has done no
+    /// operation since `quiet` looks.
+    pub fn is_quiet(&self, index: usize, quiet: u32) -> bool {
+        let home = self.home[index].load(Relaxed);
+        if home == 0 {
+            return false;
+        }
+        let set = self.set_at(home);
+        let ops = &self.tally(self.number_of(set)).class;
+        let sum = ops.iter().map(|ops| ops.allocs.load(Relaxed).wrapping_add(ops.frees.load(Relaxed)));
+        let sum = sum.fold(0, u64::wrapping_add);
+        if set.seen.swap(sum, Relaxed) != sum {
+            set.quiet.store(0, Relaxed);
+            return false;
+        }
+        set.quiet.fetch_add(1, Relaxed) + 1 >= quiet
+            && set
+                .pairs
+                .iter()
+                .any(|pair| Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count() > 0)
+    }
+
     /// Highest index that ever had a set, plus one.
     #[must_use]
     pub fn top(&self) -> usize {

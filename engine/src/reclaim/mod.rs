@@ -8,21 +8,25 @@
 //! (an eighth of a second). So a program that works in waves does not fault its
 //! memory in anew with each, and what is resident never exceeds its own recent
 //! high by more than the limit. A free that passes it purges; `trim` drains the
-//! per-CPU sets first and then gives back everything.
+//! per-CPU sets first and then gives back everything. What a program that has
+//! become idle does not free any more, the [`keeper`] gives back.
 //!
 //! Lock: `purging`, before all others; who finds it held skips the purge.
 //! Cost: two loads per slow free; a purge is system calls.
 #![allow(unsafe_code)] // gives pages back
+
+pub mod keeper;
 
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU32, AtomicU64};
 use crate::arch::lock::Lock;
 use crate::arch::{PAGE, sys};
 use crate::knob::Id;
-use crate::page::Pages;
+use crate::page::{Pages, give_back};
 use crate::percpu::Cache;
 use crate::stat::{Board, Event, Level};
-use crate::vmap::{Vmap, give_back};
+use crate::vmap::Vmap;
+use keeper::Keeper;
 
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
 const PURGE_ORDER: usize = 4;
@@ -38,6 +42,8 @@ pub struct Reclaim {
     cpus: AtomicU32,
     /// Ticks >> [`DECAY`] when the recent high last shrank.
     shrunk: AtomicU64,
+    /// The housekeeper.
+    pub keeper: Keeper,
 }
 
 impl Default for Reclaim {
@@ -50,7 +56,7 @@ impl Reclaim {
     /// Idle.
     #[must_use]
     pub const fn new() -> Self {
-        Self { purging: Lock::new(()), cpus: AtomicU32::new(0), shrunk: AtomicU64::new(0) }
+        Self { purging: Lock::new(()), cpus: AtomicU32::new(0), shrunk: AtomicU64::new(0), keeper: Keeper::new() }
     }
 
     /// Asks how many CPUs there are for us; when the heap opens (a filter may forbid it later).
@@ -97,12 +103,25 @@ impl Reclaim {
         }
         // One at a time is enough.
         let Some(_purging) = self.purging.try_lock() else { return };
-        if board.level(Level::Lazy) > limit / 2 {
-            vmap.purge();
-        }
-        if board.level(Level::PagesDirty) > limit / 2 {
-            Self::purge_pages(cache, pages, PURGE_ORDER, limit / 2);
-        }
+        Self::purge_to(cache, pages, vmap, PURGE_ORDER, limit / 2);
+    }
+
+    /// Gives back until at most `keep` bytes of each kind are left (of pages only blocks of at
+    /// least `order`); the bytes given back.
+    fn purge_to(cache: &Cache, pages: &Pages, vmap: Vmap<'_>, order: usize, keep: u64) -> usize {
+        let board = cache.sets.board();
+        let areas = if board.level(Level::Lazy) > keep { vmap.purge() } else { 0 };
+        let blocks =
+            if board.level(Level::PagesDirty) > keep { Self::purge_pages(cache, pages, order, keep) } else { 0 };
+        areas + blocks
+    }
+
+    /// For the housekeeper: leaves at most half of what is free and resident; the bytes given back.
+    pub fn halve(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+        let board = cache.sets.board();
+        let keep = board.level(Level::Lazy).max(board.level(Level::PagesDirty)) / 2;
+        let Some(_purging) = self.purging.try_lock() else { return 0 };
+        Self::purge_to(cache, pages, vmap, 0, keep)
     }
 
     /// Gives dirty free blocks of at least `order` back until `keep` bytes are left; the bytes given back.
@@ -131,7 +150,6 @@ impl Reclaim {
     /// Gives back all that is free, after the caller has drained the sets; the bytes.
     pub fn trim(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
         let _purging = self.purging.lock();
-        let from_areas = vmap.purge();
-        from_areas + Self::purge_pages(cache, pages, 0, 0)
+        Self::purge_to(cache, pages, vmap, 0, 0)
     }
 }

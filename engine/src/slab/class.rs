@@ -68,6 +68,9 @@ const fn orders() -> [u8; CLASSES] {
     orders
 }
 
+/// Pages of the largest slab.
+pub const SLAB_PAGES_MAX: usize = 1 << SLAB_ORDER[CLASSES - 1];
+
 /// From a size to the class's offset in a set (16 × class), one entry per 16 bytes.
 #[derive(Debug)]
 pub struct Table(pub [u16; STEPS]);
@@ -150,6 +153,11 @@ mod tests {
                 assert!(class.is_some_and(|class| SIZES[class].is_multiple_of(1 << shift)), "{size} {shift}");
             }
         }
+    }
+
+    #[test]
+    fn the_largest_slab_is_the_last_class_s() {
+        assert!(SLAB_ORDER.iter().all(|&order| 1 << order <= SLAB_PAGES_MAX));
     }
 
     #[test]

@@ -30,10 +30,10 @@ use crate::arch::PAGE;
 use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::{Guard, Lock};
-use crate::page::{Kind, PageSource, Pages, Pfn};
+use crate::page::{Kind, PageSource, Pages, Pfn, give_back};
 use crate::percpu::{Cache, NODES, Sheaf, Source};
 use crate::stat::{Event, Level, Mode};
-use class::{CLASSES, SIZES, SLAB_ORDER};
+use class::{CLASSES, SIZES, SLAB_ORDER, SLAB_PAGES_MAX};
 use core::ptr::NonNull;
 
 const BIT_LOCKS: usize = 64;
@@ -51,6 +51,8 @@ struct Slab {
     objects: u16,
     /// Under the slab's bit lock.
     free: u16,
+    /// Likewise: nothing was drawn from it or came back since its free pages were given back.
+    trimmed: bool,
     pfn: Pfn,
     base: usize,
 }
@@ -174,6 +176,7 @@ impl Slab {
         unsafe {
             Self::bitmap(slab)[index / 64] |= 1 << (index % 64);
             (*slab).free += 1;
+            (*slab).trimmed = false;
         }
     }
     /// Which object `address` is.
@@ -259,6 +262,7 @@ impl SlabSource<'_> {
                 node: regions.zone(pfn) as u8,
                 objects: objects as u16,
                 free: objects as u16,
+                trimmed: false,
                 pfn,
                 base: regions.address(pfn),
             });
@@ -324,6 +328,7 @@ impl SlabSource<'_> {
                 // SAFETY: the slab is in our hand and its bit lock held.
                 unsafe {
                     let (base, size) = ((*slab).base, SIZES[class] as usize);
+                    (*slab).trimmed = false;
                     for (at, word) in Slab::bitmap(slab).iter_mut().enumerate() {
                         while *word != 0 && got < n {
                             let bit = word.trailing_zeros() as usize;
@@ -337,25 +342,102 @@ impl SlabSource<'_> {
                 }
             };
             if left > 0 {
-                // Objects may have come back meanwhile; whoever brought them saw that it
-                // was not full, so the list is ours to put it on.
-                // SAFETY: in our hand; the node is constant.
-                let home = unsafe { (*slab).node } as usize;
-                let mut partial = self.slabs.partial[home][class].lock();
-                let bits = self.slabs.bit_lock(slab);
-                // SAFETY: in our hand: on no list. Nobody else unmakes it.
-                unsafe {
-                    if (*slab).free < (*slab).objects {
-                        partial.add(slab);
-                    } else {
-                        drop((bits, partial));
-                        self.unmake(slab);
-                    }
-                }
+                // SAFETY: in our hand, and not full.
+                unsafe { self.relinquish(class, slab) };
             }
         }
         self.account(class, got, true);
         got
+    }
+
+    /// Puts a slab on its list again, or gives it back if it is empty by now.
+    ///
+    /// # Safety
+    /// The slab is in our hand and was not full when it last left the bit lock: whoever
+    /// brought objects meanwhile saw that, so the list is ours to put it on.
+    unsafe fn relinquish(&self, class: usize, slab: *mut Slab) {
+        // SAFETY: on no list, and nobody else unmakes it. Its node is constant.
+        unsafe {
+            let mut partial = self.slabs.partial[(*slab).node as usize][class].lock();
+            let bits = self.slabs.bit_lock(slab);
+            if (*slab).free < (*slab).objects {
+                partial.add(slab);
+            } else {
+                drop((bits, partial));
+                self.unmake(slab);
+            }
+        }
+    }
+
+    /// Gives the free pages inside partly used slabs back to the system; the bytes.
+    pub fn trim(&self) -> usize {
+        let lists = (0..self.cache.sets.nodes()).flat_map(|node| (1..CLASSES).map(move |class| (node, class)));
+        lists.map(|(node, class)| self.trim_list(node, class)).sum()
+    }
+
+    fn trim_list(&self, node: usize, class: usize) -> usize {
+        // The whole list into our hand; who wants objects meanwhile makes a new slab.
+        let mut next = {
+            let mut partial = self.slabs.partial[node][class].lock();
+            let first = core::mem::replace(&mut partial.0, core::ptr::null_mut());
+            let mut at = first;
+            while let Some(slab) = NonNull::new(at) {
+                // SAFETY: slabs on the list are live while it is locked.
+                unsafe {
+                    (*slab.as_ptr()).on_list = false;
+                    at = (*slab.as_ptr()).next;
+                }
+            }
+            first
+        };
+        let mut bytes = 0;
+        while let Some(slab) = NonNull::new(next) {
+            // SAFETY: in our hand, so live and its link ours; on the list it was not full.
+            unsafe {
+                next = (*slab.as_ptr()).next;
+                bytes += self.trim_slab(class, slab.as_ptr());
+                self.relinquish(class, slab.as_ptr());
+            }
+        }
+        bytes
+    }
+
+    /// # Safety
+    /// The slab is in our hand.
+    unsafe fn trim_slab(&self, class: usize, slab: *mut Slab) -> usize {
+        let (size, pages) = (SIZES[class] as usize, 1_usize << SLAB_ORDER[class]);
+        // SAFETY: live, in our hand.
+        let (base, objects) = unsafe { ((*slab).base, (*slab).objects as usize) };
+        let mut empty = [false; SLAB_PAGES_MAX + 1];
+        {
+            let _bits = self.slabs.bit_lock(slab);
+            // SAFETY: its bit lock is held.
+            unsafe {
+                if core::mem::replace(&mut (*slab).trimmed, true) {
+                    return 0;
+                }
+                for (page, empty) in empty[..pages].iter_mut().enumerate() {
+                    let first = page * PAGE / size;
+                    let end = ((page + 1) * PAGE).div_ceil(size).min(objects);
+                    *empty = (first..end).all(|index| Slab::is_free(slab, index));
+                }
+            }
+        }
+        // Nobody draws from a slab in our hand, so what is empty stays so.
+        let (mut page, mut bytes) = (0, 0);
+        while page < pages {
+            let first = page;
+            while empty[page] {
+                page += 1;
+            }
+            let run = (page - first) * PAGE;
+            // SAFETY: pages of ours that hold no live object.
+            if run > 0 && unsafe { give_back(base + first * PAGE, run) } {
+                bytes += run;
+            }
+            page += 1;
+        }
+        bytes
     }
 
     /// Takes objects back into their slabs; `objects` is reordered.

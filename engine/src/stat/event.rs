@@ -60,6 +60,7 @@ table! {
         PurgeRefused = "purge_refused", "advice calls that the system refused or did in part";
         Drain = "drain", "per-CPU sets drained";
         Fence = "fence", "targeted or process-wide fences sent";
+        Keeper = "keeper", "housekeeping threads started";
         Fork = "fork", "forks seen";
         Vfork = "vfork", "vforks seen";
         NoMemory = "no_memory", "requests answered with ENOMEM";

@@ -32,7 +32,7 @@ use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
 use crate::knob::Id;
 use crate::page::region::WINDOW_PAGES;
-use crate::page::{Kind, Paging, Pfn, Regions};
+use crate::page::{Kind, Paging, Pfn, Regions, give_back};
 use crate::percpu::Cache;
 use crate::stat::{Board, Event, Level};
 use tree::Tree;
@@ -539,18 +539,6 @@ impl Vmap<'_> {
                 end = at.add(pages);
             });
         }
-    }
-}
-
-/// Gives memory back to the system; true if all of it reads as zero now.
-///
-/// # Safety
-/// The range is ours and its contents are not needed.
-#[must_use]
-pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
-    // SAFETY: the caller's promise. Locked pages (`mlockall`) refuse the plain call.
-    unsafe {
-        sys::advise(at, bytes, Advice::DontNeed).is_ok() || sys::advise(at, bytes, Advice::DontNeedLocked).is_ok()
     }
 }
 

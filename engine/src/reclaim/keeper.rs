@@ -1,0 +1,196 @@
+//! # The housekeeper: one thread that gives back what an idle program does not use
+//!
+//! ```text
+//! none ──slow allocation, heap has grown──► started ──► awake ◄──slow free── parked
+//!   ▲                                                    │  └──nothing left──► ▲
+//!   └───────────────── small again ──────────────────────┘
+//! ```
+//! Every [`PERIOD`] it looks at what happened since the last look:
+//!
+//! | the program | what may stay free and resident | besides |
+//! |---|---|---|
+//! | works | the limit of [`super`] | sets of CPUs that did nothing for [`QUIET`] periods are drained |
+//! | idle (no slow allocation worth the name) | half of what the period before left | |
+//! | idle for the knob's seconds | nothing | all sets are drained, free pages inside slabs go back |
+//!
+//! An idle program that has nothing left to give back costs nothing: the
+//! thread parks until a slow free wakes it.
+//!
+//! Units: bytes, periods. Invariant: at most one thread, none in a forked child.
+//! Locks: none held while it sleeps. Cost: a look is a few hundred loads.
+
+use crate::arch::atomic::AtomicU32;
+use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::arch::sys;
+
+/// Nanoseconds between two looks.
+pub const PERIOD: u64 = 1_000_000_000;
+/// Periods without an operation after which a CPU's set is drained.
+pub const QUIET: u32 = 3;
+/// Slow allocations in a period that are not worth the name of work.
+const NOISE: u64 = 64;
+
+/// There is none.
+const NONE: u32 = 0;
+/// Somebody is starting it, or it could not be started.
+const STARTING: u32 = 1;
+/// It looks every period.
+const AWAKE: u32 = 2;
+/// It sleeps until it is woken.
+const PARKED: u32 = 3;
+
+/// The state of the one thread.
+#[derive(Debug)]
+pub struct Keeper {
+    state: AtomicU32,
+}
+
+/// What one look decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// The program works: the usual limit.
+    Usual,
+    /// It has been idle for so many periods: halve what is left.
+    Halve,
+    /// It has been idle for long: give everything back.
+    All,
+}
+
+/// What the thread remembers between looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch {
+    seen: u64,
+    idle: u64,
+    rest: bool,
+}
+
+impl Watch {
+    /// `allocs` slow allocations were counted so far; all is to be given back after `patience`
+    /// idle periods.
+    pub fn look(&mut self, allocs: u64, patience: u64) -> Duty {
+        let since = allocs.wrapping_sub(self.seen);
+        self.seen = allocs;
+        self.idle = if since > NOISE { 0 } else { self.idle + 1 };
+        match self.idle {
+            0 => Duty::Usual,
+            idle if idle < patience => Duty::Halve,
+            _ => Duty::All,
+        }
+    }
+
+    /// After a look that gave `bytes` back: whether there is nothing left to do.
+    pub fn rests(&mut self, duty: Duty, bytes: usize) -> bool {
+        let nothing = duty == Duty::All && bytes == 0;
+        // Twice: what the first of them drained becomes free pages for the second.
+        let rests = nothing && self.rest;
+        self.rest = nothing;
+        rests
+    }
+}
+
+impl Default for Keeper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Keeper {
+    /// Not started.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { state: AtomicU32::new(NONE) }
+    }
+
+    /// Whether nobody has tried to start it.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.state.load(Relaxed) == NONE
+    }
+
+    /// Claims the start: true for one caller, who starts the thread or leaves it at that.
+    pub fn claim(&self) -> bool {
+        // Relaxed: the claim publishes nothing; thread creation orders what the thread reads.
+        self.state.compare_exchange(NONE, STARTING, Relaxed, Relaxed).is_ok()
+    }
+
+    /// The thread runs.
+    pub fn begin(&self) {
+        self.state.store(AWAKE, Release);
+    }
+
+    /// Sleeps one period.
+    pub fn sleep(&self) {
+        sys::futex_wait_for(&self.state, AWAKE, PERIOD);
+    }
+
+    /// Sleeps until [`Keeper::wake`].
+    pub fn park(&self) {
+        self.state.store(PARKED, Release);
+        // Acquire: what the waker freed is seen.
+        while self.state.load(Acquire) == PARKED {
+            sys::futex_wait(&self.state, PARKED);
+        }
+    }
+
+    /// Wakes the thread if it is parked. A load if not.
+    #[inline]
+    pub fn wake(&self) {
+        if self.state.load(Relaxed) == PARKED {
+            self.wake_parked();
+        }
+    }
+
+    #[cold]
+    fn wake_parked(&self) {
+        // AcqRel: pairs with `park`; one caller wakes.
+        if self.state.compare_exchange(PARKED, AWAKE, AcqRel, Relaxed).is_ok() {
+            sys::futex_wake(&self.state, 1);
+        }
+    }
+
+    /// There is no thread any more: it ends, or this is a forked child.
+    pub fn gone(&self) {
+        self.state.store(NONE, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idleness_grows_until_all_is_due_and_work_ends_it() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(1000, 3), Duty::Usual);
+        assert_eq!(watch.look(1000 + NOISE, 3), Duty::Halve);
+        assert_eq!(watch.look(1000 + NOISE, 3), Duty::Halve);
+        assert_eq!(watch.look(1000 + NOISE, 3), Duty::All);
+        assert_eq!(watch.look(1001 + 2 * NOISE, 3), Duty::Usual);
+    }
+
+    #[test]
+    fn it_rests_after_two_looks_in_vain() {
+        let mut watch = Watch::default();
+        assert!(!watch.rests(Duty::All, 0));
+        assert!(!watch.rests(Duty::All, 4096));
+        assert!(!watch.rests(Duty::All, 0));
+        assert!(watch.rests(Duty::All, 0));
+        assert!(!watch.rests(Duty::Halve, 0));
+    }
+
+    #[test]
+    fn one_thread_starts_and_a_parked_one_is_woken() {
+        let keeper = Keeper::new();
+        assert!(keeper.is_none() && keeper.claim() && !keeper.claim() && !keeper.is_none());
+        keeper.begin();
+        std::thread::scope(|scope| {
+            let parked = scope.spawn(|| keeper.park());
+            while !parked.is_finished() {
+                keeper.wake();
+                std::thread::yield_now();
+            }
+        });
+        keeper.gone();
+        assert!(keeper.claim());
+    }
+}
