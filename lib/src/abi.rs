@@ -8,7 +8,7 @@
 
 use crate::HEAP;
 use crate::start::Line;
-use allotment_engine::arch::sys::Errno;
+use allotment_engine::arch::sys::{self, Errno};
 use allotment_engine::arch::{PAGE, atomic::Ordering::Relaxed};
 use allotment_engine::stat::{Event, Level};
 use allotment_engine::{define_dlopen, define_vfork};
@@ -345,6 +345,29 @@ pub extern "C" fn malloc_stats() {
         let mut line = Line::new();
         let _ = write!(line, "{:12} {:>16}  {}", level.name(), sets.board().level(*level), level.meaning());
         line.end();
+    }
+}
+
+/// `prctl`, watched: before a process filters its own system calls it asks here for the filter,
+/// or for the promise without which the kernel takes none from it. (libc's is variadic; on
+/// Linux its arguments come in registers all the same.)
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    const PR_SET_SECCOMP: c_int = 22;
+    const PR_SET_NO_NEW_PRIVS: c_int = 38;
+    if matches!(option, PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS) {
+        HEAP.confine();
+    }
+    // SAFETY: the caller's promise.
+    match unsafe { sys::prctl(option as usize, [a, b, c, d]) } {
+        Ok(result) => result as c_int,
+        Err(error) => {
+            fail(error);
+            -1
+        }
     }
 }
 

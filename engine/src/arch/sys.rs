@@ -229,7 +229,20 @@ pub fn bind(at: usize, len: usize, node: usize) {
 pub fn name_thread(name: &core::ffi::CStr) {
     const PR_SET_NAME: usize = 15;
     // SAFETY: the kernel copies the name. A refusal costs nothing.
-    let _ = unsafe { call(nr::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
+    let _ = unsafe { prctl(PR_SET_NAME, [name.as_ptr() as usize, 0, 0, 0]) };
+}
+
+/// `prctl(option, …)`.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// As the option says.
+pub unsafe fn prctl(option: usize, arguments: [usize; 4]) -> Result<usize, Errno> {
+    let [a, b, c, d] = arguments;
+    // SAFETY: the caller's promise.
+    unsafe { call(nr::PRCTL, [option, a, b, c, d, 0]) }
 }
 
 /// Sleeps while `*word == value`; may return early.

@@ -327,6 +327,11 @@ impl<E: Environment> Heap<E> {
         }
     }
 
+    /// The process is about to filter its own system calls.
+    pub fn confine(&self) {
+        self.reclaim.keeper.confine();
+    }
+
     /// The housekeeper's whole life (see [`crate::reclaim::keeper`]).
     pub fn keep(&self) {
         let (keeper, board) = (&self.reclaim.keeper, self.cache.sets.board());
@@ -349,14 +354,17 @@ impl<E: Environment> Heap<E> {
     /// What one look of the housekeeper asks for; the bytes given back.
     fn give_back(&self, duty: Duty) -> usize {
         let everything = Everything { slabs: self.slab_source(), pages: self.page_source() };
+        let may_drain = !self.reclaim.keeper.is_confined();
         match duty {
             Duty::All => {
-                self.cache.drain_all(&everything, ALL_CLASSES);
+                if may_drain {
+                    self.cache.drain_all(&everything, ALL_CLASSES);
+                }
                 self.slab_source().trim() + self.purge()
             }
             _ => {
                 for index in 0..self.cache.sets.top() {
-                    if self.cache.sets.is_quiet(index, QUIET) {
+                    if may_drain && self.cache.sets.is_quiet(index, QUIET) {
                         self.cache.drain(&everything, ALL_CLASSES, index);
                     }
                 }

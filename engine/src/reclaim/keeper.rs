@@ -16,11 +16,15 @@
 //! An idle program that has nothing left to give back costs nothing: the
 //! thread parks until a slow free wakes it.
 //!
+//! A process that begins to filter its own system calls ([`Keeper::confine`]) gets no
+//! thread any more, and one that runs only gives memory back: a filter may kill
+//! on any call but those that manage memory.
+//!
 //! Units: bytes, periods. Invariant: at most one thread, none in a forked child.
 //! Locks: none held while it sleeps. Cost: a look is a few hundred loads.
 
-use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::arch::atomic::{AtomicBool, AtomicU32};
 use crate::arch::sys;
 
 /// Nanoseconds between two looks.
@@ -43,6 +47,7 @@ const PARKED: u32 = 3;
 #[derive(Debug)]
 pub struct Keeper {
     state: AtomicU32,
+    confined: AtomicBool,
 }
 
 /// What one look decides.
@@ -98,7 +103,7 @@ impl Keeper {
     /// Not started.
     #[must_use]
     pub const fn new() -> Self {
-        Self { state: AtomicU32::new(NONE) }
+        Self { state: AtomicU32::new(NONE), confined: AtomicBool::new(false) }
     }
 
     /// Whether nobody has tried to start it.
@@ -110,7 +115,20 @@ impl Keeper {
     /// Claims the start: true for one caller, who starts the thread or leaves it at that.
     pub fn claim(&self) -> bool {
         // Relaxed: the claim publishes nothing; thread creation orders what the thread reads.
-        self.state.compare_exchange(NONE, STARTING, Relaxed, Relaxed).is_ok()
+        !self.is_confined() && self.state.compare_exchange(NONE, STARTING, Relaxed, Relaxed).is_ok()
+    }
+
+    /// The process is about to filter its system calls.
+    pub fn confine(&self) {
+        // Relaxed: the caller's filter comes after this in its own order, and a thread that
+        // is just being started was allowed to.
+        self.confined.store(true, Relaxed);
+    }
+
+    /// Whether [`Keeper::confine`] was called.
+    #[inline]
+    pub fn is_confined(&self) -> bool {
+        self.confined.load(Relaxed)
     }
 
     /// The thread runs.
@@ -191,6 +209,7 @@ mod tests {
             }
         });
         keeper.gone();
-        assert!(keeper.claim());
+        keeper.confine();
+        assert!(!keeper.claim());
     }
 }
