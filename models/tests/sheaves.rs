@@ -1,5 +1,5 @@
 //! Sheaves between main, spare, barn and hands (`engine/src/percpu/cache.rs`: `alloc`,
-//! `free`, `exchange`, `install`, `keep_spare`, `release`, `drain_all`).
+//! `free`, `exchange`, `install`, `keep_spare`, `release`, `drain`, `empty_barns`).
 //!
 //! Bound: 3 threads × 6 operations, one of them with a drain of all sets, 2 CPUs, two-object sheaves;
 //! 16,000 schedules (fallback 6,000): 7 seconds, 0.1 minutes.
@@ -53,7 +53,7 @@ fn work(cache: &Cache, bag: &Bag, drains: bool) {
     let mut hand = vec![];
     for at in 0..6 {
         if drains && at == 3 {
-            cache.drain_all(bag, CLASS + 1);
+            drain_all(cache, bag);
         }
         if hand.is_empty() || hand.len() < 4 && machine::choose(2) == 0 {
             if let Some(object) = cache.alloc(bag, CLASS) {
@@ -89,7 +89,7 @@ fn model(mode: Mode) {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    cache.drain_all(&*bag, CLASS + 1);
+    drain_all(&cache, &*bag);
     let mut objects = bag.0.lock().clone();
     objects.sort_unstable();
     assert!(objects == (1..=OBJECTS).collect::<Vec<_>>(), "VIOLATION: objects {objects:?}");
@@ -108,6 +108,13 @@ fn sequences() {
 }
 fn fallback() {
     model(Mode::Fallback);
+}
+
+fn drain_all(cache: &Cache, bag: &impl Source) {
+    (0..cache.sets.top()).for_each(|index| {
+        cache.drain(bag, CLASS + 1, index);
+    });
+    cache.empty_barns(bag, CLASS + 1);
 }
 
 #[test]

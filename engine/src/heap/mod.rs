@@ -143,6 +143,9 @@ impl<E: Environment> Heap<E> {
     fn slab_source(&self) -> SlabSource<'_> {
         SlabSource { slabs: &self.slabs, cache: &self.cache, pages: &self.pages, report: E::report }
     }
+    fn everything(&self) -> Everything<'_> {
+        Everything { slabs: self.slab_source(), pages: self.page_source() }
+    }
     fn page_source(&self) -> PageSource<'_> {
         PageSource { pages: &self.pages, cache: &self.cache, first: CLASSES }
     }
@@ -353,26 +356,24 @@ impl<E: Environment> Heap<E> {
 
     /// What one look of the housekeeper asks for; the bytes given back.
     fn give_back(&self, duty: Duty) -> usize {
-        let everything = Everything { slabs: self.slab_source(), pages: self.page_source() };
-        let may_drain = !self.reclaim.keeper.is_confined();
-        match duty {
-            Duty::All => {
-                if may_drain {
-                    self.cache.drain_all(&everything, ALL_CLASSES);
-                }
-                self.slab_source().trim() + self.purge()
+        let everything = self.everything();
+        let held = self.reclaim.lock();
+        if !self.reclaim.keeper.is_confined() {
+            let quiet = |&index: &usize| duty == Duty::All || self.cache.sets.is_quiet(index, QUIET);
+            for index in (0..self.cache.sets.top()).filter(quiet) {
+                self.cache.drain(&everything, ALL_CLASSES, index);
             }
-            _ => {
-                for index in 0..self.cache.sets.top() {
-                    if may_drain && self.cache.sets.is_quiet(index, QUIET) {
-                        self.cache.drain(&everything, ALL_CLASSES, index);
-                    }
-                }
-                if duty == Duty::Halve {
-                    return self.reclaim.halve(&self.cache, &self.pages, self.vmap());
-                }
+        }
+        match duty {
+            Duty::Usual => {
+                drop(held);
                 self.reclaim.check(&self.cache, &self.pages, self.vmap());
                 0
+            }
+            Duty::Halve => Reclaim::halve(&held, &self.cache, &self.pages, self.vmap()),
+            Duty::All => {
+                self.cache.empty_barns(&everything, ALL_CLASSES);
+                everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
             }
         }
     }
@@ -617,16 +618,21 @@ impl<E: Environment> Heap<E> {
         if self.opened.load(Acquire) != 2 {
             return 0;
         }
+        let everything = self.everything();
+        let held = self.reclaim.lock();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
         for _ in 0..2 {
-            self.cache.drain_all(&Everything { slabs: self.slab_source(), pages: self.page_source() }, ALL_CLASSES);
+            for index in 0..self.cache.sets.top() {
+                self.cache.drain(&everything, ALL_CLASSES, index);
+            }
+            self.cache.empty_barns(&everything, ALL_CLASSES);
         }
-        self.slab_source().trim() + self.purge()
+        everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
     }
 
     /// Gives back what is free behind the sets, without a fence (a filter may forbid it by now).
     fn purge(&self) -> usize {
-        self.reclaim.trim(&self.cache, &self.pages, self.vmap())
+        Reclaim::purge(&self.reclaim.lock(), &self.cache, &self.pages, self.vmap())
     }
 
     /// Free blocks by order, all zones.

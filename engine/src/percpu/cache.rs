@@ -388,13 +388,8 @@ impl Cache {
         true
     }
 
-    /// Empties the sets of all indices and all barns of the first `classes` classes into the
-    /// source; how many sets could be reached and how many could not.
-    pub fn drain_all(&self, source: &impl Source, classes: usize) -> (usize, usize) {
-        let (mut reached, mut missed) = (0, 0);
-        for index in 0..self.sets.top() {
-            if self.drain(source, classes, index) { reached += 1 } else { missed += 1 }
-        }
+    /// Empties all barns of the first `classes` classes into the source.
+    pub fn empty_barns(&self, source: &impl Source, classes: usize) {
         for barns in &self.barns[..self.sets.nodes()] {
             for (class, barn) in barns.iter().enumerate().take(classes) {
                 while let Some(mut sheaf) = self.take_full(source, class, barn) {
@@ -403,7 +398,6 @@ impl Cache {
                 }
             }
         }
-        (reached, missed)
     }
 
     /// Objects of `class` in sets and barn.

@@ -19,7 +19,7 @@ pub mod keeper;
 
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU32, AtomicU64};
-use crate::arch::lock::Lock;
+use crate::arch::lock::{Guard, Lock};
 use crate::arch::{PAGE, sys};
 use crate::knob::Id;
 use crate::page::{Pages, give_back};
@@ -116,12 +116,22 @@ impl Reclaim {
         areas + blocks
     }
 
-    /// For the housekeeper: leaves at most half of what is free and resident; the bytes given back.
-    pub fn halve(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+    /// The right to drain and to give back. A fork waits for it, so that no child misses what
+    /// is in somebody's hand meanwhile.
+    pub fn lock(&self) -> Guard<'_, ()> {
+        self.purging.lock()
+    }
+
+    /// Leaves at most half of what is free and resident; the bytes given back.
+    pub fn halve(_held: &Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
         let board = cache.sets.board();
         let keep = board.level(Level::Lazy).max(board.level(Level::PagesDirty)) / 2;
-        let Some(_purging) = self.purging.try_lock() else { return 0 };
         Self::purge_to(cache, pages, vmap, 0, keep)
+    }
+
+    /// Gives back all that is free; the bytes.
+    pub fn purge(_held: &Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+        Self::purge_to(cache, pages, vmap, 0, 0)
     }
 
     /// Gives dirty free blocks of at least `order` back until `keep` bytes are left; the bytes given back.
@@ -145,11 +155,5 @@ impl Reclaim {
         }
         cache.sets.count(Event::PurgeBytes, given as u64);
         given
-    }
-
-    /// Gives back all that is free, after the caller has drained the sets; the bytes.
-    pub fn trim(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
-        let _purging = self.purging.lock();
-        Self::purge_to(cache, pages, vmap, 0, 0)
     }
 }
