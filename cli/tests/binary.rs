@@ -2,13 +2,15 @@
 //! the instructions of its fast paths, compared with the committed table
 //! `golden/fastpath.txt` (`ALLOTMENT_TEST_BLESS=1` writes it anew).
 
+#[path = "common/code.rs"]
+mod code;
 mod common;
+use code::{Counts, disassembly, output, walk};
 use common::{ALLOTMENT, need};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const EXPORTED: &str = "
     malloc calloc realloc reallocarray free free_sized free_aligned_sized posix_memalign aligned_alloc memalign
@@ -36,12 +38,6 @@ fn words(text: &str) -> BTreeSet<&str> {
     text.split_whitespace().collect()
 }
 
-fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().unwrap();
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// The library that the command preloads: what users get.
 fn library() -> String {
     let paths = output(ALLOTMENT, &["run", "--", "sh", "-c", "echo $LD_PRELOAD"]);
@@ -67,6 +63,8 @@ fn symbols_are_the_listed_ones() {
                 assert!(words(WEAK).contains(name), "weak symbol {name}");
                 continue;
             }
+            // The parts (`include/allotment.h`; `tests/counters.rs` compares them with the header).
+            _ if name.starts_with("allotment_") => continue,
             _ => exported.insert(name),
         };
     }
@@ -91,107 +89,13 @@ fn library_has_no_thread_locals_and_no_runtime() {
     assert!(!dynamic.contains("TEXTREL") && !dynamic.contains("STATIC_TLS"), "{dynamic}");
 }
 
-/// One instruction.
-struct Instruction {
-    mnemonic: String,
-    operands: String,
-    next: u64,
-}
-
-/// The whole library by address, and its symbols.
-fn disassembly(library: &str) -> (BTreeMap<u64, Instruction>, BTreeMap<String, u64>) {
-    let text = output("objdump", &["-d", "--no-show-raw-insn", "-Mintel", library]);
-    let mut listed: Vec<(u64, String, String)> = Vec::new();
-    for line in text.lines() {
-        let Some((address, rest)) = line.split_once(":\t") else { continue };
-        let Ok(address) = u64::from_str_radix(address.trim(), 16) else { continue };
-        let rest = rest.split('#').next().unwrap_or("").trim();
-        let mut rest = rest.splitn(2, ' ');
-        let mut mnemonic = rest.next().unwrap_or("").to_owned();
-        let mut operands = rest.next().unwrap_or("").trim().to_owned();
-        if matches!(mnemonic.as_str(), "lock" | "rep" | "repz" | "notrack" | "bnd") {
-            let (real, others) = operands.split_once(' ').unwrap_or((&operands, ""));
-            (mnemonic, operands) = (format!("{mnemonic} {real}"), others.trim().to_owned());
-        }
-        listed.push((address, mnemonic, operands));
-    }
-    let nexts: Vec<u64> = listed.iter().skip(1).map(|entry| entry.0).chain([0]).collect();
-    let code = listed
-        .into_iter()
-        .zip(nexts)
-        .map(|((address, mnemonic, operands), next)| (address, Instruction { mnemonic, operands, next }))
-        .collect();
-    let symbols = output("nm", &["-D", library])
-        .lines()
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let [address, _, name] = fields[..] else { return None };
-            Some((name.split('@').next()?.to_owned(), u64::from_str_radix(address, 16).ok()?))
-        })
-        .collect();
-    (code, symbols)
-}
-
-/// Classes of instructions on one path.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
-    all: usize,
-    branches: usize,
-    writes: usize,
-    locked: usize,
-    calls: usize,
-}
-
-/// Does it write memory? The destination comes first.
-fn writes(instruction: &Instruction) -> bool {
-    let mnemonic = instruction.mnemonic.as_str();
-    let reads_only = ["cmp", "test", "lea", "jmp", "call", "nop", "bt", "prefetch"];
-    let mnemonic = mnemonic.strip_prefix("lock ").unwrap_or(mnemonic);
-    mnemonic == "push"
-        || (!reads_only.iter().any(|&other| mnemonic.starts_with(other))
-            && instruction.operands.split(',').next().is_some_and(|destination| destination.contains('[')))
-}
-
-/// Where a jump goes.
-fn target(instruction: &Instruction) -> Option<u64> {
-    u64::from_str_radix(instruction.operands.split_whitespace().next()?.trim_start_matches("0x"), 16).ok()
-}
-
-/// From the entry to `ret`, every conditional jump not taken: the layout that the fast
-/// paths are written for. Jumps that always go are followed.
-fn walk(code: &BTreeMap<u64, Instruction>, entry: u64, listing: &mut String) -> Counts {
-    let (mut counts, mut at) = (Counts::default(), entry);
-    while counts.all < 500 {
-        let instruction = code.get(&at).unwrap_or_else(|| panic!("no instruction at {at:x}"));
-        writeln!(listing, "  {at:6x} {} {}", instruction.mnemonic, instruction.operands).unwrap();
-        counts.all += 1;
-        counts.locked += usize::from(
-            instruction.mnemonic.starts_with("lock ")
-                || (instruction.mnemonic == "xchg" && instruction.operands.contains('[')),
-        );
-        counts.writes += usize::from(writes(instruction));
-        at = instruction.next;
-        match instruction.mnemonic.as_str() {
-            "ret" | "repz ret" => return counts,
-            "call" => counts.calls += 1,
-            "jmp" => match target(instruction) {
-                Some(to) => at = to,
-                None => return counts, // a tail call through a pointer
-            },
-            jump if jump.starts_with('j') => counts.branches += 1,
-            _ => {}
-        }
-    }
-    panic!("no end\n{listing}");
-}
-
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn fast_paths_are_the_committed_ones() {
     if need("fast paths", "objdump", "binutils").is_none() {
         return;
     }
-    let (code, symbols) = disassembly(&library());
+    let (code, symbols) = disassembly(&library(), &["-D"]);
     let mut table =
         String::from("# entry instructions branches writes locked calls: fast path of the release library\n");
     let mut listing = String::new();

@@ -373,8 +373,10 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
 
 extern "C" fn vfork_begin() {
     HEAP.vfork_begin();
+    crate::percpu::PERCPU.units.close();
 }
 extern "C" fn vfork_end() {
+    crate::percpu::PERCPU.units.reopen();
     HEAP.vfork_end();
 }
 
@@ -383,20 +385,5 @@ define_vfork!(vfork, vfork_begin, vfork_end);
 
 #[cfg(target_arch = "x86_64")]
 define_dlopen!(dlopen, crate::start::KEEP_DEEPBIND);
-
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    let mut line = Line::new();
-    let _ = write!(line, "{info}");
-    line.end();
-    unsafe extern "C" {
-        fn abort() -> !;
-    }
-    // SAFETY: ends the process.
-    unsafe { abort() }
-}
-
-// Without optimisation core's unwinding tables name it; nothing here ever unwinds.
-core::arch::global_asm!(".weak rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ud2");
 
 const _: () = assert!(size_of::<Mallinfo<usize>>() == 80);

@@ -112,6 +112,17 @@ impl EventCounter {
     pub fn new() -> Result<Self, Error> {
         Owned::new(8).map(Self)
     }
+    /// The counter as its address, which [`EventCounter::from_handle`] takes back.
+    #[cfg(feature = "capi")]
+    pub(crate) fn into_handle(self) -> Handle {
+        core::mem::ManuallyDrop::new(self).0.handle
+    }
+    /// # Safety
+    /// It came from [`EventCounter::into_handle`], once.
+    #[cfg(feature = "capi")]
+    pub(crate) unsafe fn from_handle(handle: Handle) -> Self {
+        Self(Owned { handle, bytes: 8 })
+    }
     /// Counts `n` (wrapping at 2^64). Async-signal-safe. One sequence.
     #[inline(always)]
     pub fn add(&self, n: u64) {

@@ -12,17 +12,20 @@
 //!
 //! This crate is the outermost layer: it owns the engine's one static, knows
 //! the environment (libc, environment variables, fork) and gives the heap to
-//! Rust ([`Allotment`]) and, with the feature `preload`, to C (`abi`).
+//! Rust ([`Allotment`]) and, with the feature `preload`, to C (`abi`), and the
+//! counters to Rust ([`counter`]) and, with the feature `capi`, to C (`capi`).
 #![no_std]
 
 pub mod counter;
 mod fork;
-mod percpu;
 mod keeper;
+mod percpu;
 mod start;
 
 #[cfg(feature = "preload")]
 mod abi;
+#[cfg(feature = "capi")]
+mod capi;
 
 use allotment_engine::heap::Heap;
 use core::alloc::{GlobalAlloc, Layout};

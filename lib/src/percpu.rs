@@ -140,6 +140,8 @@ impl PerCpu {
     pub fn fork_begin(&self) {
         // Nor opens it.
         self.chunk.fork_begin();
+        #[cfg(feature = "capi")]
+        crate::capi::BLOCKS.fork_begin();
         self.forked.store(self.opened.load(Relaxed), Relaxed);
         if self.forked.load(Relaxed) != 0 {
             self.units.fork_begin();
@@ -151,6 +153,8 @@ impl PerCpu {
         if self.forked.load(Relaxed) != 0 {
             self.units.fork_end(child);
         }
+        #[cfg(feature = "capi")]
+        crate::capi::BLOCKS.fork_end();
         self.chunk.fork_end();
     }
 }

@@ -9,6 +9,7 @@
 //! makes cases, each contender of which is a closure that runs once.
 
 mod apps;
+mod counters;
 mod draw;
 mod harness;
 mod machine;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 
 /// All suites.
 const SUITES: &[Suite] = &[
+    Suite { name: "counters", about: "per-CPU counters beside their alternatives", cases: counters::cases },
     Suite { name: "malloc", about: "the C functions, in small", cases: malloc::cases },
     Suite { name: "apps", about: "whole programs", cases: apps::cases },
 ];

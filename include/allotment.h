@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * allotment.h: Allotment's parts for programs in C (C11) and C++ (C++17).
+ *
+ * Counters that many CPUs change. An update is one restartable sequence on
+ * memory of this CPU's own: no locked instruction, no shared cache line, safe
+ * against preemption, migration and signals. Where the kernel or the C library
+ * has no restartable sequences, locked operations on the same memory serve
+ * (allotment_counter_mode says which).
+ *
+ *   family   an update                      a read
+ *   event    this CPU's word, +n            the sum
+ *   level    this CPU's byte, +-n; now and  one load with a stated error,
+ *            then the shared total          or the sum
+ *   quota    this CPU's stock, -n; now and  one load, or the sum
+ *            then the shared total
+ *
+ * Units. Counters count whatever the program counts. An "index" is a CPU as the
+ * kernel numbers those of one process (mm_cid), or a CPU's number; indices in
+ * use: those that have counted anything so far. Costs are given in loads,
+ * sequences (some 10-20 instructions, none locked), and system calls.
+ *
+ * Threads. Every function may be called by any thread at any time, but a
+ * counter must be unused when it is freed. Functions marked AS-SAFE may be
+ * called from signal handlers, also one that interrupted the same function.
+ * What threads counted that have ended, or on CPUs that went away, stays.
+ *
+ * Errors. Constructors return NULL with errno = ENOMEM. Nothing else sets
+ * errno, and nothing else fails unless it says so. Passing NULL is undefined
+ * but for the _free functions, which ignore it.
+ *
+ * fork: the child has counters of its own with the parent's values. A spill of
+ * a level counter that another thread was in the middle of is lost to the
+ * child, whose error bound goes on to cover it. vfork: the child may not count.
+ *
+ * Memory. Neither the program's malloc nor Allotment's is used. A program that
+ * makes no counter pays nothing but the mapping of this library. The first
+ * counter reads two files of /sys and reserves 256 KiB of address space for
+ * each possible CPU; only touched pages become resident.
+ *
+ * Linking: pkg-config --cflags --libs allotment (docs/c.md).
+ */
+#ifndef ALLOTMENT_H
+#define ALLOTMENT_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Event counters: what happened. Only go up. ------------------------- */
+
+/* Opaque; the pointer is no address that may be read or written. */
+typedef struct allotment_counter_event allotment_counter_event;
+
+/* A counter at 0; NULL without memory. 8 bytes for each CPU. */
+allotment_counter_event *allotment_counter_event_new(void);
+
+/* Gives it back. A lock. */
+void allotment_counter_event_free(allotment_counter_event *counter);
+
+/* Counts n more (modulo 2^64). AS-SAFE. One sequence. */
+void allotment_counter_event_add(allotment_counter_event *counter, uint64_t n);
+
+/* The sum: exact if nobody counts meanwhile; else every add that returned
+ * before the call is in it. AS-SAFE. No lock; a load for each index in use. */
+uint64_t allotment_counter_event_sum(const allotment_counter_event *counter);
+
+/* ---- Level counters: what there is. Go up and down. --------------------- */
+
+typedef struct allotment_counter_level allotment_counter_level;
+
+/* A counter at 0; NULL without memory. Each index keeps a difference of at most
+ * `threshold` (1 to 125, clamped; 0: the kernel's formula, by CPUs and memory)
+ * from the shared total: the larger, the rarer a shared access and the larger
+ * the error. Range of the value: +-2^51. */
+allotment_counter_level *allotment_counter_level_new(unsigned threshold);
+
+/* Gives it back. A lock. */
+void allotment_counter_level_free(allotment_counter_level *counter);
+
+/* Counts delta up or down. AS-SAFE. One sequence; every 1.5 thresholds a spill:
+ * two locked adds on the total and a second sequence. A delta beyond the
+ * threshold is one locked add. */
+void allotment_counter_level_add(allotment_counter_level *counter, int64_t delta);
+
+/* The total: off by at most allotment_counter_level_error_bound, and negative
+ * at times for that reason. AS-SAFE. One load. */
+int64_t allotment_counter_level_approximate(const allotment_counter_level *counter);
+
+/* By how much the approximate read may be off now: threshold * (indices in use
+ * + 1), twice that once somebody has folded, and 1.5 * threshold for each
+ * thread inside a spill. AS-SAFE. Four loads. */
+uint64_t allotment_counter_level_error_bound(const allotment_counter_level *counter);
+
+/* The sum. Exact if nobody counts meanwhile; else it may miss 1.5 thresholds
+ * for each spill that overlaps with the call, and never counts any twice.
+ * AS-SAFE. No lock; two loads for each index in use, 8 times that at most. */
+int64_t allotment_counter_level_exact(const allotment_counter_level *counter);
+
+/* -1: the counter is less than value, 1: it is greater, 0: the approximate
+ * read and its bound do not decide. AS-SAFE. Four loads. */
+int allotment_counter_level_compare(const allotment_counter_level *counter, int64_t value);
+
+/* -1, 0 or 1: less, equal, greater; by the sum where the bound does not
+ * decide. AS-SAFE. Four loads, or those of _exact besides. */
+int allotment_counter_level_compare_exact(const allotment_counter_level *counter, int64_t value);
+
+/* Brings the total up to date with every index, for who reads approximately;
+ * 1 if that changed it, else 0. To be called by period, by anybody; folders
+ * take turns, CPUs are not disturbed. A lock; two loads for each index. */
+int allotment_counter_level_fold(allotment_counter_level *counter);
+
+/* What was spilled by CPUs of a NUMA node so far, with the approximate read's
+ * error; on a machine with one node, the total. One load. */
+int64_t allotment_counter_level_node(const allotment_counter_level *counter, unsigned node);
+
+/* The threshold. AS-SAFE. One load. */
+unsigned allotment_counter_level_threshold(const allotment_counter_level *counter);
+
+/* Sets it (1 to 125, clamped). The error bound goes by the largest that there
+ * ever was. AS-SAFE. */
+void allotment_counter_level_set_threshold(allotment_counter_level *counter, unsigned threshold);
+
+/* ---- Quota counters: what there may be. --------------------------------- */
+
+typedef struct allotment_counter_quota allotment_counter_quota;
+
+/* Nothing in use of `limit` (at most 2^62, clamped); NULL without memory. Each
+ * index keeps a stock of at most 2 * `batch` charged beforehand (1 to 2^40,
+ * clamped; 0: so that all CPUs' stocks are at most an eighth of the limit). */
+allotment_counter_quota *allotment_counter_quota_new(uint64_t limit, uint64_t batch);
+
+/* Gives it back. A lock. */
+void allotment_counter_quota_free(allotment_counter_quota *counter);
+
+/* Uses n if they fit: 1, else 0. Never beyond the limit, and never refuses what
+ * fits. One sequence; a lock for every batch; near the limit one
+ * compare-and-swap on the shared total, and one system call (membarrier) when
+ * that begins. */
+int allotment_counter_quota_try_add(allotment_counter_quota *counter, uint64_t n);
+
+/* Returns n that were used: 1. Returns 0 and does nothing if it sees that they
+ * were not. Costs as _try_add. */
+int allotment_counter_quota_sub(allotment_counter_quota *counter, uint64_t n);
+
+/* At least what is in use, and more by what is in stocks: at most 2 * batch for
+ * each index in use. AS-SAFE. One load. */
+uint64_t allotment_counter_quota_charged(const allotment_counter_quota *counter);
+
+/* What is in use. Exact if nobody changes it meanwhile. AS-SAFE. No lock; a
+ * load for each index in use. */
+uint64_t allotment_counter_quota_used(const allotment_counter_quota *counter);
+
+/* The limit. AS-SAFE. One load. */
+uint64_t allotment_counter_quota_limit(const allotment_counter_quota *counter);
+
+/* Changes the limit (at most 2^62, clamped). When it returns nothing more can
+ * be used beyond the new one; what is in use stays in use. A lock, and a system
+ * call (membarrier) if less than that is charged. */
+void allotment_counter_quota_set_limit(allotment_counter_quota *counter, uint64_t limit);
+
+/* ---- All ----------------------------------------------------------------- */
+
+/* "sequences", "fallback" (locked operations), or "closed" before the first
+ * counter of the process. A constant. AS-SAFE. */
+const char *allotment_counter_mode(void);
+
+/* Indices that have counted so far: how many loads a sum is. AS-SAFE. */
+unsigned allotment_counter_indices(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
