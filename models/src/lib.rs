@@ -1,7 +1,7 @@
 //! # The engine's protocols over a checked machine
 //!
 //! ```text
-//! engine/src: percpu/* (sets, sheaf, cache, layout, steps, sim), slab/mod, arch/{lock, outcome}, knob     unchanged
+//! engine/src: percpu/* (sets, sheaf, cache, layout, steps, sim, units), counter/*, slab/mod, arch/{lock, outcome}, knob     unchanged
 //!             ───────────────────────────────────────────────────────────────────────────────────────
 //! here:       arch::{atomic, seq, rseq, sys}, stat, meta, page     facades with the same names
 //!             machine: fake CPUs, indices, store buffers, futexes; every step is one of shuttle's choices
@@ -38,6 +38,8 @@ pub mod meta;
 pub mod page;
 pub mod stat;
 
+#[path = "../../engine/src/counter/mod.rs"]
+pub mod counter;
 #[path = "../../engine/src/knob.rs"]
 pub mod knob;
 #[path = "../../engine/src/percpu/mod.rs"]
@@ -62,4 +64,10 @@ pub mod slab_unlisted {
 #[allow(unsafe_code, reason = "the engine's, changed")]
 pub mod slab_trim_shared {
     include!(concat!(env!("OUT_DIR"), "/slab_trim_shared.rs"));
+}
+
+/// Canary: a folder takes the owner's byte back to 0, as the kernel's does on the CPU itself.
+#[allow(unsafe_code, reason = "the engine's")]
+pub mod level_folder_writes {
+    include!(concat!(env!("OUT_DIR"), "/level_folder_writes.rs"));
 }

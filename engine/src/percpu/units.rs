@@ -427,7 +427,11 @@ impl Units {
     #[cold]
     pub unsafe fn change_byte(&self, at: Handle, change: impl Fn(i8) -> Option<i8>) -> bool {
         let none = Cell::new(false);
-        let change = |old: u8| change(old as i8).map(|new| new as u8);
+        let change = |old: u8| {
+            let new = change(old as i8).map(|new| new as u8);
+            none.set(new.is_none());
+            new
+        };
         let once = || match (self.mode(), self.place(at)) {
             (Mode::Sequences, Some(place)) => {
                 let index = self.here();
@@ -436,21 +440,23 @@ impl Units {
                 }
                 // A guess: the sequence compares it with the byte of the index that it then has.
                 let old = self.word::<AtomicU8>(at.copy(index)).load(Relaxed);
-                let Some(new) = change(old) else {
-                    none.set(true);
-                    return Outcome::Done(());
-                };
+                let Some(new) = change(old) else { return Outcome::Refused };
                 // SAFETY: the caller's promise; the area is right.
-                let outcome = unsafe { seq::swap(place, old, new) };
-                // Another value is as good as an interruption.
-                if outcome == Outcome::Refused && self.enter() == Entry::Open { Outcome::Aborted } else { outcome }
+                unsafe { seq::swap(place, old, new) }
             }
             _ => self.change::<AtomicU8>(at, change),
         };
-        match self.attempt(once) {
-            Some(done) => done && !none.get(),
-            None => locked(self.word::<AtomicU8>(at.address()), change) == Outcome::Done(()),
+        // Not `attempt`: a refusal is final only if `change` gave nothing. (The sequence's own tells that the
+        // byte or the index is another by now, which is as good as an interruption.)
+        for _ in 0..ATTEMPTS {
+            match once() {
+                Outcome::Done(()) => return true,
+                _ if none.get() => return false,
+                Outcome::Refused if self.enter() == Entry::Nobody => break,
+                _ => {}
+            }
         }
+        locked(self.word::<AtomicU8>(at.address()), change) == Outcome::Done(())
     }
 
     /// The byte of `index`; of nobody for `None`.
