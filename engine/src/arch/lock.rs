@@ -29,8 +29,9 @@ const HELD: u32 = 1;
 const WAITED: u32 = 2;
 const FORK: u32 = 3;
 
-/// A value behind a lock.
+/// A value behind a lock. In this order: a large value begins on the line of its lock.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Lock<T> {
     state: AtomicU32,
     owner: AtomicUsize,
@@ -45,6 +46,7 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
     through: bool,
+    elided: bool,
 }
 
 impl<T> Lock<T> {
@@ -57,16 +59,28 @@ impl<T> Lock<T> {
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
-            return Guard { lock: self, through: false };
+            return Guard { lock: self, through: false, elided: false };
         }
-        Guard { lock: self, through: self.wait() }
+        Guard { lock: self, through: self.wait(), elided: false }
+    }
+
+    /// As [`Lock::lock`], without a locked instruction while the process has one thread: nobody
+    /// else can come between the load and the store, and a signal handler leaves the word as it
+    /// found it. (A thread started by the C library, inside the section, would be waited for.)
+    #[inline]
+    pub fn lock_elided(&self) -> Guard<'_, T> {
+        if sys::single_threaded() && self.state.load(Relaxed) == FREE {
+            self.state.store(HELD, Relaxed);
+            return Guard { lock: self, through: false, elided: true };
+        }
+        self.lock()
     }
 
     /// The value if nobody holds it now.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
-        Some(Guard { lock: self, through: false })
+        Some(Guard { lock: self, through: false, elided: false })
     }
 
     /// Takes a contended lock; true if the caller is the forking thread, which passes through.
@@ -150,7 +164,9 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if !self.through {
+        if self.elided && self.lock.state.load(Relaxed) == HELD {
+            self.lock.state.store(FREE, Release);
+        } else if !self.through {
             self.lock.release();
         }
     }

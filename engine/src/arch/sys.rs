@@ -187,6 +187,8 @@ pub enum Advice {
     Huge = 14,
     /// Never use huge pages here.
     NoHuge = 15,
+    /// Fill with pages that can be written (Linux 5.14).
+    PopulateWrite = 23,
     /// [`Advice::DontNeed`] that also takes locked pages (Linux 5.18).
     DontNeedLocked = 24,
 }

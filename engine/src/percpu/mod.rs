@@ -6,11 +6,16 @@
 //! the sequences once more, for the fallback and for tests. [`units`] is where
 //! counters and per-CPU memory find this thread's copy.
 
+pub mod bitmap;
 pub mod cache;
+pub mod chunk;
 pub mod layout;
+pub mod report;
 pub mod sets;
 pub mod sheaf;
 pub mod sim;
+pub mod slots;
+pub mod space;
 pub mod steps;
 pub mod units;
 

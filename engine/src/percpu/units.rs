@@ -125,6 +125,8 @@ pub struct Units {
     mode: AtomicU32,
     /// Forks and vforks in flight.
     closed: AtomicU32,
+    /// Whether nobody's unit of some chunk was ever written.
+    nobody: AtomicU32,
     simulation: AtomicPtr<Simulation>,
     /// Guards closing and reopening.
     state: Lock<()>,
@@ -150,6 +152,7 @@ impl Units {
             indices: AtomicUsize::new(0),
             mode: AtomicU32::new(0),
             closed: AtomicU32::new(0),
+            nobody: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             state: Lock::new(()),
             settle: [const { Lock::new(()) }; SETTLE],
@@ -227,6 +230,17 @@ impl Units {
         // Acquire pairs with the Release in `raise`: not needed for a unit's zeroes (who frees
         // what index i wrote has raised it before), but a reader then sums what i wrote.
         self.top.load(Acquire)
+    }
+
+    /// Whether nobody's unit of some chunk was ever written; while it was not, all of them are
+    /// as they were mapped. Relaxed: as with [`Units::high`], what frees a word orders it.
+    #[inline]
+    pub fn nobody_used(&self) -> bool {
+        self.nobody.load(Relaxed) != 0
+    }
+    /// Everybody who writes nobody's unit calls it first.
+    pub fn use_nobody(&self) {
+        self.nobody.store(1, Relaxed);
     }
 
     /// How many indices there can ever be: possible CPUs.
@@ -387,6 +401,7 @@ impl Units {
             _ => self.change::<AtomicU64>(at, |value| Some(value.wrapping_add(n))),
         };
         if self.attempt(once) != Some(true) {
+            self.use_nobody();
             // Relaxed: a number that is summed.
             self.word::<AtomicU64>(at.address()).fetch_add(n, Relaxed);
         }
@@ -456,6 +471,7 @@ impl Units {
                 _ => {}
             }
         }
+        self.use_nobody();
         locked(self.word::<AtomicU8>(at.address()), change) == Outcome::Done(())
     }
 
@@ -473,6 +489,9 @@ impl Units {
     /// # Safety
     /// It is a byte of a live allocation, and the caller's to write.
     pub unsafe fn set_byte(&self, at: Handle, index: Option<usize>, value: i8) {
+        if index.is_none() {
+            self.use_nobody();
+        }
         let byte: &AtomicU8 = self.word(index.map_or(at.address(), |index| at.copy(index)));
         // Relaxed: the caller's next locked operation publishes it.
         byte.store(value as u8, Relaxed);

@@ -1,5 +1,7 @@
 //! Tests of modules whose files are also compiled over a model checker, where these cannot run.
 
+pub mod bitmap;
 pub mod counters;
 pub mod level_states;
+pub mod percpu;
 pub mod units;

@@ -36,8 +36,13 @@ pub fn stand(index: usize, cpu: u32) {
     HERE.with(|here| here.set((index, cpu)));
 }
 
+/// Where it stands.
+pub fn here() -> (usize, u32) {
+    HERE.with(Cell::get)
+}
+
 /// The sequences' area, if this machine has one.
-fn area() -> Option<Area> {
+pub fn area() -> Option<Area> {
     let (base, usable) = rseq::area().ok()?;
     let registered = rseq::word(base + rseq::CPU_ID) as i32 >= 0 && Fence.register().is_ok();
     let index = if usable >= rseq::MM_CID_BYTES { rseq::MM_CID } else { rseq::CPU_ID_START };

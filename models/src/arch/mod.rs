@@ -13,3 +13,5 @@ pub mod outcome;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
+/// log2 of [`PAGE`].
+pub const PAGE_SHIFT: u32 = 12;

@@ -13,6 +13,42 @@ pub enum Access {
     ReadWrite,
 }
 
+/// Advice about a mapping.
+#[derive(Clone, Copy, Debug)]
+pub enum Advice {
+    /// Give back.
+    DontNeed,
+    /// The same.
+    DontNeedLocked,
+    /// Huge pages.
+    Huge,
+    /// None of them.
+    NoHuge,
+    /// Fill.
+    PopulateWrite,
+}
+/// Nothing is given back.
+///
+/// # Errors
+/// Always.
+///
+/// # Safety
+/// None needed.
+#[allow(unsafe_code, reason = "the engine's signature")]
+pub const unsafe fn advise(_: usize, _: usize, _: Advice) -> Result<(), Errno> {
+    Err(Errno)
+}
+/// Nothing is mapped.
+///
+/// # Errors
+/// Never.
+///
+/// # Safety
+/// None needed.
+#[allow(unsafe_code, reason = "the engine's signature")]
+pub const unsafe fn unmap(_: usize, _: usize) -> Result<(), Errno> {
+    Ok(())
+}
 /// Always refused: no model shares a board.
 ///
 /// # Errors
