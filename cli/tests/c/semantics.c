@@ -588,6 +588,39 @@ static void s32_blocks_never_overlap(void)
     churn_end(&held);
 }
 
+/* Freed and taken again in any order; what others have mapped near by stays. */
+static void s33_blocks_of_half_a_gib_come_and_go(void)
+{
+    enum { NEAR = 4 };
+    size_t size = 520 * MIB;
+    unsigned char *block[4] = {0}, *near[NEAR];
+    unsigned char *some = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (uintptr_t at = 0; at < NEAR; at++) {
+        void *wanted = (void *)(((uintptr_t)some >> 30 << 30) - (at << 30));
+        near[at] = mmap(wanted, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(near[at] != MAP_FAILED);
+        *near[at] = 7;
+    }
+    Random random = {33};
+    for (int round = 0; round < 300; round++) {
+        unsigned which = next(&random) % 4;
+        if (block[which])
+            CHECK(block[which][0] == which && block[which][size - 1] == which);
+        free(block[which]);
+        void *got = NULL;
+        size_t align = round % 2 ? 16 : (size_t)4096 << next(&random) % 12;
+        CHECK(!posix_memalign(&got, align, size), "round %d", round);
+        CHECK((uintptr_t)got % align == 0, "%p is not aligned to %zu", got, align);
+        block[which] = got;
+        block[which][0] = block[which][size - 1] = (unsigned char)which;
+    }
+    for (int which = 0; which < 4; which++)
+        free(block[which]);
+    for (int at = 0; at < NEAR; at++)
+        CHECK(*near[at] == 7 && !munmap(near[at], 4096));
+    munmap(some, 4096);
+}
+
 int main(int argc, char **argv)
 {
 #define S(name) {#name, name}
@@ -602,6 +635,7 @@ int main(int argc, char **argv)
         S(s23_errno_kept_by_free), S(s24_malloc_trim), S(s25_mallinfo), S(s26_malloc_info), S(s27_malloc_stats),
         S(s28_mallopt), S(s29_c23_sized_frees), S(s30_libc_names_are_the_same_heap),
         S(s31_libc_itself_uses_the_heap), S(s32_blocks_never_overlap),
+        S(s33_blocks_of_half_a_gib_come_and_go),
     };
     return RUN_CASES(cases);
 }

@@ -346,8 +346,10 @@ impl Regions {
         let bytes = window.giant.swap(made.spare as usize, Relaxed);
         made.spare = window.number;
         self.root[window.base >> WINDOW_SHIFT].store(0, Relaxed);
+        // Where it begins, which need not be where its window does.
+        let base = window.base + window.first as usize * PAGE;
         // SAFETY: ours and unused, as promised.
-        let _ = unsafe { sys::unmap(window.base, bytes) };
+        let _ = unsafe { sys::unmap(base, bytes) };
         board.lower(Level::Reserved, bytes);
         board.lower(Level::Mappings, 2);
     }
@@ -365,6 +367,17 @@ impl Regions {
             // SAFETY: fresh, ours and unused.
             let _ = unsafe { sys::unmap(at, len) };
         }
+        if let Ok(at) = sys::map(0, len + align, Access::None) {
+            let base = at.next_multiple_of(align);
+            // SAFETY: the ends of our own fresh reservation.
+            unsafe {
+                if base > at {
+                    let _ = sys::unmap(at, base - at);
+                }
+                let _ = sys::unmap(base + len, at + align - base);
+            }
+            return Some(base);
+        }
         if len < align {
             // The kernel's own choice, if it does not cross a window's end; its slot of the
             // root may be taken, though.
@@ -374,18 +387,8 @@ impl Regions {
             }
             // SAFETY: fresh, ours and unused.
             let _ = unsafe { sys::unmap(at, len) };
-            return None;
         }
-        let at = sys::map(0, len + align, Access::None).ok()?;
-        let base = at.next_multiple_of(align);
-        // SAFETY: the ends of our own fresh reservation.
-        unsafe {
-            if base > at {
-                let _ = sys::unmap(at, base - at);
-            }
-            let _ = sys::unmap(base + len, at + align - base);
-        }
-        Some(base)
+        None
     }
 
     /// Makes a window of fresh address space; gives it back if that cannot be done.

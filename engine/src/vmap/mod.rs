@@ -236,6 +236,12 @@ impl Vmap<'_> {
             return None;
         }
         let pfn = self.regions.reserve_giant(self.board(), bytes)?;
+        if !self.regions.address(pfn).is_multiple_of(align * PAGE) {
+            // The kernel's own choice, where there was no room for a better one.
+            // SAFETY: fresh and unused.
+            unsafe { self.regions.release_giant(self.board(), pfn) };
+            return None;
+        }
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
         if huge_bytes > 0 && bytes >= huge_bytes {
             // SAFETY: fresh and ours; the window's small-page advice is replaced.
