@@ -473,5 +473,5 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
         assert_eq!(node_of(object), node, "a slab on the wrong list");
         unsafe { heap.free(object as *mut u8) };
     }
-    assert_empty(&heap);
+    assert_empty(heap);
 }

@@ -554,38 +554,33 @@ fn a_fork_finds_every_lock_free() {
     assert_eq!(space.stats().live, 0);
 }
 
+/// In a process of its own, with address space for a few chunks of a GiB (4,097 units).
 #[test]
 fn exhaustion_is_an_error() {
-    // A chunk of 4,097 units is a GiB: with address space for a few, the fourth is refused.
-    let child = std::thread::spawn(|| {
-        // SAFETY: the child only computes and exits.
-        unsafe {
-            match libc::fork() {
-                0 => {
-                    let limit = libc::rlimit { rlim_cur: 6 << 30, rlim_max: 6 << 30 };
-                    libc::setrlimit(libc::RLIMIT_AS, &raw const limit);
-                    let space = space(Mode::Fallback, 4096).unwrap();
-                    let mut last = 0;
-                    let mut count = 0_usize;
-                    let refused = loop {
-                        match space.alloc(UNIT / 2, 4, How::Normal) {
-                            Ok(handle) => last = handle.address(),
-                            Err(error) => break error,
-                        }
-                        count += 1;
-                    };
-                    let fine = refused == Error::Exhausted && (3..24).contains(&count) && space.free(last).is_ok();
-                    libc::_exit(if fine && space.alloc(UNIT / 2, 4, How::Normal).is_ok() { 0 } else { 1 });
-                }
-                child => {
-                    let mut status = 0;
-                    libc::waitpid(child, &raw mut status, 0);
-                    status
-                }
-            }
+    const CHILD: &str = "ALLOTMENT_TEST_EXHAUSTION";
+    if std::env::var_os(CHILD).is_none() {
+        let program = std::env::current_exe().unwrap();
+        let name = "tests::percpu::exhaustion_is_an_error";
+        let child = std::process::Command::new(program).args([name, "--exact"]).env(CHILD, "1").output().unwrap();
+        assert!(child.status.success(), "{}", std::string::String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let limit = libc::rlimit { rlim_cur: 6 << 30, rlim_max: 6 << 30 };
+    // SAFETY: of this process only.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let space = space(Mode::Fallback, 4096).unwrap();
+    let mut handles = vec![];
+    let refused = loop {
+        match space.alloc(UNIT / 2, 4, How::Normal) {
+            Ok(handle) => handles.push(handle.address()),
+            Err(error) => break error,
         }
-    });
-    assert_eq!(child.join().unwrap(), 0);
+    };
+    assert_eq!(refused, Error::Exhausted);
+    assert!((3..12).contains(&handles.len()), "{}", handles.len());
+    free(space, handles.pop().unwrap());
+    alloc(space, UNIT / 2, 4);
+    space.verify();
 }
 
 /// The long-running driver: a space beside a map. `ALLOTMENT_FUZZ_SEED` and `_STEPS` repeat and prolong it.
