@@ -21,7 +21,8 @@
 //! Signals: everything here but [`Units::close`] and its likes may run in a handler that
 //! interrupted itself: no lock is taken.
 //!
-//! Cost: [`Units::add`] is three loads, a test and the sequence.
+//! Cost: [`Units::add`] is a load, a test and the sequence, inlined where the index is the
+//! kernel's `mm_cid` (Linux 6.3); a call more where it is the CPU's number.
 #![allow(unsafe_code)] // addresses of copies
 
 use super::sets::Simulation;
@@ -112,14 +113,29 @@ macro_rules! word {
 word!(AtomicU8 u8);
 word!(AtomicU64 u64);
 
+/// A sequence by the index that this process has; `None` in the modes without.
+macro_rules! sequence {
+    ($units:expr, $at:expr, $name:ident($($argument:expr),*)) => {
+        if let Some(place) = $units.place(&$units.by_mm_cid, $at) {
+            Some(seq::$name::<{ rseq::MM_CID }>(place, $($argument),*))
+        } else if let Some(place) = $units.place(&$units.by_cpu_id, $at) {
+            Some(seq::$name::<{ rseq::CPU_ID }>(place, $($argument),*))
+        } else {
+            None
+        }
+    };
+}
+
 /// See the module.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Units {
     // What the fast path reads, on one line.
     high: AtomicUsize,
-    area_base: AtomicIsize,
-    area_index: AtomicIsize,
+    /// Offset of the rseq area if its `mm_cid` is the index, else 0.
+    by_mm_cid: AtomicIsize,
+    /// The same if its `cpu_id` is.
+    by_cpu_id: AtomicIsize,
     top: AtomicUsize,
     indices: AtomicUsize,
     mode: AtomicU32,
@@ -146,8 +162,8 @@ impl Units {
     pub const fn new() -> Self {
         Self {
             high: AtomicUsize::new(0),
-            area_base: AtomicIsize::new(0),
-            area_index: AtomicIsize::new(0),
+            by_mm_cid: AtomicIsize::new(0),
+            by_cpu_id: AtomicIsize::new(0),
             top: AtomicUsize::new(0),
             indices: AtomicUsize::new(0),
             mode: AtomicU32::new(0),
@@ -172,9 +188,8 @@ impl Units {
         self.indices.store(indices, Relaxed);
         self.top.store(1, Relaxed);
         if mode == Mode::Sequences {
-            self.area_index.store(area.index, Relaxed);
-            // Release: whoever sees the area's base (not zero) sees its index.
-            self.area_base.store(area.base, Release);
+            let by = if area.index == area.base + rseq::MM_CID { &self.by_mm_cid } else { &self.by_cpu_id };
+            by.store(area.base, Relaxed);
         }
         // Release: whoever sees the mode sees the rest.
         self.mode.store(mode as u32, Release);
@@ -268,7 +283,10 @@ impl Units {
     #[inline]
     pub fn here(&self) -> usize {
         match self.mode() {
-            Mode::Sequences => rseq::word(self.area_index.load(Relaxed)) as usize,
+            Mode::Sequences => match self.by_mm_cid.load(Relaxed) {
+                0 => rseq::word(self.by_cpu_id.load(Relaxed) + rseq::CPU_ID) as usize,
+                base => rseq::word(base + rseq::MM_CID) as usize,
+            },
             Mode::Simulated => (self.simulation().here)().0,
             _ => sys::current_cpu() as usize,
         }
@@ -294,15 +312,11 @@ impl Units {
     }
 
     #[inline(always)]
-    fn place(&self, at: Handle) -> Option<Place<'_>> {
-        // Acquire: pairs with `open`. (On x86-64 a plain load.)
-        let base = self.area_base.load(Acquire);
-        // Without an area there is no word that a sequence could announce itself in.
-        (base != 0).then(|| Place {
-            area: Area { base, index: self.area_index.load(Relaxed) },
-            high: &self.high,
-            at: at.address(),
-        })
+    fn place(&self, base: &AtomicIsize, at: Handle) -> Option<Place<'_>> {
+        // Relaxed: set before there was any handle. Without an area there is no word that a
+        // sequence could announce itself in.
+        let base = base.load(Relaxed);
+        (base != 0).then(|| Place { base, high: &self.high, at: at.address() })
     }
 
     /// A word of a copy, or of nobody's.
@@ -347,7 +361,8 @@ impl Units {
     /// enough all along (then the operation itself refused).
     fn enter(&self) -> Entry {
         let index = self.here();
-        if self.mode() == Mode::Sequences && rseq::word(self.area_base.load(Relaxed) + rseq::CPU_ID) as i32 <= -1
+        let base = self.by_mm_cid.load(Relaxed) + self.by_cpu_id.load(Relaxed);
+        if self.mode() == Mode::Sequences && (rseq::word(base + rseq::CPU_ID) as i32) < 0
             || index >= self.indices()
             || self.mode() == Mode::Closed
         {
@@ -383,9 +398,9 @@ impl Units {
     /// `at` is an aligned `u64` of a live allocation, used by `add` only.
     #[inline(always)]
     pub unsafe fn add(&self, at: Handle, n: u64) {
-        if let Some(place) = self.place(at) {
+        if let Some(place) = self.place(&self.by_mm_cid, at) {
             // SAFETY: the caller's promise; the area is right.
-            if unsafe { seq::add(place, n) } == Outcome::Done(()) {
+            if unsafe { seq::add::<{ rseq::MM_CID }>(place, n) } == Outcome::Done(()) {
                 return;
             }
         }
@@ -395,10 +410,10 @@ impl Units {
     #[cold]
     #[inline(never)]
     fn add_cold(&self, at: Handle, n: u64) {
-        let once = || match (self.mode(), self.place(at)) {
-            // SAFETY: as in `add`.
-            (Mode::Sequences, Some(place)) => unsafe { seq::add(place, n) },
-            _ => self.change::<AtomicU64>(at, |value| Some(value.wrapping_add(n))),
+        // SAFETY: as in `add`.
+        let once = || match unsafe { sequence!(self, at, add(n)) } {
+            Some(outcome) => outcome,
+            None => self.change::<AtomicU64>(at, |value| Some(value.wrapping_add(n))),
         };
         if self.attempt(once) != Some(true) {
             self.use_nobody();
@@ -427,9 +442,18 @@ impl Units {
     /// `delta` is at most 127 either way.
     #[inline(always)]
     pub unsafe fn step(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
-        match self.place(at) {
+        match self.place(&self.by_mm_cid, at) {
             // SAFETY: the caller's promise; the area is right.
-            Some(place) => unsafe { seq::step(place, delta, threshold) },
+            Some(place) => unsafe { seq::step::<{ rseq::MM_CID }>(place, delta, threshold) },
+            None => self.step_by_cpu_id(at, delta, threshold),
+        }
+    }
+    #[cold]
+    #[inline(never)]
+    fn step_by_cpu_id(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
+        match self.place(&self.by_cpu_id, at) {
+            // SAFETY: the promise of `step`; the area is right.
+            Some(place) => unsafe { seq::step::<{ rseq::CPU_ID }>(place, delta, threshold) },
             None => Outcome::Refused,
         }
     }
@@ -447,8 +471,8 @@ impl Units {
             none.set(new.is_none());
             new
         };
-        let once = || match (self.mode(), self.place(at)) {
-            (Mode::Sequences, Some(place)) => {
+        let once = || match self.mode() {
+            Mode::Sequences => {
                 let index = self.here();
                 if index >= self.high.load(Relaxed) {
                     return Outcome::Refused;
@@ -457,7 +481,7 @@ impl Units {
                 let old = self.word::<AtomicU8>(at.copy(index)).load(Relaxed);
                 let Some(new) = change(old) else { return Outcome::Refused };
                 // SAFETY: the caller's promise; the area is right.
-                unsafe { seq::swap(place, old, new) }
+                unsafe { sequence!(self, at, swap(old, new)) }.unwrap_or(Outcome::Refused)
             }
             _ => self.change::<AtomicU8>(at, change),
         };
@@ -515,9 +539,18 @@ impl Units {
     /// and by who has closed `cap` and fenced.
     #[inline(always)]
     pub unsafe fn move_within(&self, at: Handle, delta: u64, cap: &AtomicU64) -> Outcome<()> {
-        match self.place(at) {
+        match self.place(&self.by_mm_cid, at) {
             // SAFETY: the caller's promise; the area is right.
-            Some(place) => unsafe { seq::move_within(place, delta, cap) },
+            Some(place) => unsafe { seq::move_within::<{ rseq::MM_CID }>(place, delta, cap) },
+            None => self.move_by_cpu_id(at, delta, cap),
+        }
+    }
+    #[cold]
+    #[inline(never)]
+    fn move_by_cpu_id(&self, at: Handle, delta: u64, cap: &AtomicU64) -> Outcome<()> {
+        match self.place(&self.by_cpu_id, at) {
+            // SAFETY: the promise of `move_within`; the area is right.
+            Some(place) => unsafe { seq::move_within::<{ rseq::CPU_ID }>(place, delta, cap) },
             None => Outcome::Refused,
         }
     }
@@ -529,10 +562,10 @@ impl Units {
     /// As [`Units::move_within`].
     #[cold]
     pub unsafe fn move_slowly(&self, at: Handle, delta: u64, cap: &AtomicU64) -> bool {
-        let once = || match (self.mode(), self.place(at)) {
-            // SAFETY: the caller's promise; the area is right.
-            (Mode::Sequences, Some(place)) => unsafe { seq::move_within(place, delta, cap) },
-            _ => self.change::<AtomicU64>(at, |old| {
+        // SAFETY: the caller's promise; the area is right.
+        let once = || match unsafe { sequence!(self, at, move_within(delta, cap)) } {
+            Some(outcome) => outcome,
+            None => self.change::<AtomicU64>(at, |old| {
                 let new = old.wrapping_add(delta);
                 (new < cap.load(SeqCst)).then_some(new)
             }),

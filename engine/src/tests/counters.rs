@@ -32,7 +32,7 @@ fn wander(step: usize, number: usize, cpus: usize) {
 fn fixtures() -> impl Iterator<Item = Fixture> {
     let sizes = [(Mode::Sequences, 4096), (Mode::Fallback, 4096), (Mode::Simulated, 64), (Mode::Simulated, 448)];
     assert!(sizes.iter().all(|size| MODES.contains(&size.0)));
-    sizes.into_iter().filter_map(|(mode, indices)| Fixture::new(mode, indices))
+    sizes.into_iter().map(|(mode, indices)| Fixture::new(mode, indices)).chain([Fixture::by_cpu()]).flatten()
 }
 
 const ROUNDS: usize = 20_000;

@@ -52,7 +52,14 @@ pub fn area() -> Option<Area> {
 impl Fixture {
     /// `None` where the mode cannot be had.
     pub fn new(mode: Mode, indices: usize) -> Option<Self> {
-        let area = if mode == Mode::Sequences { area()? } else { Area::default() };
+        Some(Self::open(mode, indices, if mode == Mode::Sequences { area()? } else { Area::default() }))
+    }
+    /// Sequences by the CPU's number, as on kernels without `mm_cid`.
+    pub fn by_cpu() -> Option<Self> {
+        let area = area()?;
+        Some(Self::open(Mode::Sequences, 4096, Area { index: area.base + rseq::CPU_ID_START, ..area }))
+    }
+    fn open(mode: Mode, indices: usize, area: Area) -> Self {
         let simulation = (mode == Mode::Simulated).then(|| {
             let cpus = || (0..indices).map(|_| Cpu::new()).collect::<Vec<_>>().leak() as &'static [Cpu];
             let here = || HERE.with(Cell::get);
@@ -62,7 +69,7 @@ impl Fixture {
         let units = Units::new();
         // SAFETY: first of all, with this machine's own area.
         unsafe { units.open(mode, area, indices, simulation) };
-        Some(Self { units, base, next: Cell::new(64) })
+        Self { units, base, next: Cell::new(64) }
     }
     pub fn alloc(&self, size: usize) -> Handle {
         let at = self.next.get();
@@ -86,8 +93,8 @@ pub const MODES: [Mode; 3] = [Mode::Sequences, Mode::Fallback, Mode::Simulated];
 
 /// Runs `body` on six threads in every mode; simulated ones move among 64 CPUs.
 fn everywhere(body: impl Fn(&Fixture, Handle, usize) + Sync, check: impl Fn(&Fixture, Handle)) {
-    for mode in MODES {
-        let Some(fixture) = Fixture::new(mode, Fixture::indices(mode)) else { continue };
+    let fixtures = MODES.into_iter().map(|mode| Fixture::new(mode, Fixture::indices(mode)));
+    for fixture in fixtures.chain([Fixture::by_cpu()]).flatten() {
         let at = fixture.alloc(16);
         let (fixture, body) = (&fixture, &body);
         thread::scope(|scope| {

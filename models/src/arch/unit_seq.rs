@@ -3,7 +3,7 @@
 
 use super::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use super::outcome::Outcome;
-use super::seq::{Area, Running};
+use super::seq::Running;
 use crate::machine;
 use crate::percpu::steps::Interrupted;
 
@@ -16,7 +16,7 @@ pub const UNIT: usize = 1 << UNIT_SHIFT;
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// This thread's area.
-    pub area: Area,
+    pub base: isize,
     /// The switch.
     pub high: &'a AtomicUsize,
     /// The address in nobody's unit.
@@ -40,7 +40,7 @@ fn sequence(place: Place<'_>, body: impl FnOnce(&Running, usize) -> Result<Outco
 ///
 /// # Safety
 /// `place.at` is a word of a chunk.
-pub unsafe fn add(place: Place<'_>, n: u64) -> Outcome<()> {
+pub unsafe fn add<const INDEX: isize>(place: Place<'_>, n: u64) -> Outcome<()> {
     sequence(place, |running, at| {
         // SAFETY: a word of a unit.
         let word = unsafe { &*(at as *const AtomicU64) };
@@ -52,7 +52,7 @@ pub unsafe fn add(place: Place<'_>, n: u64) -> Outcome<()> {
 ///
 /// # Safety
 /// As [`add`].
-pub unsafe fn step(place: Place<'_>, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
+pub unsafe fn step<const INDEX: isize>(place: Place<'_>, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
     sequence(place, |running, at| {
         // SAFETY: a byte of a unit.
         let byte = unsafe { &*(at as *const AtomicU8) };
@@ -68,7 +68,7 @@ pub unsafe fn step(place: Place<'_>, delta: i32, threshold: &AtomicU32) -> Outco
 ///
 /// # Safety
 /// As [`add`].
-pub unsafe fn move_within(place: Place<'_>, delta: u64, cap: &AtomicU64) -> Outcome<()> {
+pub unsafe fn move_within<const INDEX: isize>(place: Place<'_>, delta: u64, cap: &AtomicU64) -> Outcome<()> {
     sequence(place, |running, at| {
         // SAFETY: a word of a unit.
         let word = unsafe { &*(at as *const AtomicU64) };
@@ -84,7 +84,7 @@ pub unsafe fn move_within(place: Place<'_>, delta: u64, cap: &AtomicU64) -> Outc
 ///
 /// # Safety
 /// As [`add`].
-pub unsafe fn swap(place: Place<'_>, old: u8, new: u8) -> Outcome<()> {
+pub unsafe fn swap<const INDEX: isize>(place: Place<'_>, old: u8, new: u8) -> Outcome<()> {
     sequence(place, |running, at| {
         // SAFETY: a byte of a unit.
         let byte = unsafe { &*(at as *const AtomicU8) };

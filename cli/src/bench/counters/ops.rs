@@ -336,6 +336,30 @@ impl<W: ByteWay + 'static> Counter for Bytes<W> {
     }
 }
 
+/// Keeps the calling thread on the `number`th CPU that it may use (they are taken in turn), so that threads that are to
+/// meet do not take turns on one.
+pub fn stay(number: usize) {
+    // SAFETY: sets of ours, for the calling thread. A refusal costs meetings only.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed);
+        let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &allowed)).collect();
+        if let Some(&cpu) = cpus.get(number % cpus.len().max(1)) {
+            let mut one: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut one);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
+        }
+    }
+}
+
+/// Nanoseconds of CPU that this thread has had.
+pub fn cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes a time of ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// What a read is asked of, and how.
 pub fn read(how: &str, counter: &Level) -> u64 {
     match how {
