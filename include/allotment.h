@@ -43,6 +43,7 @@
 #ifndef ALLOTMENT_H
 #define ALLOTMENT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -160,6 +161,53 @@ uint64_t allotment_counter_quota_limit(const allotment_counter_quota *counter);
  * be used beyond the new one; what is in use stays in use. A lock, and a system
  * call (membarrier) if less than that is charged. */
 void allotment_counter_quota_set_limit(allotment_counter_quota *counter, uint64_t limit);
+
+/* ---- Per-CPU memory ------------------------------------------------------ */
+/* Memory of which every index has a copy: any size from 1 byte to 256 KiB, any
+ * power-of-two alignment up to 4096, zeroed in every copy. Costs a copy for each
+ * index in use, filled page by page at the first touch (docs/percpu.md). */
+
+/* Opaque; the pointer is no address that may be read or written. */
+typedef struct allotment_percpu allotment_percpu;
+
+/* NULL with errno = EINVAL (size or alignment) or ENOMEM. Some 60 instructions;
+ * now and then a lock and a search, and a system call for each 256 KiB. */
+allotment_percpu *allotment_percpu_alloc(size_t size, size_t align);
+
+/* The same from memory that is populated already: no system call, no waiting.
+ * ENOMEM if there is none; from the first call on some is kept ready, by other
+ * calls. */
+allotment_percpu *allotment_percpu_alloc_populated(size_t size, size_t align);
+
+/* The same from 8 KiB that no other function takes. */
+allotment_percpu *allotment_percpu_alloc_reserved(size_t size, size_t align);
+
+/* Takes an allocation back; its size is known. 0; or -1 with errno = EINVAL and
+ * nothing changed for what is free already, inside an allocation, or foreign.
+ * NULL is ignored. Nobody may use any copy any more. */
+int allotment_percpu_free(allotment_percpu *memory);
+
+/* This index's copy. The thread may be on another CPU a moment later, and
+ * another thread may run on this one between two instructions: use atomics.
+ * AS-SAFE. A load, a compare and an add. */
+void *allotment_percpu_this_cpu(const allotment_percpu *memory);
+
+/* The copy of an index; NULL at or above allotment_percpu_indices(). AS-SAFE. */
+void *allotment_percpu_for_cpu(const allotment_percpu *memory, unsigned index);
+
+/* How many indices there can ever be; 0 before the first allocation. AS-SAFE. */
+unsigned allotment_percpu_indices(void);
+
+/* How many have been used: copies at or above are zero. AS-SAFE. */
+unsigned allotment_percpu_indices_in_use(void);
+
+/* Gives empty pages back to the system (this also happens by itself, in bulk);
+ * how many, of one copy. Locks, and system calls. */
+size_t allotment_percpu_balance(void);
+
+/* Writes the text of the kernel's percpu_stats about this process into at most
+ * `size` bytes, with a zero at the end; the length of all of it, as snprintf. */
+size_t allotment_percpu_stats(char *text, size_t size);
 
 /* ---- All ----------------------------------------------------------------- */
 

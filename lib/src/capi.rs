@@ -97,6 +97,8 @@ macro_rules! exported {
     )*};
 }
 
+mod percpu;
+
 /// An event counter, as C sees it.
 #[repr(C)]
 pub struct Event([u64; 1]);

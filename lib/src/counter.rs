@@ -38,7 +38,7 @@
 //! thread was in the middle of is lost to the child, whose `error_bound` goes on to cover it.
 #![allow(unsafe_code)] // per-CPU memory
 
-use crate::percpu::PERCPU;
+use crate::percpu::{How, PERCPU};
 use allotment_engine::arch::sys;
 use allotment_engine::counter::{Level, Quota, level, quota};
 use allotment_engine::percpu::Handle;
@@ -84,19 +84,24 @@ pub fn indices_in_use() -> usize {
 #[derive(Debug)]
 struct Owned {
     handle: Handle,
-    bytes: usize,
 }
 
 impl Owned {
     fn new(bytes: usize) -> Result<Self, Error> {
-        Ok(Self { handle: PERCPU.alloc(bytes, 8)?, bytes })
+        use crate::percpu::Error as Why;
+        match PERCPU.alloc(bytes, 8, How::Normal) {
+            Ok(handle) => Ok(Self { handle }),
+            Err(Why::TooLarge) => Err(Error::TooLarge),
+            Err(_) => Err(Error::NoMemory),
+        }
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
         // SAFETY: ours, and its counter is gone.
-        unsafe { PERCPU.free(self.handle, self.bytes) };
+        let freed = unsafe { PERCPU.free(self.handle.address()) };
+        debug_assert!(freed.is_ok());
     }
 }
 
@@ -121,7 +126,7 @@ impl EventCounter {
     /// It came from [`EventCounter::into_handle`], once.
     #[cfg(feature = "capi")]
     pub(crate) unsafe fn from_handle(handle: Handle) -> Self {
-        Self(Owned { handle, bytes: 8 })
+        Self(Owned { handle })
     }
     /// Counts `n` (wrapping at 2^64). Async-signal-safe. One sequence.
     #[inline(always)]

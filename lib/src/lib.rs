@@ -19,7 +19,7 @@
 pub mod counter;
 mod fork;
 mod keeper;
-mod percpu;
+pub mod percpu;
 mod start;
 
 #[cfg(feature = "preload")]

@@ -59,7 +59,7 @@ pub const KEYS: usize = 16;
 /// `live` is added to the space's number when it is a multiple of this.
 pub const DRIFT: u32 = 32;
 /// [`Body::slot`] of a chunk that is on no list.
-pub const NO_SLOT: u32 = u32::MAX;
+pub const NO_SLOT: u32 = 0;
 
 const _: () = assert!(PAGES <= 64, "a page is a bit of a word");
 const _: () = assert!(PAGES == 1 || size_of::<Chunk>() <= UNIT * 8 / 100, "metadata is at most 8 % of a unit");
@@ -111,7 +111,7 @@ impl After {
 pub struct Totals {
     /// Populated pages without an allocation (`nr_empty_pop_pages`).
     pub empty: AtomicIsize,
-    /// When a free asks for a balance.
+    /// When a free asks for a balance. Set with the first chunk.
     pub empty_most: AtomicIsize,
     /// When an allocation does.
     pub empty_least: AtomicIsize,
@@ -127,7 +127,7 @@ impl Totals {
     pub const fn new() -> Self {
         Self {
             empty: AtomicIsize::new(0),
-            empty_most: AtomicIsize::new(super::space::EMPTY_LEAST),
+            empty_most: AtomicIsize::new(0),
             empty_least: AtomicIsize::new(0),
             live: AtomicUsize::new(0),
             live_most: AtomicUsize::new(0),
@@ -200,7 +200,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Without memory; all zero bytes, but for the lowest size and the last word.
+    /// Without memory: all zero bytes.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self {
@@ -264,7 +264,7 @@ impl Body {
         live: 0,
         reserved: 0,
         rover: 0,
-        run: NO_RUN,
+        run: (0, 0),
         sizes: [0; KEYS],
         masks: [0; KEYS],
         cursors: [0; KEYS],

@@ -9,7 +9,7 @@
 //! bitmaps, about 5 µs a chunk.
 
 use super::chunk::{BITS, Body, GRANULE};
-use super::space::{RESERVED, Space};
+use super::space::{RESERVED, Space, smaller};
 use super::units::UNIT;
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
@@ -66,7 +66,9 @@ impl Space {
             body.tell(&self.totals);
             stats.allocs += body.allocs;
             stats.live += u64::from(body.live);
-            stats.smallest = stats.smallest.min(body.smallest);
+            if body.allocs != 0 {
+                stats.smallest = smaller(stats.smallest, body.smallest);
+            }
             stats.largest = stats.largest.max(body.largest);
             stats.populated_pages += body.populated.count_ones() as usize;
             stats.empty_pages += body.empty as usize;
@@ -76,9 +78,6 @@ impl Space {
         stats.frees = stats.allocs - stats.live;
         // (Walking, chunks told in turn, and the sum of that may be below what there is.)
         stats.live_most = (self.totals.live_most.load(Relaxed) as u64).max(stats.live);
-        if stats.allocs == 0 {
-            stats.smallest = 0;
-        }
         stats
     }
 

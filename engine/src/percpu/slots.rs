@@ -1,7 +1,7 @@
 //! # Slots: chunks by their largest free run
 //!
 //! ```text
-//! lists[slot] ──► chunk ⇄ chunk ⇄ …      slot: exact below 8 granules, then four for each power of two
+//! lists[slot] ──► chunk ⇄ chunk ⇄ …      slot: 0 none, 1 full, exact below 8 granules, then four for each power of two
 //! full        one bit per list that is not empty
 //! ```
 //! A chunk is listed by [`Body::contig`], which is at least its largest free run: it may stand
@@ -25,16 +25,17 @@ const _: () = assert!(SLOTS <= 64, "a slot is a bit of a word");
 #[inline]
 pub const fn slot_of(n: u32) -> u32 {
     if n < 4 {
-        return n;
+        return n + 1;
     }
     let log = n.ilog2();
-    (log - 1) * 4 + (n >> (log - 2) & 3)
+    (log - 1) * 4 + (n >> (log - 2) & 3) + 1
 }
 
 /// The smallest hint that belongs in a slot.
 #[inline]
 pub const fn least(slot: u32) -> u32 {
-    if slot < 4 { slot } else { (4 + slot % 4) << (slot / 4 - 1) }
+    let at = slot - 1;
+    if at < 4 { at } else { (4 + at % 4) << (at / 4 - 1) }
 }
 
 /// See the module.

@@ -245,7 +245,7 @@ fn wrong_request(size: usize, align: usize) -> Error {
 }
 
 impl Space {
-    /// Without memory; all zero bytes but for a few words.
+    /// Without memory: all zero bytes, so that a process that uses none pays for none.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -265,7 +265,7 @@ impl Space {
                 chunks: 0,
                 chunks_most: 0,
                 allocs: 0,
-                smallest: u32::MAX,
+                smallest: 0,
                 largest: 0,
             }),
             first: Chunk::new(),
@@ -437,6 +437,7 @@ impl Space {
     fn first_chunk(&'static self, state: &mut State) -> Option<&'static Chunk> {
         if self.first.body.lock().base == 0 {
             let base = self.map_chunk(state)?;
+            self.totals.empty_most.store(EMPTY_LEAST, Relaxed);
             self.enlist(state, &self.first, base, RESERVED);
             self.first.older.store(self.newest.load(Relaxed), Relaxed);
             // Release: whoever walks finds it made.
@@ -704,9 +705,8 @@ impl Space {
         let at = state.area as *mut Chunk;
         state.area += size_of::<Chunk>();
         // SAFETY: fresh zeroed memory of its size and alignment, never unmapped. Zero bytes are
-        // a free lock, null pointers and empty bitmaps; the rest is set by `begin`.
+        // a chunk without memory.
         let chunk = unsafe { &*at };
-        chunk.body.lock().slot = super::chunk::NO_SLOT;
         chunk.older.store(self.newest.load(Relaxed), Relaxed);
         // Release: whoever walks finds it made. (Under the space's lock: no other store.)
         self.newest.store(at, Release);
@@ -785,7 +785,7 @@ impl Space {
         self.totals.empty.fetch_sub(body.empty as isize, Relaxed);
         state.chunks -= 1;
         state.allocs += body.allocs;
-        state.smallest = state.smallest.min(body.smallest);
+        state.smallest = smaller(state.smallest, body.smallest);
         state.largest = state.largest.max(body.largest);
         state.hint = base;
         drop(body);
@@ -983,6 +983,11 @@ impl<'a> Entry<'a> {
             None => unreachable!("a chunk's leaf is made with it"),
         }
     }
+}
+
+/// The smaller of two smallest sizes, of which 0 is none.
+pub(super) fn smaller(one: u32, other: u32) -> u32 {
+    if one == 0 || other != 0 && other < one { other } else { one }
 }
 
 /// Runs of set bits: first, and how many.

@@ -1,0 +1,103 @@
+//! Per-CPU memory for C. A handle's pointer is its address in nobody's unit.
+
+use super::{__errno_location, handle, no_memory};
+use crate::percpu::{self, Error, How};
+use allotment_engine::arch::sys::Errno;
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::fmt::{self, Write};
+use core::ptr::null_mut;
+
+/// An allocation, as C sees it.
+#[repr(C)]
+pub struct Memory([u8; 1]);
+
+fn invalid() {
+    // SAFETY: the calling thread's errno.
+    unsafe { *__errno_location() = Errno::EINVAL.0 };
+}
+
+fn alloc(size: usize, align: usize, how: How) -> *mut Memory {
+    match percpu::alloc(size, align, how) {
+        Ok(handle) => handle.address() as *mut Memory,
+        Err(Error::Exhausted) => no_memory(),
+        Err(_) => {
+            invalid();
+            null_mut()
+        }
+    }
+}
+
+/// As `snprintf`: writes what fits, counts all.
+struct Text {
+    at: *mut u8,
+    room: usize,
+    len: usize,
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let fits = text.len().min(self.room.saturating_sub(1).saturating_sub(self.len));
+        if fits != 0 {
+            // SAFETY: inside the caller's `room` bytes.
+            unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), self.at.add(self.len), fits) };
+        }
+        self.len += text.len();
+        Ok(())
+    }
+}
+
+exported! {
+    /// `percpu::alloc`.
+    fn allotment_percpu_alloc(size: usize, align: usize) -> *mut Memory {
+        alloc(size, align, How::Normal)
+    }
+    /// The same, `How::Populated`.
+    fn allotment_percpu_alloc_populated(size: usize, align: usize) -> *mut Memory {
+        alloc(size, align, How::Populated)
+    }
+    /// The same, `How::Reserved`.
+    fn allotment_percpu_alloc_reserved(size: usize, align: usize) -> *mut Memory {
+        alloc(size, align, How::Reserved)
+    }
+    /// `percpu::free`.
+    fn allotment_percpu_free(memory: *mut Memory) -> c_int {
+        // SAFETY: the caller's promise.
+        if memory.is_null() || unsafe { percpu::free(memory as usize) }.is_ok() {
+            return 0;
+        }
+        invalid();
+        -1
+    }
+    /// `percpu::this_cpu`.
+    fn allotment_percpu_this_cpu(memory: *const Memory) -> *mut c_void {
+        // SAFETY: the caller's promise.
+        percpu::this_cpu(unsafe { handle(memory.cast()) }).cast()
+    }
+    /// `percpu::for_cpu`.
+    fn allotment_percpu_for_cpu(memory: *const Memory, index: c_uint) -> *mut c_void {
+        // SAFETY: the caller's promise.
+        percpu::for_cpu(unsafe { handle(memory.cast()) }, index as usize).map_or(null_mut(), <*mut u8>::cast)
+    }
+    /// `percpu::indices`.
+    fn allotment_percpu_indices() -> c_uint {
+        percpu::indices() as c_uint
+    }
+    /// `percpu::indices_in_use`.
+    fn allotment_percpu_indices_in_use() -> c_uint {
+        percpu::indices_in_use() as c_uint
+    }
+    /// `percpu::balance`.
+    fn allotment_percpu_balance() -> usize {
+        percpu::balance().depopulated
+    }
+    /// `percpu::report`.
+    fn allotment_percpu_stats(text: *mut c_char, size: usize) -> usize {
+        let mut out = Text { at: text.cast(), room: size, len: 0 };
+        let _ = percpu::report(&mut out);
+        if size != 0 {
+            // SAFETY: inside the caller's `size` bytes.
+            unsafe { out.at.add(out.len.min(size - 1)).write(0) };
+        }
+        out.len
+    }
+}
