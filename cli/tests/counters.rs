@@ -97,7 +97,7 @@ fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(root().join("include/allotment.h")).unwrap();
     // Without comments.
     let code: String = header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
-    let names = code.match_indices("allotment_counter_").filter_map(|(at, _)| {
+    let names = code.match_indices("allotment_").filter_map(|(at, _)| {
         let end = code[at..].find(|letter: char| !letter.is_alphanumeric() && letter != '_')? + at;
         code[end..].starts_with('(').then(|| code[at..end].to_owned())
     });
