@@ -34,8 +34,8 @@ fn prefix() -> &'static Path {
     })
 }
 
-/// Builds `tests/c/counters.c` by what pkg-config says, with every warning an error.
-fn build(compiler: &str, standard: &[&str], scratch: &Scratch) -> PathBuf {
+/// Builds `tests/c/NAME` by what pkg-config says, with every warning an error.
+fn build(name: &str, compiler: &str, standard: &[&str], scratch: &Scratch) -> PathBuf {
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "allotment"])
         .env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"))
@@ -45,8 +45,8 @@ fn build(compiler: &str, standard: &[&str], scratch: &Scratch) -> PathBuf {
     let program = scratch.join("counters");
     let done = Command::new(compiler)
         .args(standard)
-        .args(["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2", "-pthread"])
-        .arg(root().join("cli/tests/c/counters.c"))
+        .args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread"])
+        .arg(root().join("cli/tests/c").join(name))
         .arg("-o")
         .arg(&program)
         .args(String::from_utf8(flags.stdout).unwrap().split_whitespace())
@@ -73,11 +73,11 @@ fn a_c_and_a_cxx_program_count_in_both_modes() {
     if !needed() {
         return;
     }
-    let c: &[&str] = &["-std=c11"];
-    let cxx: &[&str] = &["-x", "c++", "-std=c++17"];
+    let c: &[&str] = &["-std=c11", "-pedantic", "-D_GNU_SOURCE"];
+    let cxx: &[&str] = &["-x", "c++", "-std=c++17", "-pedantic", "-D_GNU_SOURCE"];
     for (compiler, standard) in [("gcc", c), ("g++", cxx)] {
         let scratch = Scratch::new("counters");
-        let program = build(compiler, standard, &scratch);
+        let program = build("counters.c", compiler, standard, &scratch);
         // As it comes; it says how.
         let mode = runs(Command::new(&program).env_remove("GLIBC_TUNABLES"));
         assert!(["sequences", "fallback"].contains(&mode.as_str()), "{mode}");
@@ -89,6 +89,22 @@ fn a_c_and_a_cxx_program_count_in_both_modes() {
         assert_eq!(mode, "fallback");
         // And under our malloc, whose library has the same functions.
         runs(Command::new(ALLOTMENT).args(["run", "--"]).arg(&program));
+    }
+}
+
+#[test]
+fn counters_go_on_where_sequences_cannot() {
+    if !needed() {
+        return;
+    }
+    let scratch = Scratch::new("counters");
+    let program = build("counters_rough.c", "gcc", &["-std=gnu11"], &scratch);
+    runs(&mut Command::new(&program));
+    runs(Command::new(&program).env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"));
+    // By the CPU's number, as where there is no `mm_cid`.
+    runs(Command::new(&program).env("ALLOTMENT_CONF", "index=cpu"));
+    for knobs in [&[][..], &["--set", "index=cpu"], &["--set", "mode=fallback"]] {
+        runs(Command::new(ALLOTMENT).arg("run").args(knobs).arg("--").arg(&program).arg("vfork"));
     }
 }
 
