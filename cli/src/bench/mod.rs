@@ -15,6 +15,7 @@ mod harness;
 mod machine;
 mod malloc;
 mod peer;
+mod percpu;
 mod process;
 mod redis;
 mod table;
@@ -32,6 +33,7 @@ use std::process::ExitCode;
 /// All suites.
 const SUITES: &[Suite] = &[
     Suite { name: "counters", about: "per-CPU counters beside their alternatives", cases: counters::cases },
+    Suite { name: "percpu", about: "per-CPU memory: the seed's table", cases: percpu::cases },
     Suite { name: "malloc", about: "the C functions, in small", cases: malloc::cases },
     Suite { name: "apps", about: "whole programs", cases: apps::cases },
 ];
@@ -55,10 +57,11 @@ pub fn bench(asked: &Bench) -> ExitCode {
     }
 }
 
-/// One run of one case of suite `malloc`.
+/// One run of one case of suite `malloc` or `percpu`.
 pub fn work(asked: &BenchWorker) -> ExitCode {
     let done = match asked.suite.as_str() {
         "malloc" => malloc::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
+        "percpu" => percpu::work::work(&asked.case, asked.threads, asked.scale),
         other => Err(format!("no workers in suite {other}")),
     };
     match done {
