@@ -156,6 +156,8 @@ pub struct Body {
     pub live: u32,
     /// Granules of the reserved region, at the beginning; the first chunk only.
     pub reserved: u32,
+    /// Its words reach 255.
+    growing: bool,
     /// The word in which to look first for what has no cursor.
     rover: u16,
     /// The free run around the last free, if nothing was allocated since.
@@ -263,6 +265,7 @@ impl Body {
         free: 0,
         live: 0,
         reserved: 0,
+        growing: false,
         rover: 0,
         run: (0, 0),
         sizes: [0; KEYS],
@@ -294,7 +297,7 @@ impl Body {
         (self.allocs, self.smallest, self.largest) = (0, u32::MAX, 0);
         (self.populated, self.dirty) = (0, 0);
         self.cursors = [(reserved / WORD_BITS) as u16; KEYS];
-        self.reach = [u8::MAX; WORDS as usize];
+        self.reach = [REACH as u8; WORDS as usize];
         // Never searched but by `take_reserved`.
         self.reach[..(reserved / WORD_BITS) as usize].fill(0);
         self.words[WORDS as usize] = Word::END;
@@ -369,6 +372,7 @@ impl Body {
             match bitmap::look(&self.words, at, n, mask) {
                 Ok(start) => return Some(start),
                 Err(next) => {
+                    self.run = NO_RUN;
                     self.reach[word] = bitmap::longest(&self.words, at, REACH).min(REACH) as u8;
                     at = next;
                 }
@@ -560,21 +564,26 @@ impl Body {
     #[inline]
     fn raise(&mut self, start: u32, end: u32) -> (u32, u32) {
         // Frees in order go on where the last one ended.
-        let (from, to) = self.run;
-        let from = if start == to {
-            from.max(start.saturating_sub(FAR))
+        let (begin, end_before) = self.run;
+        let on = start == end_before;
+        let from = if on {
+            begin.max(start.saturating_sub(FAR))
         } else {
             bitmap::free_from(&self.words, start, self.reserved)
         };
-        let to = if end == self.run.0 { to.min(end + FAR) } else { bitmap::free_to(&self.words, end) };
-        self.run = (from, to);
-        self.rover = (from / WORD_BITS) as u16;
+        let to = if end == begin { end_before.min(end + FAR) } else { bitmap::free_to(&self.words, end) };
         // Words further left reached all of 255 before; runs that begin right of `end` are as
-        // they were.
-        for word in from / WORD_BITS..=(end - 1) / WORD_BITS {
+        // they were. A run that grows in order reaches 255 at once, so that its words are not
+        // raised again and again.
+        let nearest = if on & self.growing { start } else { from.max(start.saturating_sub(REACH)) };
+        let behind = if on { to } else { end };
+        for word in nearest / WORD_BITS..=(behind - 1) / WORD_BITS {
             let reach = &mut self.reach[word as usize];
-            *reach = (*reach).max((to - from.max(word * WORD_BITS)).min(REACH) as u8);
+            let run = if on { REACH } else { to - nearest.max(word * WORD_BITS) };
+            *reach = (*reach).max(run.min(REACH) as u8);
         }
+        (self.run, self.growing) = ((from, to), on);
+        self.rover = (from / WORD_BITS) as u16;
         let (left, right) = (start - from >= FAR, to - end >= FAR);
         let hole = (from, if left | right { 0 } else { to - from });
         self.contig_hint = self.contig_hint.max(if left | right { self.free } else { to - from });
