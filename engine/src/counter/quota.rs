@@ -19,7 +19,7 @@
 //! that saw the old `cap` has committed before the fence ended, or aborts; later ones are refused. So between the
 //! fence and the next loose phase the stocks are the sweeper's, and afterwards 0. Without the fence a sequence could
 //! give to a stock that has been swept: that much would be refused though it fits (`models/tests/counters.rs`
-//! fails then). It becomes loose again when `slack` fits (two batches for each index, at most a quarter of the limit): hysteresis,
+//! fails then). It becomes loose again when `slack` fits (see there): hysteresis,
 //! so that a fence is paid at most once for so many units returned.
 //!
 //! All that moves an amount between a stock and the total happens under the lock, so nothing is in between when a
@@ -201,8 +201,8 @@ impl Quota {
         if n > LIMIT_MAX {
             return false;
         }
-        // The fast path was aborted, or its index refused, or there is none.
-        if self.move_stock(units, n.wrapping_neg()) {
+        // The fast path was aborted, or its index refused, or there is none. (While tight a word more is all.)
+        if self.cap.load(Relaxed) != 0 && self.move_stock(units, n.wrapping_neg()) {
             return true;
         }
         let batch = self.batch.load(Relaxed);
@@ -250,11 +250,11 @@ impl Quota {
         }
         let batch = self.batch.load(Relaxed);
         // (A return that leaves no room in the stock even when it is empty goes to the total.)
-        if n <= batch {
+        if n <= batch && self.cap.load(Relaxed) != 0 {
             if self.move_stock(units, n) {
                 return true;
             }
-            if self.cap.load(Relaxed) != 0 && !units.is_closed() {
+            if !units.is_closed() {
                 let _turn = units.settle(self.at);
                 if self.move_stock(units, batch.wrapping_neg()) {
                     self.discharge(batch);
@@ -275,10 +275,11 @@ impl Quota {
         true
     }
 
-    /// What must fit before the stocks are used again.
+    /// What must fit before the stocks are used again: two batches for each index, at most a quarter of the limit, but
+    /// two batches in any case (else the next refill would be tight at once; a limit of less never has stocks again).
     fn slack(&self, units: &Units) -> u64 {
-        let batch = self.batch.load(Relaxed);
-        batch.saturating_mul(2 * units.high() as u64).min(self.limit() / 4).max(batch)
+        let two = 2 * self.batch.load(Relaxed);
+        two.saturating_mul(units.high() as u64).min(self.limit() / 4).max(two)
     }
 
     /// Begins a tight phase; the lock is held. False if there is no fence.

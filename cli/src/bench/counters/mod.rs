@@ -10,10 +10,9 @@
 mod ops;
 
 use super::harness::{Better, Case, Contender, OURS, Sample, Setup, cpus};
-use ops::{AtomicQuota, Bytes, Cmpxchg, Counter, Event, Hand, Level, Locked, Plain, Quota, Signals, Words};
+use ops::{AtomicQuota, Bytes, Cmpxchg, Counter, Event, Hand, Level, Locked, Plain, Quota, Signals, Tight, Words};
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::time::Instant;
 
 /// Operations of a run, all threads together; a quick run does a fifth, a warm-up a fiftieth.
 const OPS: u64 = 40_000_000;
@@ -164,27 +163,45 @@ fn quotas(pattern: Pattern, threads: usize, quick: bool) -> Vec<Contender> {
     ]
 }
 
-/// Reads of a level counter, ours and a shared atomic's.
+/// One way to read a level counter.
+fn read(name: &'static str, how: fn(&Level) -> u64, quick: bool) -> Contender {
+    Contender::new(format!("{OURS}-{name}"), move |warm| {
+        let counter = Level::new(1)?;
+        (0..1000).for_each(|_| counter.hand(0).up());
+        let n = scaled(OPS / 8, warm, quick);
+        let began = ops::cpu_ns();
+        for _ in 0..n {
+            black_box(how(black_box(&counter)));
+        }
+        let value = (ops::cpu_ns() - began) as f64 / n as f64;
+        let mut samples = vec![Sample { metric: name, unit: "ns/op", better: Better::Lower, value }];
+        if let Some(value) = instructions("read", name) {
+            samples.push(Sample { metric: "instructions", unit: "1/op", better: Better::Lower, value });
+        }
+        Ok(samples)
+    })
+}
+
+/// Reads of a level counter.
 fn reads(quick: bool) -> Case {
-    let read = |how: &'static str| {
-        Contender::new(format!("{OURS}-{how}"), move |warm| {
-            let counter = Level::new(1)?;
-            (0..1000).for_each(|_| counter.hand(0).up());
-            let n = scaled(OPS / 8, warm, quick);
-            let began = Instant::now();
-            for _ in 0..n {
-                let _ = black_box(ops::read(how, black_box(&counter)));
-            }
-            let value = began.elapsed().as_nanos() as f64 / n as f64;
-            Ok(vec![Sample { metric: how, unit: "ns/op", better: Better::Lower, value }])
-        })
-    };
     Case::new(
         "read",
         "a level counter: approximate (one load), compare (by the bound), exact (the sum)",
         1,
-        vec![read("approximate"), read("compare"), read("exact")],
+        vec![
+            read("approximate", ops::approximate, quick),
+            read("compare", ops::compare, quick),
+            read("exact", ops::exact, quick),
+        ],
     )
+}
+
+/// Near the limit, where a quota is one compare-and-swap on the shared total.
+fn tight(pattern: Pattern, threads: usize, quick: bool) -> Vec<Contender> {
+    vec![
+        contender::<Tight>("tight", OURS, pattern, threads, OPS / 4, quick),
+        contender::<AtomicQuota>("quota", "atomic", pattern, threads, OPS / 4, quick),
+    ]
 }
 
 type Make = fn(Pattern, usize, bool) -> Vec<Contender>;
@@ -192,7 +209,7 @@ type Make = fn(Pattern, usize, bool) -> Vec<Contender>;
 /// The cases.
 pub fn cases(setup: &Setup) -> Vec<Case> {
     ops::keep();
-    let table: [(&'static str, &'static str, Pattern, Make); 8] = [
+    let table: [(&'static str, &'static str, Pattern, Make); 9] = [
         ("event-one", "add 1 to one counter", Pattern::One, events),
         ("event-rotating", "add 1 to eight counters in turn", Pattern::Rotating, events),
         ("level-up", "one level counter, up", Pattern::One, levels),
@@ -201,6 +218,7 @@ pub fn cases(setup: &Setup) -> Vec<Case> {
         ("level-rotating", "up on eight level counters in turn", Pattern::Rotating, levels),
         ("quota-use", "try_add(1), the limit far away", Pattern::One, quotas),
         ("quota-pair", "try_add(1), sub(1)", Pattern::Pairs, quotas),
+        ("quota-tight", "try_add(1), sub(1) near the limit", Pattern::Pairs, tight),
     ];
     let mut counts = vec![1, 2, 2 * cpus()];
     counts.dedup();

@@ -223,6 +223,9 @@ ours! {
     /// A quota of which up uses one and down returns it; the limit is not reached.
     Quota(QuotaCounter): QuotaCounter::with_batch(LIMIT, 64),
         |counter| black_box(counter.try_add(1)), counter.sub(1), counter.used() as i64;
+    /// The same with its limit near: no stocks.
+    Tight(QuotaCounter): QuotaCounter::with_batch(1 << 10, 1 << 10),
+        |counter| black_box(counter.try_add(1)), counter.sub(1), counter.used() as i64;
     /// A quota by compare-and-swap on one shared word.
     AtomicQuota(Padded<AtomicU64>): Ok(Padded::default()),
         |counter| black_box(counter.0.fetch_update(Relaxed, Relaxed, |used| (used < LIMIT).then_some(used + 1)).is_ok()),
@@ -360,14 +363,20 @@ pub fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What a read is asked of, and how.
-pub fn read(how: &str, counter: &Level) -> u64 {
-    match how {
-        "approximate" => counter.0.approximate() as u64,
-        "exact" => counter.0.exact() as u64,
-        // Far away, so that the bound decides.
-        _ => u64::from(counter.0.compare(1 << 50) == Comparison::Less),
-    }
+/// The shared total.
+#[inline(always)]
+pub fn approximate(counter: &Level) -> u64 {
+    counter.0.approximate() as u64
+}
+/// With a value so far away that the bound decides.
+#[inline(always)]
+pub fn compare(counter: &Level) -> u64 {
+    u64::from(counter.0.compare(1 << 50) == Comparison::Less)
+}
+/// The sum.
+#[inline(always)]
+pub fn exact(counter: &Level) -> u64 {
+    counter.0.exact() as u64
 }
 
 /// One operation each, for who counts instructions (`tests/counters.rs`); not called.
@@ -380,9 +389,20 @@ macro_rules! counted {
                 hand.up();
             }
         )*
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        fn counted_read_approximate(counter: &Level) -> u64 {
+            approximate(counter)
+        }
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        fn counted_read_compare(counter: &Level) -> u64 {
+            compare(counter)
+        }
         /// Keeps them in the program.
         pub fn keep() {
             $(black_box($name as fn($hand));)*
+            black_box([counted_read_approximate, counted_read_compare]);
         }
     };
 }
