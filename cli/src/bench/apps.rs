@@ -125,10 +125,9 @@ pub fn missing(program: &str, package: &str) -> String {
 }
 
 fn samples(outcome: &Outcome) -> Vec<Sample> {
-    vec![
-        Sample { metric: "time", unit: "s", better: Better::Lower, value: outcome.wall },
-        Sample { metric: "rss", unit: "MiB", better: Better::Lower, value: outcome.rss },
-    ]
+    let mut samples = vec![Sample { metric: "time", unit: "s", better: Better::Lower, value: outcome.wall }];
+    samples.extend(outcome.rss.map(|value| Sample { metric: "rss", unit: "MiB", better: Better::Lower, value }));
+    samples
 }
 
 /// A preload that makes the C library's malloc win over one that a program links.

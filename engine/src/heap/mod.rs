@@ -38,9 +38,6 @@ use core::ptr::{self, NonNull};
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
 const _: () = assert!(ALL_CLASSES <= crate::stat::board::CLASSES_MAX);
 
-/// Requests above this are not worth giving caches up for: 1 TiB.
-const PLAUSIBLE: usize = 1 << 40;
-
 /// What the outermost layer decides for a heap.
 pub trait Environment: Sized + 'static {
     /// Opens the heap ([`Heap::open`]) when it is first needed.
@@ -382,11 +379,12 @@ impl<E: Environment> Heap<E> {
     /// what is free and resident; and when there is no memory, caches are given up first.
     fn alloc_area(&self, size: usize, align: usize) -> Option<Fresh> {
         let area = self.vmap().alloc(size, align).or_else(|| {
-            // What no purge could give is refused at once.
-            if size > PLAUSIBLE {
+            // Lazy areas of other sizes become free runs; what they cannot give is refused at once.
+            let _held = self.reclaim.lock();
+            if (size as u64) > self.cache.sets.board().level(Level::Lazy) {
                 return None;
             }
-            self.purge();
+            self.vmap().purge();
             self.vmap().alloc(size, align)
         })?;
         if area.zero {
@@ -421,10 +419,12 @@ impl<E: Environment> Heap<E> {
         unsafe { self.cache.free_spare(&self.slab_source(), class, object) }
     }
 
-    /// An object of a class; when there is no memory, once more after giving caches up.
+    /// An object of a class; when there is no memory, once more after the barns were given up
+    /// (the sets of other CPUs would take a fence, which a filter may forbid by now).
     fn alloc_class(&self, class: usize) -> Option<usize> {
         self.cache.alloc(&self.slab_source(), class).or_else(|| {
-            self.purge();
+            let _held = self.reclaim.lock();
+            self.cache.empty_barns(&self.everything(), ALL_CLASSES);
             self.cache.alloc(&self.slab_source(), class)
         })
     }
@@ -628,11 +628,6 @@ impl<E: Environment> Heap<E> {
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }
         everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
-    }
-
-    /// Gives back what is free behind the sets, without a fence (a filter may forbid it by now).
-    fn purge(&self) -> usize {
-        Reclaim::purge(&self.reclaim.lock(), &self.cache, &self.pages, self.vmap())
     }
 
     /// Free blocks by order, all zones.
