@@ -36,7 +36,8 @@
  * Memory. Neither the program's malloc nor Allotment's is used. A program that
  * makes no counter pays nothing but the mapping of this library. The first
  * counter reads two files of /sys and reserves 256 KiB of address space for
- * each possible CPU; only touched pages become resident.
+ * each possible CPU; only touched pages become resident. Make it before a filter
+ * of system calls that kills: later ones need mmap and membarrier only.
  *
  * Linking: pkg-config --cflags --libs allotment (docs/c.md).
  */

@@ -39,6 +39,8 @@
 #![allow(unsafe_code)] // per-CPU memory
 
 use crate::percpu::{How, PERCPU};
+use allotment_engine::arch::atomic::AtomicU32;
+use allotment_engine::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use allotment_engine::arch::sys;
 use allotment_engine::counter::{Level, Quota, level, quota};
 use allotment_engine::percpu::Handle;
@@ -279,10 +281,31 @@ impl LevelCounter {
     }
 }
 
+/// CPUs that the process could use, and the default threshold, when per-CPU memory opened (0 before): a filter of system
+/// calls that comes later may forbid to ask again.
+static CPUS: AtomicU32 = AtomicU32::new(0);
+static THRESHOLD: AtomicU32 = AtomicU32::new(0);
+
+/// Asks the system what defaults are made from.
+pub(crate) fn prepare() {
+    let cpus = sys::cpus_allowed();
+    THRESHOLD.store(level::default_threshold(cpus, sys::memory_bytes()), Relaxed);
+    // Last: whoever sees it sees the other (and on the way here a lock is released).
+    CPUS.store(cpus, Release);
+}
+fn cpus() -> u32 {
+    // Acquire pairs with `prepare`.
+    if CPUS.load(Acquire) == 0 {
+        prepare();
+    }
+    CPUS.load(Relaxed)
+}
+
 /// The kernel's threshold for this machine: `min(125, 2 × fls(CPUs) × (1 + fls(memory / 128 MiB)))`.
 #[must_use]
 pub fn default_threshold() -> u32 {
-    level::default_threshold(sys::cpus_allowed(), sys::memory_bytes())
+    cpus();
+    THRESHOLD.load(Relaxed)
 }
 
 /// Counts what is in use of something limited: adding never exceeds the limit, and what fits is never refused.
@@ -298,7 +321,7 @@ impl QuotaCounter {
     /// # Errors
     /// [`Error::NoMemory`].
     pub fn new(limit: u64) -> Result<Self, Error> {
-        Self::with_batch(limit, quota::default_batch(limit, sys::cpus_allowed()))
+        Self::with_batch(limit, quota::default_batch(limit, cpus()))
     }
     /// The same with a batch of one's own (`1..=2^40`): what a CPU's stock is refilled with. More than a
     /// batch at once is charged directly.

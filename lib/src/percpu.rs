@@ -120,6 +120,7 @@ impl Deref for Memory {
 
 /// Where sequences have been tried and found wanting, none are used.
 fn open_units(indices: usize) -> Result<(), Error> {
+    crate::counter::prepare();
     let knobs = Knobs::new();
     start::configure(&knobs);
     let opening = start::decide(&knobs);

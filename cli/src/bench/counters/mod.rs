@@ -10,6 +10,7 @@
 mod ops;
 
 use super::harness::{Better, Case, Contender, OURS, Sample, Setup, cpus};
+use allotment::counter::{Mode, mode};
 use ops::{AtomicQuota, Bytes, Cmpxchg, Counter, Event, Hand, Level, Locked, Plain, Quota, Signals, Tight, Words};
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -122,10 +123,11 @@ fn contender<C: Counter>(
 ) -> Contender {
     // As the disassembly calls it: padded is the same operation as atomic.
     let counted = instructions(family, if name == "padded" { "atomic" } else { name });
-    Contender::new(name.to_owned(), move |warm| {
+    let name = name.to_owned();
+    Contender::new(name.clone(), move |warm| {
         let op = time::<C>(pattern, threads, scaled(ops, warm, quick))?;
         let mut samples = vec![Sample { metric: "op", unit: "ns/op", better: Better::Lower, value: op }];
-        if let Some(value) = counted.filter(|_| threads == 1) {
+        if let Some(value) = counted.filter(|_| threads == 1 && (name != OURS || mode() == Mode::Sequences)) {
             samples.push(Sample { metric: "instructions", unit: "1/op", better: Better::Lower, value });
         }
         Ok(samples)
