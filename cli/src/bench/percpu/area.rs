@@ -5,9 +5,7 @@
 //! rest of the array; a free finds its area by bisection, and joins it with its neighbours by moving the rest
 //! back. Chunks are tried by the room that is left in them, fullest first, and passed over by `contig`, the largest
 //! free area, which says nothing about alignment. Every allocation is zeroed.
-#![allow(unsafe_code)] // zeroes its memory
-
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+#![allow(unsafe_code)] // maps and zeroes its memory
 
 /// Bytes of a chunk, as Allotment's.
 pub const UNIT: usize = 256 << 10;
@@ -33,7 +31,6 @@ pub struct AreaMap {
     chunks: Vec<Chunk>,
     /// Chunks by the power of two of the room in them.
     slots: Vec<Vec<usize>>,
-    memory: (*mut u8, Layout),
 }
 
 fn slot(free: usize) -> usize {
@@ -43,11 +40,13 @@ fn slot(free: usize) -> usize {
 impl AreaMap {
     /// Without chunks.
     pub fn new() -> Self {
-        let layout = Layout::from_size_align(CHUNKS * UNIT, UNIT).expect("a size");
-        // SAFETY: not empty. Untouched memory costs address space only.
-        let memory = unsafe { alloc_zeroed(layout) };
-        assert!(!memory.is_null(), "no address space");
-        Self { base: memory as usize, chunks: Vec::new(), slots: vec![Vec::new(); 20], memory: (memory, layout) }
+        // SAFETY: a new mapping; untouched memory costs address space only.
+        let memory = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), CHUNKS * UNIT, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert!(memory != libc::MAP_FAILED, "no address space");
+        Self { base: memory as usize, chunks: Vec::new(), slots: vec![Vec::new(); 20] }
     }
     /// How many chunks there are.
     pub fn chunks(&self) -> usize {
@@ -112,8 +111,8 @@ impl AreaMap {
 
 impl Drop for AreaMap {
     fn drop(&mut self) {
-        // SAFETY: as it was allocated.
-        unsafe { dealloc(self.memory.0, self.memory.1) };
+        // SAFETY: as it was mapped.
+        unsafe { libc::munmap(self.base as *mut libc::c_void, CHUNKS * UNIT) };
     }
 }
 
