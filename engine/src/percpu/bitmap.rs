@@ -136,10 +136,14 @@ pub fn longest(words: &[Word], at: u32, enough: u32) -> u32 {
     have.max(tail + free_until(words, edge, edge + enough) - edge)
 }
 
-/// Whether `n` granules (1 to 64) from `start` on are free.
+/// Whether `n` granules from `start` on are free.
 #[inline]
 pub fn is_free(words: &[Word], start: u32, n: u32) -> bool {
     let (at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
+    if n > WORD_BITS {
+        let edge = (at as u32 + 1) * WORD_BITS;
+        return words[at].alloc >> bit == 0 && free_until(words, edge, start + n) >= start + n;
+    }
     let range = ones(n);
     words[at].alloc & range << bit == 0 && words[at + 1].alloc & range >> 1 >> (WORD_BITS - 1 - bit) == 0
 }

@@ -395,6 +395,11 @@ impl Body {
     fn commit(&mut self, start: u32, n: u32, totals: &Totals) -> Taken {
         bitmap::set(&mut self.words, start, n);
         self.run = NO_RUN;
+        if n >= WORD_BITS {
+            // Words that are full now need no look that finds it out.
+            let full = start.div_ceil(WORD_BITS)..(start + n) / WORD_BITS;
+            self.reach[full.start as usize..full.end.max(full.start) as usize].fill(0);
+        }
         let page = start / PAGE_BITS;
         let mut low = false;
         if (start + n) / PAGE_BITS == page {
@@ -467,7 +472,7 @@ impl Body {
         }
     }
 
-    /// Allocates `n` (at most 64) granules at this address, if they are free.
+    /// Allocates `n` granules at this address, if they are free.
     #[inline]
     pub fn take_at(&mut self, address: usize, n: u32, totals: &Totals) -> Option<Taken> {
         let offset = address.wrapping_sub(self.base);

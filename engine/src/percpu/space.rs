@@ -125,8 +125,10 @@ pub struct Balanced {
 
 /// Holes that a claim remembers for each slot.
 const DEPTH: usize = 4;
-/// Slots of holes, up to 256 granules.
-const HOLES: usize = slot_of(FAR) as usize + 1;
+/// Slots of holes.
+const HOLES: usize = slot_of(HOLE_MOST) as usize + 1;
+/// Granules of a hole that is remembered, at most; of more this many are.
+const HOLE_MOST: u32 = 4 * FAR;
 
 /// What an index allocates from; on lines of its own.
 #[repr(C, align(64))]
@@ -295,7 +297,7 @@ impl Space {
             // A hole: none in a program that only allocates.
             let holes = self.claims[claim].full.load(Relaxed);
             if holes != 0
-                && n <= 64
+                && n <= FAR
                 && let Some(taken) = self.fill_hole(claim, holes, size, n, mask)
             {
                 return Ok(self.finish(taken, n));
@@ -731,7 +733,7 @@ impl Space {
         let after = body.give(address, &self.totals)?;
         drop(body);
         if after.hole.1 != 0 {
-            self.claims[self.units.here() % CLAIMS].remember(after.hole.0, after.hole.1.min(FAR));
+            self.claims[self.units.here() % CLAIMS].remember(after.hole.0, after.hole.1.min(HOLE_MOST));
         }
         if after.any() {
             self.after_free(chunk, after);

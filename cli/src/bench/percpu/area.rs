@@ -28,6 +28,7 @@ struct Chunk {
 /// The allocator.
 pub struct AreaMap {
     base: usize,
+    memory: usize,
     chunks: Vec<Chunk>,
     /// Chunks by the power of two of the room in them.
     slots: Vec<Vec<usize>>,
@@ -43,10 +44,15 @@ impl AreaMap {
         // SAFETY: a new mapping; untouched memory costs address space only.
         let memory = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::mmap(std::ptr::null_mut(), CHUNKS * UNIT, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            libc::mmap(std::ptr::null_mut(), (CHUNKS + 1) * UNIT, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         assert!(memory != libc::MAP_FAILED, "no address space");
-        Self { base: memory as usize, chunks: Vec::new(), slots: vec![Vec::new(); 20] }
+        Self {
+            base: (memory as usize).next_multiple_of(UNIT),
+            memory: memory as usize,
+            chunks: Vec::new(),
+            slots: vec![Vec::new(); 20],
+        }
     }
     /// How many chunks there are.
     pub fn chunks(&self) -> usize {
@@ -112,7 +118,7 @@ impl AreaMap {
 impl Drop for AreaMap {
     fn drop(&mut self) {
         // SAFETY: as it was mapped.
-        unsafe { libc::munmap(self.base as *mut libc::c_void, CHUNKS * UNIT) };
+        unsafe { libc::munmap(self.memory as *mut libc::c_void, (CHUNKS + 1) * UNIT) };
     }
 }
 

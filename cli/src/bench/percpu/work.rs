@@ -125,14 +125,14 @@ pub const CASES: &[Work] = &[
         name: "churn-256",
         about: "replace a random one of 100,000 objects of 4 to 256 bytes",
         threads: &[1],
-        who: &[OURS, AREA],
+        who: &[OURS, AREA, MEMSET],
         kind: Kind::Churn(256),
     },
     Work {
         name: "churn-1024",
         about: "the same, 4 to 1,024 bytes",
         threads: &[1],
-        who: &[OURS, AREA],
+        who: &[OURS, AREA, MEMSET],
         kind: Kind::Churn(1024),
     },
     Work {
@@ -404,6 +404,25 @@ fn memset(size: usize, count: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// What the zeroing of a churn costs, with choosing what: nothing is allocated.
+fn memset_churn(most: usize, count: usize, live: usize) -> Result<(), String> {
+    let mut random = Random(SEED);
+    let room = most.div_ceil(2) + 2;
+    let mut memory = vec![7_u8; live * room + most];
+    let mut handles: Vec<usize> = (0..live).map(|at| at * room).collect();
+    random.shuffle(&mut handles);
+    let pair = timed(count, || {
+        for _ in 0..count {
+            let begin = handles[random.below(live)];
+            let size = 4 + random.below(most - 3);
+            black_box(&mut memory[begin..begin + size]).fill(0);
+        }
+        Ok(())
+    })?;
+    sample("pair", pair);
+    Ok(())
+}
+
 /// What a load costs that depends on the one before, over as many bytes as there are bits.
 fn miss(size: usize, count: usize) -> Result<(), String> {
     const LINE: usize = 8;
@@ -433,6 +452,7 @@ pub fn work(what: &str, count_threads: usize, scale: u64) -> Result<(), String> 
     let count = (OBJECTS * scale / 100).max(1000) as usize;
     match (who, case.kind) {
         ("memset", Kind::History(size, _)) => memset(size, count),
+        ("memset", Kind::Churn(most)) => memset_churn(most, count, LIVE.min(count)),
         ("miss", Kind::History(size, _)) => miss(size, count),
         (_, Kind::Threads) => threads(count, count_threads),
         ("area", kind) => run(&mut AreaMap::new(), kind, count / 5, LIVE.min(count) / 5),
