@@ -271,11 +271,11 @@ fn stress(heap: &Heap<Test>, threads: u64, rounds: u64) {
                 })
             })
             .collect();
-        for worker in workers {
-            worker.join().unwrap();
-        }
+        // All of them, then the drainer: one that nobody stops would hide who failed.
+        let done: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         stop.store(true, Relaxed);
         assert!(drainer.join().unwrap() > 0);
+        assert!(done.iter().all(Result::is_ok), "a worker failed");
     });
     for (at, size, seed) in shared.lock().unwrap().drain(..) {
         unsafe {
@@ -352,8 +352,9 @@ fn signals_in_the_middle_of_sequences_lose_nothing() {
                 unsafe { HEAP.free(at as *mut u8) };
             }
         });
-        worker.join().unwrap();
+        let done = worker.join();
         stop.store(true, Relaxed);
+        assert!(done.is_ok(), "the worker failed");
     });
     assert!(HEAP.cache.sets.event(Event::SeqAbort) > 0, "no sequence was interrupted: the test tests nothing");
     assert_empty(&HEAP);

@@ -203,11 +203,12 @@ const _: () = assert!(size_of::<Board>() <= BOARD_BYTES);
 const _: () = assert!(size_of::<Tally>() == TALLY_BYTES);
 
 impl Board {
-    /// The level now.
+    /// The level now. Where what was raised is lowered by another thread first it is below
+    /// zero for a moment, and read as zero.
     #[must_use]
     pub fn level(&self, level: Level) -> u64 {
         // Relaxed: a level is a number for eyes and heuristics, it publishes nothing.
-        self.levels[level as usize].load(Relaxed)
+        self.levels[level as usize].load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
     /// Raises a level; returns its new value.
     pub fn raise(&self, level: Level, by: usize) -> u64 {
