@@ -138,13 +138,15 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, reach:
         now_ns: finish.now_ns,
     };
     let report = Snapshot::read(share).map(|snapshot| Report::new(&snapshot, end));
-    let Ok(report) = report.map_err(|missing| {
-        let why = reach.why_not().unwrap_or_else(|| missing.reason().to_owned());
-        say(&format!("{} ended without ever reaching Allotment: {why}", asked.program[0].display()));
-    }) else {
-        return;
-    };
-    output.write(&report);
+    match report {
+        Ok(report) => output.write(&report),
+        // Why it could not be reached was said when it started, in the one line.
+        Err(_) if reach.why_not().is_some() => {}
+        Err(missing) => {
+            let (name, why) = (asked.program[0].display(), missing.reason());
+            say(&format!("{name} ended without ever reaching Allotment: {why}"));
+        }
+    }
 }
 
 /// Where the statistics go.
