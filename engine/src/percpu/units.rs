@@ -284,7 +284,8 @@ impl Units {
     pub fn here(&self) -> usize {
         match self.mode() {
             Mode::Sequences => match self.by_mm_cid.load(Relaxed) {
-                0 => rseq::word(self.by_cpu_id.load(Relaxed) + rseq::CPU_ID) as usize,
+                // (A valid index also where the thread is not registered; the sequences then refuse.)
+                0 => rseq::word(self.by_cpu_id.load(Relaxed) + rseq::CPU_ID_START) as usize,
                 base => rseq::word(base + rseq::MM_CID) as usize,
             },
             Mode::Simulated => (self.simulation().here)().0,

@@ -3,6 +3,8 @@
 use super::sys::Errno;
 use crate::machine::{self, Sabotage};
 
+/// Offset of `cpu_id_start`. (No model has its index there.)
+pub const CPU_ID_START: isize = 0;
 /// Offset of `cpu_id`.
 pub const CPU_ID: isize = 4;
 /// Offset of the index.
