@@ -64,6 +64,39 @@ const LEVELS: &[(&str, &[(&str, &str)])] = &[(
     &[("units.set_byte(self.at.at(SHADOW), index, d)", "units.set_byte(self.at, index, 0)")],
 )];
 
+/// What is replaced in all of per-CPU memory's: few claims, a small map of addresses, the machine's mappings.
+const SPACE: &[(&str, &str)] = &[
+    ("super::", "crate::percpu::"),
+    ("CLAIMS: usize = 512;", "CLAIMS: usize = 2;"),
+    ("ADDRESS_BITS: u32 = 47;", "ADDRESS_BITS: u32 = UNIT_SHIFT + LEAF_BITS;"),
+    ("LEAF_BITS: u32 = 15;", "LEAF_BITS: u32 = 9;"),
+    ("AREA: usize = 512 << 10;", "AREA: usize = 8 << 10;"),
+    ("let unit = address >> UNIT_SHIFT;", "let unit = crate::machine::page_number(address);"),
+    ("base >> UNIT_SHIFT >> LEAF_BITS", "crate::machine::page_number(base) >> LEAF_BITS"),
+    (
+        "sys::map(hint, len, Access::ReadWrite).ok()",
+        "Some(crate::machine::mapping(len, if len.is_power_of_two() { len } else { 4096 }))",
+    ),
+    (
+        "unsafe { sys::unmap(base, (self.units.indices() + 1) * UNIT) };",
+        "{ crate::machine::retire(base); Ok::<(), sys::Errno>(()) };",
+    ),
+];
+/// Per-CPU memory as it is, and canaries.
+const SPACES: &[(&str, &[(&str, &str)])] = &[
+    ("space", &[]),
+    // Whoever read a claim allocates in its chunk, taken away or not.
+    (
+        "space_claim_stays",
+        &[(
+            "if body.owner == claim as u32 + 1\n",
+            "if { assert!(body.base != 0, \"VIOLATION: allocated in a chunk without memory\"); true }\n",
+        )],
+    ),
+    // What was empty when its last object went is given back, empty or not.
+    ("space_returns_blindly", &[("if body.live != 0 || body.first", "if body.first")]),
+];
+
 /// The engine's file as `include!` takes it: without inner comments and attributes.
 fn text(path: &str) -> String {
     let path = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("set by cargo")).join("../engine/src").join(path);
@@ -93,6 +126,10 @@ fn main() {
     write("board", text("stat/board.rs"), BOARD.iter());
     for (name, changes) in LEVELS {
         write(name, text("counter/level.rs"), changes.iter());
+    }
+    let space = text("percpu/space.rs");
+    for (name, changes) in SPACES {
+        write(name, space.clone(), SPACE.iter().chain(*changes));
     }
     let slab = text("slab/mod.rs");
     for (name, changes) in VARIANTS {

@@ -71,3 +71,19 @@ pub mod slab_trim_shared {
 pub mod level_folder_writes {
     include!(concat!(env!("OUT_DIR"), "/level_folder_writes.rs"));
 }
+
+/// Per-CPU memory as it is, but for two claims and small mappings.
+#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]
+pub mod space {
+    include!(concat!(env!("OUT_DIR"), "/space.rs"));
+}
+/// Canary: a claim is used without a look at whose the chunk is now.
+#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's, changed")]
+pub mod space_claim_stays {
+    include!(concat!(env!("OUT_DIR"), "/space_claim_stays.rs"));
+}
+/// Canary: a chunk is given back without a look at whether it is still empty.
+#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's, changed")]
+pub mod space_returns_blindly {
+    include!(concat!(env!("OUT_DIR"), "/space_returns_blindly.rs"));
+}

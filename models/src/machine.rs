@@ -150,6 +150,28 @@ pub fn mapping(bytes: usize, align: usize) -> usize {
     with(|world| world.blocks.push(Block { address, layout, retired: false }));
     address
 }
+/// A number for the page of an address, small and different for all mappings; none of ours is far away.
+#[must_use]
+pub fn page_number(address: usize) -> usize {
+    with(|world| {
+        let inside = |block: &Block| (block.address..block.address + block.layout.size()).contains(&address);
+        world
+            .blocks
+            .iter()
+            .position(inside)
+            .map_or(usize::MAX >> 12, |at| at * 8 + (address - world.blocks[at].address) / PAGE)
+    })
+}
+/// The address lies in a mapping that was not given back.
+pub fn assert_inside(address: usize) {
+    let inside = with(|world| {
+        world
+            .blocks
+            .iter()
+            .any(|block| !block.retired && (block.address..block.address + block.layout.size()).contains(&address))
+    });
+    assert!(inside, "VIOLATION: {address:#x} is used after it was given back");
+}
 /// The mapping that `Sets::open` wants. Its counters are no steps.
 #[must_use]
 pub fn sets() -> usize {

@@ -156,6 +156,8 @@ pub struct Body {
     pub live: u32,
     /// Granules of the reserved region, at the beginning; the first chunk only.
     pub reserved: u32,
+    /// The chunk that is never given back, nor any page of it.
+    pub first: bool,
     /// Its words reach 255.
     growing: bool,
     /// The word in which to look first for what has no cursor.
@@ -265,6 +267,7 @@ impl Body {
         free: 0,
         live: 0,
         reserved: 0,
+        first: false,
         growing: false,
         rover: 0,
         run: (0, 0),
@@ -286,7 +289,8 @@ impl Body {
 
     /// Gives the chunk memory, all of it free and zero. (Its words are: a chunk is given back
     /// when nothing in it is allocated.)
-    pub fn begin(&mut self, base: usize, reserved: u32) {
+    pub fn begin(&mut self, base: usize, reserved: u32, first: bool) {
+        self.first = first;
         self.base = base;
         self.reserved = reserved;
         self.run = NO_RUN;
@@ -301,12 +305,6 @@ impl Body {
         // Never searched but by `take_reserved`.
         self.reach[..(reserved / WORD_BITS) as usize].fill(0);
         self.words[WORDS as usize] = Word::END;
-    }
-
-    /// Whether nothing but memory that was handed out for good keeps the chunk.
-    #[inline]
-    pub fn is_first(&self) -> bool {
-        self.reserved != 0
     }
 
     /// At least the longest free run.

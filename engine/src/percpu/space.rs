@@ -76,7 +76,7 @@ const ROOMY: u32 = 8;
 const ADDRESS_BITS: u32 = 47;
 const LEAF_BITS: u32 = 15;
 const LEAVES: usize = 1 << (ADDRESS_BITS - UNIT_SHIFT - LEAF_BITS);
-const LEAF_BYTES: usize = size_of::<usize>() << LEAF_BITS;
+const LEAF_BYTES: usize = size_of::<AtomicUsize>() << LEAF_BITS;
 /// Empty pages that a chunk has before it gives them.
 const QUARTER: u32 = PAGES.div_ceil(4);
 /// Bytes of chunks' metadata that are mapped at once; the first time, and later: a huge page,
@@ -545,7 +545,7 @@ impl Space {
         self.claims[body.owner as usize - 1].chunk.store(null_mut(), Relaxed);
         body.owner = 0;
         state.slots.add(chunk, body);
-        if body.live == 0 && state.idle.is_null() && !body.is_first() {
+        if body.live == 0 && state.idle.is_null() && !body.first {
             state.idle = (&raw const *chunk).cast_mut();
         }
     }
@@ -618,7 +618,7 @@ impl Space {
 
     fn enlist(&'static self, state: &mut State, chunk: &'static Chunk, base: usize, reserved: usize) {
         let mut body = chunk.body.lock();
-        body.begin(base, (reserved / GRANULE) as u32);
+        body.begin(base, (reserved / GRANULE) as u32, core::ptr::eq(chunk, &raw const self.first));
         state.slots.add(chunk, &mut body);
         state.chunks += 1;
         state.chunks_most = state.chunks_most.max(state.chunks);
@@ -636,7 +636,7 @@ impl Space {
         if leaf == 0 {
             return Entry(None);
         }
-        let at = leaf + (unit & ((1 << LEAF_BITS) - 1)) * size_of::<usize>();
+        let at = leaf + (unit & ((1 << LEAF_BITS) - 1)) * size_of::<AtomicUsize>();
         // SAFETY: a leaf is an array of that many words, for ever.
         Entry(Some(unsafe { &*(at as *const AtomicUsize) }))
     }
@@ -759,9 +759,9 @@ impl Space {
         if body.slot == super::chunk::NO_SLOT {
             return;
         }
-        if body.live != 0 || body.is_first() || state.idle.is_null() || core::ptr::eq(state.idle, chunk) {
+        if body.live != 0 || body.first || state.idle.is_null() || core::ptr::eq(state.idle, chunk) {
             state.slots.relocate(chunk, &mut body);
-            if body.live == 0 && !body.is_first() {
+            if body.live == 0 && !body.first {
                 state.idle = (&raw const *chunk).cast_mut();
             }
             return;
@@ -825,7 +825,7 @@ impl Space {
                 continue;
             }
             let elsewhere = self.totals.empty.load(Relaxed) - body.empty as isize;
-            if !body.is_first() && body.empty >= QUARTER && elsewhere > HIGH {
+            if !body.first && body.empty >= QUARTER && elsewhere > HIGH {
                 done.depopulated += self.depopulate(&mut body);
             }
             populated += body.populated.count_ones() as isize;

@@ -44,7 +44,7 @@ const BASE: usize = 16 * UNIT;
 
 fn chunk(reserved: u32) -> (Box<Chunk>, Totals) {
     let chunk = Box::new(Chunk::new());
-    chunk.body.lock().begin(BASE, reserved);
+    chunk.body.lock().begin(BASE, reserved, reserved != 0);
     (chunk, Totals::new())
 }
 fn granule(address: usize) -> u32 {
@@ -405,7 +405,7 @@ fn empty_pages_go_back() {
     let waiting = EMPTY_LEAST as usize + PAGES as usize / 4 * space.chunk_count() + PAGES as usize;
     assert!(space.stats().empty_pages <= waiting, "{} of at most {waiting}", space.stats().empty_pages);
     space.balance();
-    let kept_empty = space.bodies(|body| if body.is_first() { 0 } else { body.empty });
+    let kept_empty = space.bodies(|body| if body.first { 0 } else { body.empty });
     assert!(kept_empty.iter().all(|empty| *empty < PAGES / 4), "{kept_empty:?}");
     space.verify();
     // And they are zero again.
