@@ -319,9 +319,12 @@ impl Body {
         let key = place(n, mask);
         let known = self.sizes[key] == (n - 1) as u16 && self.masks[key] == mask as u16;
         let at = u32::from(if known { self.cursors[key] } else { self.rover });
+        // Nothing begins in a word that is full: on to the next.
+        let at = (at + u32::from(self.words[at as usize].alloc == u64::MAX)).min(WORDS);
         if n <= WORD_BITS {
             let fits = bitmap::runs(!self.words[at as usize].alloc, n) & bitmap::aligned(at, mask);
             if fits != 0 {
+                *(if known { &mut self.cursors[key] } else { &mut self.rover }) = at as u16;
                 return Some(self.commit(at * WORD_BITS + fits.trailing_zeros(), n, totals));
             }
         }
