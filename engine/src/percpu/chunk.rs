@@ -105,20 +105,21 @@ impl After {
     }
 }
 
-/// What all chunks of a space count together.
+/// A word on a line of its own with what changes with it.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(align(64))]
+struct Apart<T>(T);
+
+/// What all chunks of a space count together. Allocations read what asks for a balance, once a page;
+/// it does not lie with what they change.
+#[derive(Debug)]
 pub struct Totals {
-    /// Populated pages without an allocation (`nr_empty_pop_pages`).
-    pub empty: AtomicIsize,
     /// When a free asks for a balance. Set with the first chunk.
     pub empty_most: AtomicIsize,
     /// When an allocation does.
     pub empty_least: AtomicIsize,
-    /// Live allocations, less what chunks have not yet told (fewer than [`DRIFT`] each, either way).
-    pub live: AtomicUsize,
-    /// The most that `live` ever was.
-    pub live_most: AtomicUsize,
+    empty: Apart<AtomicIsize>,
+    live: Apart<(AtomicUsize, AtomicUsize)>,
 }
 
 impl Totals {
@@ -126,12 +127,23 @@ impl Totals {
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self {
-            empty: AtomicIsize::new(0),
             empty_most: AtomicIsize::new(0),
             empty_least: AtomicIsize::new(0),
-            live: AtomicUsize::new(0),
-            live_most: AtomicUsize::new(0),
+            empty: Apart(AtomicIsize::new(0)),
+            live: Apart((AtomicUsize::new(0), AtomicUsize::new(0))),
         }
+    }
+    /// Populated pages without an allocation (`nr_empty_pop_pages`).
+    pub fn empty(&self) -> &AtomicIsize {
+        &self.empty.0
+    }
+    /// Live allocations, less what chunks have not yet told (fewer than [`DRIFT`] each, either way).
+    pub fn live(&self) -> &AtomicUsize {
+        &self.live.0.0
+    }
+    /// The most that `live` ever was.
+    pub fn live_most(&self) -> &AtomicUsize {
+        &self.live.0.1
     }
 }
 
@@ -444,10 +456,11 @@ impl Body {
             self.populated |= bit(page);
         } else {
             self.empty -= 1;
-            totals.empty.fetch_sub(1, Relaxed);
+            totals.empty().fetch_sub(1, Relaxed);
         }
         // Relaxed: hints when to look.
-        totals.empty.load(Relaxed) < totals.empty_least.load(Relaxed)
+        let least = totals.empty_least.load(Relaxed);
+        least != 0 && totals.empty().load(Relaxed) < least
     }
 
     /// Adds what `live` has changed to the space's. Relaxed: statistics.
@@ -456,9 +469,9 @@ impl Body {
     pub fn tell(&mut self, totals: &Totals) {
         let by = self.live.wrapping_sub(self.told) as i32 as usize;
         self.told = self.live;
-        let live = totals.live.fetch_add(by, Relaxed).wrapping_add(by);
-        if live as isize > totals.live_most.load(Relaxed) as isize {
-            totals.live_most.fetch_max(live, Relaxed);
+        let live = totals.live().fetch_add(by, Relaxed).wrapping_add(by);
+        if live as isize > totals.live_most().load(Relaxed) as isize {
+            totals.live_most().fetch_max(live, Relaxed);
         }
     }
 
@@ -628,7 +641,7 @@ impl Body {
     fn leave_page(&mut self, _page: u32, totals: &Totals) -> bool {
         self.empty += 1;
         // Relaxed: a hint when to look.
-        totals.empty.fetch_add(1, Relaxed) >= totals.empty_most.load(Relaxed)
+        totals.empty().fetch_add(1, Relaxed) >= totals.empty_most.load(Relaxed)
     }
 
     /// Live allocations from a granule on, by both bitmaps: begin and end.
@@ -669,14 +682,14 @@ impl Body {
             self.populated &= !pages;
             self.dirty &= !pages;
             self.empty -= pages.count_ones();
-            totals.empty.fetch_sub(pages.count_ones() as isize, Relaxed);
+            totals.empty().fetch_sub(pages.count_ones() as isize, Relaxed);
         }
     }
     /// The system filled these empty pages.
     pub fn repopulated(&mut self, pages: u64, totals: &Totals) {
         self.populated |= pages;
         self.empty += pages.count_ones();
-        totals.empty.fetch_add(pages.count_ones() as isize, Relaxed);
+        totals.empty().fetch_add(pages.count_ones() as isize, Relaxed);
     }
 }
 

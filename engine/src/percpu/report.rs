@@ -77,7 +77,7 @@ impl Space {
         drop(state);
         stats.frees = stats.allocs - stats.live;
         // (Walking, chunks told in turn, and the sum of that may be below what there is.)
-        stats.live_most = (self.totals.live_most.load(Relaxed) as u64).max(stats.live);
+        stats.live_most = (self.totals.live_most().load(Relaxed) as u64).max(stats.live);
         stats
     }
 

@@ -784,7 +784,7 @@ impl Space {
             entry.store((&raw const *chunk) as usize, Release);
             return;
         }
-        self.totals.empty.fetch_sub(body.empty as isize, Relaxed);
+        self.totals.empty().fetch_sub(body.empty as isize, Relaxed);
         state.chunks -= 1;
         state.allocs += body.allocs;
         state.smallest = smaller(state.smallest, body.smallest);
@@ -824,14 +824,14 @@ impl Space {
             if body.base == 0 {
                 continue;
             }
-            let elsewhere = self.totals.empty.load(Relaxed) - body.empty as isize;
+            let elsewhere = self.totals.empty().load(Relaxed) - body.empty as isize;
             if !body.first && body.empty >= QUARTER && elsewhere > HIGH {
                 done.depopulated += self.depopulate(&mut body);
             }
             populated += body.populated.count_ones() as isize;
         }
         // Relaxed: hints when to look again.
-        let rest = self.totals.empty.load(Relaxed);
+        let rest = self.totals.empty().load(Relaxed);
         self.totals.empty_most.store(rest + EMPTY_LEAST.max(populated / 8), Relaxed);
         if self.totals.empty_least.load(Relaxed) > 0 {
             done.populated = self.populate();
@@ -876,7 +876,7 @@ impl Space {
             }
             let mut bare = body.bare_pages();
             while bare != 0 {
-                if self.totals.empty.load(Relaxed) >= HIGH {
+                if self.totals.empty().load(Relaxed) >= HIGH {
                     return filled;
                 }
                 let page = bare.ilog2() as usize;
@@ -939,7 +939,7 @@ impl Space {
             }
         }
         assert_eq!(chunks, state.chunks);
-        assert_eq!(empty, self.totals.empty.load(Relaxed));
+        assert_eq!(empty, self.totals.empty().load(Relaxed));
         let mut found = 0;
         for slot in 0..SLOTS as u32 {
             let mut at = state.slots.first(slot);

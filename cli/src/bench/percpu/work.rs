@@ -19,6 +19,9 @@ pub const METRICS: &[(&str, &str)] = &[
     ("again", "ns/op"),
     ("unaligned", "ns/op"),
     ("pair", "ns/op"),
+    ("alloc-cpu", "ns/op"),
+    ("free-cpu", "ns/op"),
+    ("again-cpu", "ns/op"),
     // Chunks at the end for each at first.
     ("growth", "x"),
     ("metadata", "B/object"),
@@ -364,28 +367,46 @@ fn reuse(heap: &mut impl Alloc, size: usize, count: usize) -> Result<(), String>
     Ok(())
 }
 
-/// Each thread allocates and frees its own; the process has more than one in any case.
+/// This thread's own CPU clock, ns.
+fn cpu_now() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Each thread allocates and frees its own; the process has more than one in any case. By the wall (the slowest
+/// thread, for each of its calls: threads that scale keep it), and by the threads' own clocks.
 fn threads(count: usize, threads: usize) -> Result<(), String> {
     let start = Barrier::new(threads);
-    let times: Vec<Result<[f64; 3], String>> = std::thread::scope(|scope| {
+    let times: Vec<Result<[f64; 6], String>> = std::thread::scope(|scope| {
         let work = || {
             let mut heap = Ours(true);
-            let mut handles = vec![0; count / threads];
-            start.wait();
-            let alloc = fill(&mut heap, &mut handles, 64, 8)?;
-            handles.iter().for_each(|&handle| heap.touch(handle, 64));
-            start.wait();
-            let free = empty(&mut heap, &handles)?;
-            start.wait();
-            let again = fill(&mut heap, &mut handles, 64, 8)?;
-            Ok([alloc, free, again])
+            let mut handles = vec![1; count / threads];
+            let calls = handles.len() as f64;
+            let mut times = [0.0; 6];
+            for (phase, time) in times.chunks_exact_mut(2).enumerate() {
+                start.wait();
+                let began = cpu_now();
+                time[0] = match phase {
+                    1 => empty(&mut heap, &handles)?,
+                    _ => fill(&mut heap, &mut handles, 64, 8)?,
+                };
+                time[1] = (cpu_now() - began) / calls;
+                handles.iter().for_each(|&handle| {
+                    if phase == 0 {
+                        heap.touch(handle, 64)
+                    }
+                });
+            }
+            Ok(times)
         };
         let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
     });
     let times = times.into_iter().collect::<Result<Vec<_>, _>>()?;
-    for (at, metric) in ["alloc", "free", "again"].into_iter().enumerate() {
-        // The slowest thread's, for each of all calls: 2 threads that scale halve it.
+    let metrics = ["alloc", "alloc-cpu", "free", "free-cpu", "again", "again-cpu"];
+    for (at, metric) in metrics.into_iter().enumerate() {
         let slowest = times.iter().map(|times| times[at]).fold(0.0, f64::max);
         sample(metric, slowest * threads.min(cpus()) as f64 / threads as f64);
     }
