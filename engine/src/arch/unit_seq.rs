@@ -17,7 +17,8 @@
 //! | name | then | commits with |
 //! |---|---|---|
 //! | `add` | | `u64[u] += n` |
-//! | `step` | `v = i8[u] + delta`; `v` not in `-threshold ..= threshold`: refused | `i8[u] = v` |
+//! | `up` | `v = i8[u] + delta`; `v > threshold`: refused | `i8[u] = v` |
+//! | `down` | `v = i8[u] - delta`; `v < -threshold`: refused | `i8[u] = v` |
 //! | `move_within` | `v = u64[u] + delta`; `v >= cap` (unsigned): refused | `u64[u] = v` |
 //! | `swap` | `u8[u] != old`: refused | `u8[u] = new` |
 //!
@@ -30,7 +31,7 @@
 //! Which word of the area is the index is part of the instruction (`INDEX`), not a register: a load and
 //! a register less on the way that everybody takes.
 //!
-//! Cost: `add` 9 instructions, `step` 15, `move_within` 12; no locked one.
+//! Cost: `add` 9 instructions, `up` 12, `down` 13, `move_within` 12; no locked one.
 #![allow(unsafe_code)] // the assembly
 
 use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
@@ -122,27 +123,48 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See the contracts above. `delta` is at most 127 either way.
+    /// See the contracts above. `delta` is at most 128.
     ///
     /// # Safety
     /// As [`add`], but for a byte.
     #[inline(always)]
-    pub unsafe fn step<const INDEX: isize>(place: Place<'_>, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
+    pub unsafe fn up<const INDEX: isize>(place: Place<'_>, delta: u32, threshold: &AtomicU32) -> Outcome<()> {
         // SAFETY: as in `add`.
         unsafe {
             sequence!(place;
                 "movsx ecx, byte ptr [{at} + rax + {UNIT}]",
                 "add ecx, {delta:e}",                // v = i8[u] + delta
-                "mov edx, [{threshold}]",
-                "lea r11d, [rcx + rdx]",
-                "add edx, edx",
-                "cmp r11d, edx",                     // v + threshold > 2 × threshold (unsigned): refused
-                "ja {refused}",
+                "cmp ecx, [{threshold}]",            // v > threshold: refused
+                "jg {refused}",
                 dawdle!(),
                 "mov [{at} + rax + {UNIT}], cl",     // commit: i8[u] = v
                 "25:"
                 ;
-                delta = in(reg) delta, threshold = in(reg) threshold.as_ptr(), out("rcx") _, out("rdx") _,
+                delta = in(reg) delta, threshold = in(reg) threshold.as_ptr(), out("rcx") _,
+            );
+        }
+        Outcome::Done(())
+    }
+
+    /// See the contracts above. `delta` is at most 128.
+    ///
+    /// # Safety
+    /// As [`add`], but for a byte.
+    #[inline(always)]
+    pub unsafe fn down<const INDEX: isize>(place: Place<'_>, delta: u32, threshold: &AtomicU32) -> Outcome<()> {
+        // SAFETY: as in `add`.
+        unsafe {
+            sequence!(place;
+                "movsx ecx, byte ptr [{at} + rax + {UNIT}]",
+                "sub ecx, {delta:e}",                // v = i8[u] - delta
+                "mov r11d, [{threshold}]",
+                "add r11d, ecx",                     // v + threshold < 0: refused
+                "js {refused}",
+                dawdle!(),
+                "mov [{at} + rax + {UNIT}], cl",     // commit: i8[u] = v
+                "25:"
+                ;
+                delta = in(reg) delta, threshold = in(reg) threshold.as_ptr(), out("rcx") _,
             );
         }
         Outcome::Done(())
@@ -193,7 +215,7 @@ mod x86_64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{add, move_within, step, swap};
+pub use x86_64::{add, down, move_within, swap, up};
 
 #[cfg(not(target_arch = "x86_64"))]
 mod none {
@@ -210,7 +232,14 @@ mod none {
     ///
     /// # Safety
     /// None needed.
-    pub unsafe fn step<const INDEX: isize>(_: Place<'_>, _: i32, _: &AtomicU32) -> Outcome<()> {
+    pub unsafe fn up<const INDEX: isize>(_: Place<'_>, _: u32, _: &AtomicU32) -> Outcome<()> {
+        Outcome::Refused
+    }
+    /// As [`add`].
+    ///
+    /// # Safety
+    /// None needed.
+    pub unsafe fn down<const INDEX: isize>(_: Place<'_>, _: u32, _: &AtomicU32) -> Outcome<()> {
         Outcome::Refused
     }
     /// As [`add`].
@@ -229,4 +258,4 @@ mod none {
     }
 }
 #[cfg(not(target_arch = "x86_64"))]
-pub use none::{add, move_within, step, swap};
+pub use none::{add, down, move_within, swap, up};

@@ -13,8 +13,8 @@
 //!   first spill from there makes local).
 //!
 //! ## The protocol
-//! * **Update** by `delta`, `|delta| <= t` (the threshold): `v = d + delta`; `|v| <= t`: commit
-//!   `d = v`. Otherwise **spill**: `word += 1`; commit `d = v - A`, where `A = ±max(t + t/2, |v| - t)`
+//! * **Update** by `delta`, `|delta| <= t` (the threshold): `v = d + delta`; not beyond `t` in
+//!   delta's direction: commit `d = v`. (Behind it a byte can only be since a larger threshold.) Otherwise **spill**: `word += 1`; commit `d = v - A`, where `A = ±max(t + t/2, |v| - t)`
 //!   (the *overstep*: a run in one direction spills every 1.5 t updates); `word += (A << 12) - 1`.
 //!   A larger `delta` goes to the total at once.
 //! * **Fold** of an index: `x = d - S`; `word += 1`; `S = d` (what was read); `word += (x << 12) - 1`.
@@ -50,7 +50,7 @@
 //! to cover it.
 //!
 //! Range: ±2^51. More than 4,095 threads in spills of one counter at one moment would show as 1 in the total meanwhile.
-//! Locks: `Units::settle` (folding). Cost: an update is 22 instructions
+//! Locks: `Units::settle` (folding). Cost: an update is 20 instructions
 //! inlined, none locked; a spill two locked adds (three with nodes) and a sequence, every 1.5 t updates.
 #![allow(unsafe_code)] // passes the promise of the handle on
 

@@ -59,21 +59,19 @@ pub const BATCH_MAX: u64 = 1 << 40;
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Quota {
-    // What every update reads.
+    // What every update reads, and what changes rarely.
     at: Handle,
     cap: AtomicU64,
     batch: AtomicU64,
     limit: AtomicU64,
-    /// On a line of its own.
+    phase: AtomicU32,
+    /// What is charged, on a line of its own: whoever takes that line takes it to write.
     shared: Shared,
 }
 
 #[repr(C, align(64))]
 #[derive(Debug)]
-struct Shared {
-    charged: AtomicU64,
-    phase: AtomicU32,
-}
+struct Shared(AtomicU64);
 
 /// A batch for a limit: all stocks together hold at most an eighth of it.
 #[must_use]
@@ -113,7 +111,8 @@ impl Quota {
             cap: AtomicU64::new(cap_of(batch)),
             batch: AtomicU64::new(batch),
             limit: AtomicU64::new(limit),
-            shared: Shared { charged: AtomicU64::new(0), phase: AtomicU32::new(0) },
+            phase: AtomicU32::new(0),
+            shared: Shared(AtomicU64::new(0)),
         }
     }
 
@@ -149,11 +148,11 @@ impl Quota {
     /// Charges the total with `n` if they fit.
     fn charge(&self, n: u64) -> bool {
         // Acquire, so that a second look at `phase` comes after.
-        let mut now = self.shared.charged.load(Acquire);
+        let mut now = self.shared.0.load(Acquire);
         loop {
             let Some(new) = now.checked_add(n).filter(|&new| new <= self.limit.load(Relaxed)) else { return false };
             // Relaxed: a number; who owns the stocks is decided by `phase` and the fence.
-            match self.shared.charged.compare_exchange(now, new, Relaxed, Acquire) {
+            match self.shared.0.compare_exchange(now, new, Relaxed, Acquire) {
                 Ok(_) => return true,
                 Err(other) => now = other,
             }
@@ -162,14 +161,13 @@ impl Quota {
 
     /// Takes `n` off the total; false if there are not so many.
     fn discharge(&self, n: u64) -> bool {
-        let mut now = self.shared.charged.load(Relaxed);
-        loop {
-            let Some(new) = now.checked_sub(n) else { return false };
-            match self.shared.charged.compare_exchange(now, new, Relaxed, Relaxed) {
-                Ok(_) => return true,
-                Err(other) => now = other,
-            }
+        // Without a look at it first, which would fetch the line twice. Relaxed: as above.
+        if self.shared.0.fetch_sub(n, Relaxed) >= n {
+            return true;
         }
+        // Meanwhile others were refused, as if everything were used.
+        self.shared.0.fetch_add(n, Relaxed);
+        false
     }
 
     /// One move of this index's stock in any mode, with the second look of the fallback.
@@ -190,7 +188,7 @@ impl Quota {
             let stock = unsafe { units.take_all(self.at, index) };
             // (More than is charged can only be there by a return of what was not used.)
             if stock > 0 && !self.discharge(stock) {
-                self.shared.charged.store(0, Relaxed);
+                self.shared.0.store(0, Relaxed);
             }
         }
     }
@@ -207,20 +205,20 @@ impl Quota {
         }
         let batch = self.batch.load(Relaxed);
         loop {
-            let phase = self.shared.phase.load(Acquire);
+            let phase = self.phase.load(Acquire);
             if phase % 2 == 1 {
                 if self.charge(n) {
                     return true;
                 }
                 // Acquire loads are in order: `charged` was read between the two.
-                if self.shared.phase.load(Acquire) == phase {
+                if self.phase.load(Acquire) == phase {
                     return false;
                 }
                 continue;
             }
             let _turn = units.settle(self.at);
             if self.cap.load(Relaxed) == 0 {
-                if self.shared.phase.load(Relaxed) % 2 == 1 {
+                if self.phase.load(Relaxed) % 2 == 1 {
                     continue; // tight meanwhile
                 }
                 // There was no fence: without the stocks.
@@ -268,7 +266,7 @@ impl Quota {
         if !self.discharge(n) {
             return false;
         }
-        if self.shared.phase.load(Relaxed) % 2 == 1 && self.charged() + self.slack(units) <= self.limit() {
+        if self.phase.load(Relaxed) % 2 == 1 && self.charged().saturating_add(self.slack(units)) <= self.limit() {
             let _turn = units.settle(self.at);
             self.loosen(units);
         }
@@ -291,15 +289,15 @@ impl Quota {
         }
         self.sweep(units);
         // Release: who sees it sees the swept total.
-        self.shared.phase.fetch_add(1, Release);
+        self.phase.fetch_add(1, Release);
         true
     }
 
     /// Ends it; the lock is held.
     fn loosen(&self, units: &Units) {
-        if self.shared.phase.load(Relaxed) % 2 == 1 && self.charged() + self.slack(units) <= self.limit() {
+        if self.phase.load(Relaxed) % 2 == 1 && self.charged().saturating_add(self.slack(units)) <= self.limit() {
             // Before a stock can be given anything.
-            self.shared.phase.fetch_add(1, SeqCst);
+            self.phase.fetch_add(1, SeqCst);
             self.cap.store(cap_of(self.batch.load(Relaxed)), SeqCst);
         }
     }
@@ -309,7 +307,7 @@ impl Quota {
     #[inline]
     #[must_use]
     pub fn charged(&self) -> u64 {
-        self.shared.charged.load(Relaxed)
+        self.shared.0.load(Relaxed)
     }
 
     /// What is used. Exact if nobody changes it meanwhile. A load per index, no lock.
@@ -338,7 +336,7 @@ impl Quota {
     /// Whether stocks are switched off because the limit is near.
     #[must_use]
     pub fn is_tight(&self) -> bool {
-        self.shared.phase.load(Relaxed) % 2 == 1
+        self.phase.load(Relaxed) % 2 == 1
     }
 
     /// Changes the limit (clamped to 2^62). When it returns nothing more can be used beyond the new one; what was, stays

@@ -220,7 +220,8 @@ impl Units {
                 self.add(at, 2);
                 let own = (0..self.high()).any(|index| self.take_all(at, index) == 2);
                 let step = |delta| self.step(at, delta, &threshold);
-                let stepped = step(3) == Outcome::Done(()) && step(1) == Outcome::Refused;
+                let stepped = step(-3) == Outcome::Done(()) && step(-1) == Outcome::Refused;
+                let stepped = stepped && step(6) == Outcome::Done(()) && step(1) == Outcome::Refused;
                 let stepped = stepped && self.change_byte(at, |old| (old == 3).then_some(-1)) && self.sum(at) == 0xff;
                 let _ = (0..self.high()).map(|index| self.take_all(at, index)).sum::<u64>();
                 let moved = |delta| self.move_within(at, delta, &cap);
@@ -435,17 +436,23 @@ impl Units {
             .fold(nobody, |sum, index| sum.wrapping_add(self.word::<AtomicU64>(at.copy(index)).load(Relaxed)))
     }
 
-    /// One fast attempt: this index's byte (signed) moves by `delta` if it then lies in
-    /// `-threshold ..= threshold`. Refused in every mode but `Sequences`.
+    /// One fast attempt: this index's byte (signed) moves by `delta` unless it would then lie beyond
+    /// `threshold` in that direction. Refused in every mode but `Sequences`.
     ///
     /// # Safety
     /// `at` is a byte of a live allocation, used by this and the other byte operations only;
-    /// `delta` is at most 127 either way.
+    /// `delta` fits a byte.
     #[inline(always)]
     pub unsafe fn step(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
         match self.place(&self.by_mm_cid, at) {
             // SAFETY: the caller's promise; the area is right.
-            Some(place) => unsafe { seq::step::<{ rseq::MM_CID }>(place, delta, threshold) },
+            Some(place) => unsafe {
+                if delta >= 0 {
+                    seq::up::<{ rseq::MM_CID }>(place, delta as u32, threshold)
+                } else {
+                    seq::down::<{ rseq::MM_CID }>(place, delta.unsigned_abs(), threshold)
+                }
+            },
             None => self.step_by_cpu_id(at, delta, threshold),
         }
     }
@@ -454,7 +461,13 @@ impl Units {
     fn step_by_cpu_id(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
         match self.place(&self.by_cpu_id, at) {
             // SAFETY: the promise of `step`; the area is right.
-            Some(place) => unsafe { seq::step::<{ rseq::CPU_ID }>(place, delta, threshold) },
+            Some(place) => unsafe {
+                if delta >= 0 {
+                    seq::up::<{ rseq::CPU_ID }>(place, delta as u32, threshold)
+                } else {
+                    seq::down::<{ rseq::CPU_ID }>(place, delta.unsigned_abs(), threshold)
+                }
+            },
             None => Outcome::Refused,
         }
     }

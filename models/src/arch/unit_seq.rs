@@ -48,21 +48,32 @@ pub unsafe fn add<const INDEX: isize>(place: Place<'_>, n: u64) -> Outcome<()> {
         Ok(Outcome::Done(()))
     })
 }
-/// See the contracts.
-///
-/// # Safety
-/// As [`add`].
-pub unsafe fn step<const INDEX: isize>(place: Place<'_>, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
+/// What `up` and `down` are.
+fn step(place: Place<'_>, delta: i32, refuse: impl Fn(i32) -> bool) -> Outcome<()> {
     sequence(place, |running, at| {
         // SAFETY: a byte of a unit.
         let byte = unsafe { &*(at as *const AtomicU8) };
         let value = i32::from(running.step(|| byte.peek())? as i8) + delta;
-        if value.unsigned_abs() > running.step(|| threshold.peek())? {
+        if running.step(|| refuse(value))? {
             return Ok(Outcome::Refused);
         }
         running.step(|| byte.poke(value as u8))?;
         Ok(Outcome::Done(()))
     })
+}
+/// See the contracts.
+///
+/// # Safety
+/// As [`add`].
+pub unsafe fn up<const INDEX: isize>(place: Place<'_>, delta: u32, threshold: &AtomicU32) -> Outcome<()> {
+    step(place, delta as i32, |value| value > threshold.peek() as i32)
+}
+/// See the contracts.
+///
+/// # Safety
+/// As [`add`].
+pub unsafe fn down<const INDEX: isize>(place: Place<'_>, delta: u32, threshold: &AtomicU32) -> Outcome<()> {
+    step(place, -(delta as i32), |value| value < -(threshold.peek() as i32))
 }
 /// See the contracts.
 ///
