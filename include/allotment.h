@@ -171,7 +171,7 @@ void allotment_counter_quota_set_limit(allotment_counter_quota *counter, uint64_
 /* Opaque; the pointer is no address that may be read or written. */
 typedef struct allotment_percpu allotment_percpu;
 
-/* NULL with errno = EINVAL (size or alignment) or ENOMEM. Some 60 instructions;
+/* NULL with errno = EINVAL (size or alignment) or ENOMEM. Some 300 instructions;
  * now and then a lock and a search, and a system call for each 256 KiB. */
 allotment_percpu *allotment_percpu_alloc(size_t size, size_t align);
 

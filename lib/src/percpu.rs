@@ -229,7 +229,7 @@ impl Memory {
     }
 }
 
-/// Allocates `size` bytes at a multiple of `align`, zeroed in every unit. Cost: some 60 instructions, now and then
+/// Allocates `size` bytes at a multiple of `align`, zeroed in every unit. Cost: some 300 instructions, now and then
 /// a lock and the search of a chunk, and a system call for each 256 KiB.
 ///
 /// # Errors
@@ -238,7 +238,7 @@ pub fn alloc(size: usize, align: usize, how: How) -> Result<Handle, Error> {
     PERCPU.alloc(size, align, how)
 }
 
-/// Frees an allocation, by its address in nobody's unit ([`Handle::address`]). Its size is known. Cost: some 80
+/// Frees an allocation, by its address in nobody's unit ([`Handle::address`]). Its size is known. Cost: some 300
 /// instructions, and what it takes to give pages back when many are empty.
 ///
 /// # Errors

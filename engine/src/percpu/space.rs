@@ -1,7 +1,9 @@
 //! # Per-CPU memory
 //!
 //! ```text
-//! alloc(size, align) ─► claims[index] ─► chunk: first fit            one lock, of the chunk
+//! alloc(size, align) ─► claims[index]: a hole that a free has left     one lock, of its chunk
+//!                            │ none
+//!                            ▼ the claimed chunk: first fit            one lock, of the chunk
 //!                            │ no fit, or no chunk
 //!                            ▼
 //!             slots, fullest first ─► idle claims of others ─► a new chunk      the space's lock

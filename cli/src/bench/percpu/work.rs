@@ -353,6 +353,7 @@ fn reuse(heap: &mut impl Alloc, size: usize, count: usize) -> Result<(), String>
     let mut random = Random(SEED);
     let mut handles = vec![1; count];
     fill(heap, &mut handles, size, 4)?;
+    handles.iter().for_each(|&handle| heap.touch(handle, size));
     let chunks = heap.chunks();
     let mut freed = Vec::new();
     for handle in handles {
