@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 const EXPORTED: &str = "
     malloc calloc realloc reallocarray free free_sized free_aligned_sized posix_memalign aligned_alloc memalign
-    valloc pvalloc malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_info malloc_stats mallopt vfork dlopen prctl
+    valloc pvalloc malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_info malloc_stats mallopt vfork dlopen prctl unshare
     __libc_malloc __libc_calloc __libc_realloc __libc_free __libc_memalign __libc_valloc __libc_pvalloc
     __posix_memalign
     _ZdlPvm _ZdaPvm _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t

@@ -371,6 +371,29 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     }
 }
 
+/// `unshare`, without our thread in the way: the kernel gives no user namespace to a process
+/// of several.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    let mut result = sys::unshare(flags as usize);
+    if result == Err(Errno::EINVAL) {
+        crate::keeper::dismiss(|| {
+            result = sys::unshare(flags as usize);
+            result != Err(Errno::EINVAL)
+        });
+    }
+    match result {
+        Ok(_) => 0,
+        Err(error) => {
+            fail(error);
+            -1
+        }
+    }
+}
+
 extern "C" fn vfork_begin() {
     HEAP.vfork_begin();
     crate::percpu::PERCPU.units.close();

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // starts a thread
 
 use crate::HEAP;
+use allotment_engine::arch::atomic::AtomicU32;
 use allotment_engine::arch::sys;
 #[allow(unused_imports, reason = "for the link above")]
 use allotment_engine::heap::Heap;
@@ -41,6 +42,21 @@ extern "C" fn body(_: *mut c_void) -> *mut c_void {
     sys::name_thread(c"allotment");
     HEAP.keep();
     ptr::null_mut()
+}
+
+/// Ends the thread for good and waits until the kernel has seen it go: `done` says whether it
+/// has, and is asked every millisecond for a second at most.
+pub fn dismiss(mut done: impl FnMut() -> bool) {
+    if !HEAP.dismiss_keeper() {
+        return;
+    }
+    let nobody = AtomicU32::new(0);
+    for _ in 0..1000 {
+        if done() {
+            return;
+        }
+        sys::futex_wait_for(&nobody, 0, 1_000_000);
+    }
 }
 
 /// Starts the thread; false if the system has none for us. `errno` stays as it is.

@@ -206,7 +206,9 @@ mod tests {
             Limits::default(),
         );
         let grown = grown.expect("runs");
-        assert!(grown.output == "100000000\n" && grown.rss.is_some_and(|rss| rss > 90.0), "{:?}", grown.rss);
+        assert_eq!(grown.output, "100000000\n");
+        // (Other tests in this process may have used more.)
+        assert!(grown.rss.map_or(own_peak() > 80.0, |rss| rss > 90.0), "{:?}", grown.rss);
     }
 
     #[test]

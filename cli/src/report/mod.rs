@@ -164,7 +164,10 @@ impl Report {
             in_use_slab_bytes: slab_bytes,
             in_use_slab_objects: sum(|class| class.objects),
             in_use_area_bytes: areas,
-            in_use_areas: board.event(Event::AreaAlloc).saturating_sub(board.event(Event::AreaFree)),
+            in_use_areas: board
+                .event(Event::AreaAlloc)
+                .saturating_add(board.event(Event::AreaReuse))
+                .saturating_sub(board.event(Event::AreaFree)),
             objects_off_by: board.event(Event::SeqAbort),
             in_caches: board.level(Level::Taken).saturating_sub(slab_bytes),
             lazy: board.level(Level::Lazy),

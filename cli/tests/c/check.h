@@ -166,8 +166,9 @@ __attribute__((unused)) static void churn(Held *held, unsigned rounds)
         drop(*slot);
         *slot = NULL;
         if (next(&held->random) % 4) {
-            *slot = grab(&held->random, some_size(&held->random));
-            CHECK(*slot);
+            size_t size = some_size(&held->random);
+            *slot = grab(&held->random, size);
+            CHECK(*slot, "%zu bytes", size);
         }
     }
 }

@@ -37,6 +37,7 @@ mod nr {
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const CLOCK_GETTIME: usize = 228;
     pub const MBIND: usize = 237;
+    pub const UNSHARE: usize = 272;
     pub const OPENAT: usize = 257;
     pub const MEMBARRIER: usize = 324;
 }
@@ -50,6 +51,7 @@ mod nr {
     pub const FUTEX: usize = 98;
     pub const CLOCK_GETTIME: usize = 113;
     pub const SCHED_GETAFFINITY: usize = 123;
+    pub const UNSHARE: usize = 97;
     pub const PRCTL: usize = 167;
     pub const GETPID: usize = 172;
     pub const SYSINFO: usize = 179;
@@ -225,6 +227,15 @@ pub fn bind(at: usize, len: usize, node: usize) {
     let mask = 1_u64 << (node & 63);
     // SAFETY: the kernel reads eight bytes of `mask`. A refusal costs locality only.
     let _ = unsafe { call(nr::MBIND, [at, len, MPOL_PREFERRED, &raw const mask as usize, 65, 0]) };
+}
+
+/// `unshare(flags)`.
+///
+/// # Errors
+/// The kernel's.
+pub fn unshare(flags: usize) -> Result<usize, Errno> {
+    // SAFETY: touches no memory.
+    unsafe { call(nr::UNSHARE, [flags, 0, 0, 0, 0, 0]) }
 }
 
 /// Names the calling thread (15 bytes at most).

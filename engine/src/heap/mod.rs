@@ -292,6 +292,12 @@ impl<E: Environment> Heap<E> {
         {
             return object as *mut u8;
         }
+        if size > SMALL_MAX
+            && self.opened.load(Acquire) == 2
+            && let Some(area) = self.vmap().reuse(size, PAGE)
+        {
+            return area.address as *mut u8;
+        }
         let start = sys::ticks();
         if !self.opened() {
             E::no_memory();
@@ -332,19 +338,29 @@ impl<E: Environment> Heap<E> {
         self.reclaim.keeper.confine();
     }
 
+    /// Ends the housekeeper for good, soon; whether there was one.
+    pub fn dismiss_keeper(&self) -> bool {
+        self.reclaim.keeper.dismiss()
+    }
+
     /// The housekeeper's whole life (see [`crate::reclaim::keeper`]).
     pub fn keep(&self) {
         let (keeper, board) = (&self.reclaim.keeper, self.cache.sets.board());
         let mut watch = Watch::default();
-        keeper.begin();
+        if !keeper.begin() {
+            return;
+        }
         loop {
             keeper.sleep();
+            if keeper.is_dismissed() {
+                return;
+            }
             let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
             let duty = watch.look(self.cache.sets.event(Event::ColdAlloc), patience);
             let bytes = self.give_back(duty);
             if watch.rests(duty, bytes) {
                 if board.level(Level::Taken) + board.level(Level::Areas) < self.cache.knobs.get(Id::KeeperBytes) / 4 {
-                    return keeper.gone();
+                    return keeper.end();
                 }
                 keeper.park();
             }
@@ -379,9 +395,11 @@ impl<E: Environment> Heap<E> {
     /// what is free and resident; and when there is no memory, caches are given up first.
     fn alloc_area(&self, size: usize, align: usize) -> Option<Fresh> {
         let area = self.vmap().alloc(size, align).or_else(|| {
-            // Lazy areas of other sizes become free runs; what they cannot give is refused at once.
+            // Lazy areas of other sizes become free runs and merge with their neighbours; what no
+            // merging could give is refused at once.
+            let board = self.cache.sets.board();
             let _held = self.reclaim.lock();
-            if (size as u64) > self.cache.sets.board().level(Level::Lazy) {
+            if (size as u64) > board.level(Level::Mapped) {
                 return None;
             }
             self.vmap().purge();
@@ -458,20 +476,22 @@ impl<E: Environment> Heap<E> {
         {
             return;
         }
+        if class.is_none() {
+            let area = this.vmap().find(address);
+            if !area.is_some_and(|area| this.vmap().free(&area)) {
+                let ours = this.pages.regions.find(address).is_some();
+                this.cache.sets.count(Event::BadFree, 1);
+                E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
+            }
+            if !this.reclaim.is_passed(&this.cache) {
+                this.reclaim.keeper.wake();
+                return;
+            }
+        }
         let start = sys::ticks();
-        match class {
-            Some(class) => {
-                // SAFETY: the caller's promise.
-                unsafe { this.cache.free(&this.slab_source(), class, address) };
-            }
-            _ => {
-                let area = this.vmap().find(address);
-                if !area.is_some_and(|area| this.vmap().free(&area)) {
-                    let ours = this.pages.regions.find(address).is_some();
-                    this.cache.sets.count(Event::BadFree, 1);
-                    E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
-                }
-            }
+        if let Some(class) = class {
+            // SAFETY: the caller's promise.
+            unsafe { this.cache.free(&this.slab_source(), class, address) };
         }
         this.reclaim.check(&this.cache, &this.pages, this.vmap());
         this.reclaim.keeper.wake();

@@ -18,7 +18,8 @@
 //!
 //! A process that begins to filter its own system calls ([`Keeper::confine`]) gets no
 //! thread any more, and one that runs only gives memory back: a filter may kill
-//! on any call but those that manage memory.
+//! on any call but those that manage memory. One that wants a user namespace, which a
+//! second thread forbids, sees it leave ([`Keeper::dismiss`]).
 //!
 //! Units: bytes, periods. Invariant: at most one thread, none in a forked child.
 //! Locks: none held while it sleeps. Cost: a look is a few hundred loads.
@@ -42,6 +43,8 @@ const STARTING: u32 = 1;
 const AWAKE: u32 = 2;
 /// It sleeps until it is woken.
 const PARKED: u32 = 3;
+/// It is to end, for good.
+const DISMISSED: u32 = 4;
 
 /// The state of the one thread.
 #[derive(Debug)]
@@ -131,9 +134,23 @@ impl Keeper {
         self.confined.load(Relaxed)
     }
 
-    /// The thread runs.
-    pub fn begin(&self) {
-        self.state.store(AWAKE, Release);
+    /// The thread runs; false if it was dismissed meanwhile.
+    pub fn begin(&self) -> bool {
+        self.state.compare_exchange(STARTING, AWAKE, Release, Relaxed).is_ok()
+    }
+
+    /// Ends the thread for good, soon; whether there was one.
+    pub fn dismiss(&self) -> bool {
+        self.confine();
+        // AcqRel: as in `wake_parked`.
+        let was = self.state.swap(DISMISSED, AcqRel);
+        sys::futex_wake(&self.state, 1);
+        matches!(was, STARTING | AWAKE | PARKED)
+    }
+
+    /// Whether the thread is to end.
+    pub fn is_dismissed(&self) -> bool {
+        self.state.load(Relaxed) == DISMISSED
     }
 
     /// Sleeps one period.
@@ -143,7 +160,9 @@ impl Keeper {
 
     /// Sleeps until [`Keeper::wake`].
     pub fn park(&self) {
-        self.state.store(PARKED, Release);
+        if self.state.compare_exchange(AWAKE, PARKED, Release, Relaxed).is_err() {
+            return;
+        }
         // Acquire: what the waker freed is seen.
         while self.state.load(Acquire) == PARKED {
             sys::futex_wait(&self.state, PARKED);
@@ -166,9 +185,14 @@ impl Keeper {
         }
     }
 
-    /// There is no thread any more: it ends, or this is a forked child.
+    /// There is no thread any more: this is a forked child.
     pub fn gone(&self) {
         self.state.store(NONE, Release);
+    }
+
+    /// The thread ends by itself; another may be started, unless it was dismissed meanwhile.
+    pub fn end(&self) {
+        let _ = self.state.compare_exchange(AWAKE, NONE, Release, Relaxed);
     }
 }
 
@@ -200,7 +224,7 @@ mod tests {
     fn one_thread_starts_and_a_parked_one_is_woken() {
         let keeper = Keeper::new();
         assert!(keeper.is_none() && keeper.claim() && !keeper.claim() && !keeper.is_none());
-        keeper.begin();
+        assert!(keeper.begin());
         std::thread::scope(|scope| {
             let parked = scope.spawn(|| keeper.park());
             while !parked.is_finished() {
@@ -208,8 +232,10 @@ mod tests {
                 std::thread::yield_now();
             }
         });
+        keeper.end();
+        assert!(keeper.claim() && keeper.begin() && keeper.dismiss() && keeper.is_dismissed());
+        keeper.park(); // returns
         keeper.gone();
-        keeper.confine();
-        assert!(!keeper.claim());
+        assert!(!keeper.claim() && !keeper.dismiss(), "confined");
     }
 }

@@ -87,20 +87,29 @@ impl Reclaim {
     /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
     fn recent(&self, board: &Board, in_use: u64) -> u64 {
         let above = board.level(Level::Recent).saturating_sub(in_use);
+        if above == 0 {
+            return 0;
+        }
         let now = sys::ticks() >> DECAY;
-        if above > 0 && self.shrunk.swap(now, Relaxed) != now {
+        if self.shrunk.load(Relaxed) != now && self.shrunk.swap(now, Relaxed) != now {
             board.set(Level::Recent, in_use + above - above / 4);
         }
         above
     }
 
+    /// Whether more is free and resident than may be.
+    #[must_use]
+    pub fn is_passed(&self, cache: &Cache) -> bool {
+        let board = cache.sets.board();
+        board.level(Level::Lazy) + board.level(Level::PagesDirty) > self.limit(cache)
+    }
+
     /// After a slow free: purges if the limit is passed.
     pub fn check(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) {
-        let board = cache.sets.board();
-        let limit = self.limit(cache);
-        if board.level(Level::Lazy) + board.level(Level::PagesDirty) <= limit {
+        if !self.is_passed(cache) {
             return;
         }
+        let limit = self.limit(cache);
         // One at a time is enough.
         let Some(_purging) = self.purging.try_lock() else { return };
         Self::purge_to(cache, pages, vmap, PURGE_ORDER, limit / 2);

@@ -214,6 +214,11 @@ impl Board {
     pub fn raise(&self, level: Level, by: usize) -> u64 {
         self.levels[level as usize].fetch_add(by as u64, Relaxed).wrapping_add(by as u64)
     }
+    /// Changes a level that only who holds its lock changes: no locked instruction.
+    pub fn shift(&self, level: Level, by: isize) {
+        let level = &self.levels[level as usize];
+        level.store(level.load(Relaxed).wrapping_add_signed(by as i64), Relaxed);
+    }
     /// Raises a level.
     pub fn raise_quietly(&self, level: Level, by: usize) {
         self.raise(level, by);

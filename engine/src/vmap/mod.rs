@@ -20,7 +20,9 @@
 //! Huge-page areas live in a space (and windows) of their own. Areas above half
 //! a window have a window of their own and are unmapped when freed.
 //! Lock: one per space (`areas`), held across no advice but the opening of
-//! fresh address space. Cost: reuse ≈ 20 loads and a lock; else O(log n).
+//! fresh address space; that of the small-page space also guards the levels
+//! `Areas` and `Lazy` and comes after the other. Cost: reuse ≈ 20 loads and a
+//! lock; else O(log n).
 #![allow(unsafe_code)] // address space by number
 
 pub mod tree;
@@ -157,21 +159,23 @@ impl State {
         None
     }
 
-    /// Fresh pages, opened.
-    fn take(&mut self, regions: &Regions, board: &Board, paging: Paging, pages: usize, align: usize) -> Option<Pfn> {
-        loop {
-            if let Some(at) = self.tree.take(regions, pages, align) {
-                let step = (self.opened / 16).next_multiple_of(STEP).clamp(STEP, 32 * STEP);
-                let Some(fresh) = regions.open(board, at.add(pages), step) else {
-                    self.tree.insert(regions, at, pages);
-                    return None;
-                };
-                self.opened += (fresh.end.0 - fresh.start.0) as usize;
-                return Some(at);
-            }
-            let (first, len) = regions.reserve(board, paging, pages + align, 0)?;
-            self.tree.insert(regions, first, len);
-        }
+    /// A free run, opened; `None` if there is none or the system refuses.
+    fn take(&mut self, regions: &Regions, board: &Board, pages: usize, align: usize) -> Option<Pfn> {
+        let at = self.tree.take(regions, pages, align)?;
+        let step = (self.opened / 16).next_multiple_of(STEP).clamp(STEP, 32 * STEP);
+        let Some(fresh) = regions.open(board, at.add(pages), step) else {
+            self.tree.insert(regions, at, pages);
+            return None;
+        };
+        self.opened += (fresh.end.0 - fresh.start.0) as usize;
+        Some(at)
+    }
+
+    /// The same from more address space.
+    fn grow(&mut self, regions: &Regions, board: &Board, paging: Paging, pages: usize, align: usize) -> Option<Pfn> {
+        let (first, len) = regions.reserve(board, paging, pages + align, 0)?;
+        self.tree.insert(regions, first, len);
+        self.take(regions, board, pages, align)
     }
 }
 
@@ -185,49 +189,79 @@ impl Vmap<'_> {
     fn board(&self) -> &Board {
         self.cache.sets.board()
     }
-    fn account_more(&self, bytes: usize) {
-        let board = self.board();
-        board.raise(Level::Areas, bytes);
-        board.grown();
+    /// Bytes in use and lazy bytes change; the caller holds the lock of the space of `flags`,
+    /// or none.
+    fn account(&self, flags: u32, areas: isize, lazy: isize) {
+        let _levels = (flags & HUGE != 0).then(|| self.areas.spaces[0].state.lock());
+        self.board().shift(Level::Areas, areas);
+        self.board().shift(Level::Lazy, lazy);
+    }
+    /// The same where no lock is held.
+    fn account_alone(&self, areas: isize, lazy: isize) {
+        self.account(HUGE, areas, lazy);
     }
 
     /// A new area of at least `bytes`, aligned to `align` bytes; `None` without memory.
     pub fn alloc(&self, bytes: usize, align: usize) -> Option<Fresh> {
-        let pages = bytes.max(1).div_ceil(PAGE);
-        let mut align = align.div_ceil(PAGE).max(1);
-        if pages.checked_add(align)? > GIANT {
-            return self.alloc_giant(pages, align);
+        self.reuse(bytes, align).or_else(|| self.alloc_fresh(bytes, align))
+    }
+
+    /// Whole pages, how they are aligned, and where such areas live; `None` for giants.
+    fn shape(&self, bytes: usize, align: usize) -> (usize, usize, Option<u32>) {
+        let (pages, align) = (bytes.max(1).div_ceil(PAGE), align.div_ceil(PAGE).max(1));
+        if pages.saturating_add(align) > GIANT {
+            return (pages, align, None);
         }
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
         let flags = if huge_bytes > 0 && bytes >= huge_bytes { HUGE } else { 0 };
-        if pages >= CONGRUENT {
-            align = align.max(CONGRUENT);
+        (pages, if pages >= CONGRUENT { align.max(CONGRUENT) } else { align }, Some(flags))
+    }
+
+    /// A lazily freed area of that size, with its old contents; `None` if there is none.
+    /// Cost: a lock.
+    pub fn reuse(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let (pages, align, flags) = self.shape(bytes, align);
+        let flags = flags?;
+        let mut state = self.space(flags).state.lock_elided();
+        let pfn = state.reuse(self.regions, pages, align)?;
+        let desc = self.regions.desc(pfn);
+        desc.set(Kind::Area, desc.rest());
+        let bytes = (pages * PAGE) as isize;
+        self.account(flags, bytes, -bytes);
+        drop(state);
+        Some(self.begin(pfn, Event::AreaReuse))
+    }
+
+    /// Tells of an area that begins.
+    fn begin(&self, pfn: Pfn, event: Event) -> Fresh {
+        self.board().grown();
+        self.cache.sets.count(event, 1);
+        Fresh { address: self.regions.address(pfn), zero: event == Event::AreaAlloc }
+    }
+
+    fn alloc_fresh(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let (pages, align, flags) = self.shape(bytes, align);
+        let Some(flags) = flags else { return self.alloc_giant(pages, align) };
+        // Where no more windows can be had: a run of the other kind, or exactly these pages.
+        let fresh = self.alloc_run(flags, pages, align, true);
+        let fresh = fresh.or_else(|| self.alloc_run(flags ^ HUGE, pages, align, false));
+        fresh.or_else(|| self.alloc_giant(pages, align))
+    }
+
+    fn alloc_run(&self, flags: u32, pages: usize, align: usize, grow: bool) -> Option<Fresh> {
+        let (regions, board) = (self.regions, self.board());
+        let mut state = self.space(flags).state.lock_elided();
+        let mut run = state.take(regions, board, pages, align);
+        if run.is_none() && grow {
+            run = state.grow(regions, board, Self::paging(flags), pages, align);
         }
-        let space = self.space(flags);
-        let mut state = space.state.lock();
-        let lazy = state.reuse(self.regions, pages, align);
-        let (pfn, kept) = match lazy {
-            Some(pfn) => (pfn, self.regions.desc(pfn).rest()),
-            None => match state.take(self.regions, self.board(), Self::paging(flags), pages, align) {
-                Some(pfn) => (pfn, flags),
-                None => {
-                    // No window of a power of two can be had: exactly these pages, perhaps.
-                    drop(state);
-                    return self.alloc_giant(pages, align);
-                }
-            },
-        };
+        let pfn = run?;
         let desc = self.regions.desc(pfn);
         desc.set_len(pages);
-        desc.set(Kind::Area, kept);
+        desc.set(Kind::Area, flags);
+        self.account(flags, (pages * PAGE) as isize, 0);
         drop(state);
-        if lazy.is_some() {
-            self.board().lower(Level::Lazy, pages * PAGE);
-            self.cache.sets.count(Event::AreaReuse, 1);
-        }
-        self.account_more(pages * PAGE);
-        self.cache.sets.count(Event::AreaAlloc, 1);
-        Some(Fresh { address: self.regions.address(pfn), zero: lazy.is_none() })
+        Some(self.begin(pfn, Event::AreaAlloc))
     }
 
     fn alloc_giant(&self, pages: usize, align: usize) -> Option<Fresh> {
@@ -251,9 +285,8 @@ impl Vmap<'_> {
         desc.set_len(0);
         desc.set(Kind::Area, 0);
         self.board().raise(Level::Mapped, bytes);
-        self.account_more(bytes);
-        self.cache.sets.count(Event::AreaAlloc, 1);
-        Some(Fresh { address: self.regions.address(pfn), zero: true })
+        self.account_alone(bytes as isize, 0);
+        Some(self.begin(pfn, Event::AreaAlloc))
     }
 
     /// The area that begins at `address`.
@@ -281,7 +314,7 @@ impl Vmap<'_> {
     pub fn free(&self, area: &Area) -> bool {
         if self.is_giant(area) {
             self.regions.desc(area.pfn).set(Kind::None, 0);
-            self.board().lower(Level::Areas, area.bytes);
+            self.account_alone(-(area.bytes as isize), 0);
             self.board().lower(Level::Mapped, area.bytes);
             self.cache.sets.count(Event::AreaFree, 1);
             // SAFETY: a giant area that its owner gave up.
@@ -289,14 +322,14 @@ impl Vmap<'_> {
             return true;
         }
         {
-            let mut state = self.space(area.flags).state.lock();
+            let mut state = self.space(area.flags).state.lock_elided();
             let desc = self.regions.desc(area.pfn);
             if desc.kind() != Kind::Area {
                 return false;
             }
             self.make_lazy(&mut state, area.pfn, area.bytes / PAGE, area.flags);
+            self.account(area.flags, -(area.bytes as isize), area.bytes as isize);
         }
-        self.board().lower(Level::Areas, area.bytes);
         self.cache.sets.count(Event::AreaFree, 1);
         true
     }
@@ -308,7 +341,6 @@ impl Vmap<'_> {
         let head = state.pool(pages);
         desc.set_links(*head, Pfn::NONE);
         *head = pfn;
-        self.board().raise(Level::Lazy, pages * PAGE);
     }
 
     /// Makes an area `bytes` long where it is; false if its neighbour is in the way.
@@ -333,8 +365,8 @@ impl Vmap<'_> {
             }
             desc.set_len(then);
             self.make_lazy(&mut state, area.pfn.add(then), now - then, area.flags);
-            drop(state);
-            self.board().lower(Level::Areas, (now - then) * PAGE);
+            let bytes = ((now - then) * PAGE) as isize;
+            self.account(area.flags, -bytes, bytes);
         } else {
             let (tail, more) = (area.pfn.add(now), then - now);
             if !area.pfn.same_window(area.pfn.add(then - 1)) || !state.tree.take_at(self.regions, tail, more) {
@@ -346,8 +378,9 @@ impl Vmap<'_> {
             };
             state.opened += (fresh.end.0 - fresh.start.0) as usize;
             desc.set_len(then);
+            self.account(area.flags, (more * PAGE) as isize, 0);
             drop(state);
-            self.account_more(more * PAGE);
+            self.board().grown();
         }
         self.cache.sets.count(Event::AreaGrow, 1);
         true
@@ -394,7 +427,7 @@ impl Vmap<'_> {
             return Some(fresh.address);
         }
         // The source is mapped, empty and zero: free at once.
-        self.board().lower(Level::Areas, area.bytes);
+        self.account_alone(-(area.bytes as isize), 0);
         self.settle(area.pfn, area.bytes / PAGE, area.flags, true);
         Some(fresh.address)
     }
@@ -428,6 +461,7 @@ impl Vmap<'_> {
         } else {
             // Clean are only the bytes that the call reported: it stays lazy.
             self.make_lazy(&mut state, pfn, pages, flags);
+            self.account(flags, 0, bytes as isize);
             drop(state);
             self.cache.sets.count(Event::PurgeRefused, 1);
         }
@@ -478,7 +512,7 @@ impl Vmap<'_> {
             self.settle(first, pages, flags, false);
         }
         // One settlement per purge, not one per area (seed 000).
-        self.board().lower(Level::Lazy, bytes);
+        self.account_alone(0, -(bytes as isize));
         self.cache.sets.count(Event::Purge, 1);
         self.cache.sets.count(Event::PurgeBytes, bytes as u64);
         bytes
