@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // starts a thread
 
 use crate::HEAP;
+#[cfg(feature = "preload")]
 use allotment_engine::arch::atomic::AtomicU32;
 use allotment_engine::arch::sys;
 #[allow(unused_imports, reason = "for the link above")]
@@ -44,6 +45,7 @@ extern "C" fn body(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
+#[cfg(feature = "preload")]
 /// Ends the thread for good and waits until the kernel has seen it go: `done` says whether it
 /// has, and is asked every millisecond for a second at most.
 pub fn dismiss(mut done: impl FnMut() -> bool) {
