@@ -121,9 +121,9 @@ impl Areas {
         }
         Self { spaces: [const { space() }; 2], moved: AtomicU32::new(0) }
     }
-    /// See [`Lock::fork_begin`].
+    /// See [`Lock::fork_begin`]. The small-page space's comes last, as everywhere.
     pub fn fork_begin(&self) {
-        self.spaces.iter().for_each(|space| space.state.fork_begin());
+        self.spaces.iter().rev().for_each(|space| space.state.fork_begin());
     }
     /// See [`Lock::fork_end`].
     pub fn fork_end(&self) {
