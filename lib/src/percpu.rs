@@ -97,18 +97,11 @@ pub(crate) struct Memory {
     opening: Lock<()>,
     opened: AtomicU32,
     nodes: AtomicU32,
-    /// Whether it was open when the fork under way began.
-    forked: AtomicU32,
 }
 
 /// The one.
-pub(crate) static PERCPU: Memory = Memory {
-    space: Space::new(),
-    opening: Lock::new(()),
-    opened: AtomicU32::new(0),
-    nodes: AtomicU32::new(0),
-    forked: AtomicU32::new(0),
-};
+pub(crate) static PERCPU: Memory =
+    Memory { space: Space::new(), opening: Lock::new(()), opened: AtomicU32::new(0), nodes: AtomicU32::new(0) };
 
 impl Deref for Memory {
     type Target = Space;
@@ -210,19 +203,14 @@ impl Memory {
         self.opening.fork_begin();
         #[cfg(feature = "capi")]
         crate::capi::BLOCKS.fork_begin();
-        self.forked.store(self.opened.load(Relaxed), Relaxed);
-        if self.forked.load(Relaxed) != 0 {
-            self.units.fork_begin();
-            self.space.fork_begin();
-        }
+        // Open or not: a vfork in flight is none of the child's either.
+        self.units.fork_begin();
+        self.space.fork_begin();
     }
     /// After a fork, in the parent and in the child.
     pub fn fork_end(&self, child: bool) {
-        // (Another library's handler may have opened it between.)
-        if self.forked.load(Relaxed) != 0 {
-            self.space.fork_end();
-            self.units.fork_end(child);
-        }
+        self.space.fork_end();
+        self.units.fork_end(child);
         #[cfg(feature = "capi")]
         crate::capi::BLOCKS.fork_end();
         self.opening.fork_end();

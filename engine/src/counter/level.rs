@@ -55,7 +55,7 @@
 #![allow(unsafe_code)] // passes the promise of the handle on
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicU32, AtomicU64};
+use crate::arch::atomic::{AtomicU32, AtomicU64, fence};
 use crate::arch::outcome::Outcome;
 use crate::percpu::{Handle, Units};
 use core::cell::Cell;
@@ -275,9 +275,11 @@ impl Level {
             unsafe { i64::from(units.byte(self.at, index)) - i64::from(units.byte(self.at.at(SHADOW), index)) }
         });
         let value = Self::total(word) + differences.sum::<i64>();
+        // The copies were read before the word is read again.
+        fence(Acquire);
         // Acquire pairs with every locked operation on the word: if it has not changed, no spill
         // and no fold that the copies showed began after it was first read.
-        (value, word & FLIGHT == 0 && self.shared.0.load(Acquire) == word)
+        (value, word & FLIGHT == 0 && self.shared.0.load(Relaxed) == word)
     }
 
     /// The sum. Exact if nobody changes the counter meanwhile; else every change that ended before the call is in it,

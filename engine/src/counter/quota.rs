@@ -171,12 +171,16 @@ impl Quota {
     }
 
     /// One move of this index's stock in any mode, with the second look of the fallback.
-    fn move_stock(&self, units: &Units, delta: u64) -> bool {
+    fn move_stock(&self, units: &Units, delta: u64, held: bool) -> bool {
         // SAFETY: the word of `new`.
         let done = unsafe { units.move_slowly(self.at, delta, &self.cap) };
         if done && units.mode() == Mode::Fallback && self.cap.load(SeqCst) == 0 {
-            // Swept already, or about to be: one of us finds it.
-            self.sweep(units);
+            // Swept already, or about to be: one of us finds it. Under the lock: what is swept is in nobody's hand
+            // while somebody else becomes tight, and in a fork.
+            let _turn = (!held).then(|| units.settle(self.at));
+            if self.cap.load(SeqCst) == 0 {
+                self.sweep(units);
+            }
         }
         done
     }
@@ -200,7 +204,7 @@ impl Quota {
             return false;
         }
         // The fast path was aborted, or its index refused, or there is none. (While tight a word more is all.)
-        if self.cap.load(Relaxed) != 0 && self.move_stock(units, n.wrapping_neg()) {
+        if self.cap.load(Relaxed) != 0 && self.move_stock(units, n.wrapping_neg(), false) {
             return true;
         }
         let batch = self.batch.load(Relaxed);
@@ -225,7 +229,7 @@ impl Quota {
                 return self.charge(n);
             }
             if n <= batch && self.charge(n + batch) {
-                if !self.move_stock(units, batch) {
+                if !self.move_stock(units, batch, true) {
                     self.discharge(batch);
                 }
                 return true;
@@ -249,15 +253,15 @@ impl Quota {
         let batch = self.batch.load(Relaxed);
         // (A return that leaves no room in the stock even when it is empty goes to the total.)
         if n <= batch && self.cap.load(Relaxed) != 0 {
-            if self.move_stock(units, n) {
+            if self.move_stock(units, n, false) {
                 return true;
             }
             if !units.is_closed() {
                 let _turn = units.settle(self.at);
-                if self.move_stock(units, batch.wrapping_neg()) {
+                if self.move_stock(units, batch.wrapping_neg(), true) {
                     self.discharge(batch);
                 }
-                if self.move_stock(units, n) {
+                if self.move_stock(units, n, true) {
                     return true;
                 }
             }

@@ -328,8 +328,12 @@ impl<E: Environment> Heap<E> {
         let wanted = board.level(Level::Taken) + board.level(Level::Areas) >= knobs.get(Id::KeeperBytes)
             && knobs.get(Id::IdleSeconds) > 0;
         // (Creating a thread allocates: that call finds the start claimed.)
-        if wanted && !self.cache.sets.is_closed() && self.reclaim.keeper.claim() && E::start_keeper() {
-            self.count_if_open(Event::Keeper);
+        if wanted && !self.cache.sets.is_closed() && self.reclaim.keeper.claim() {
+            if E::start_keeper() {
+                self.count_if_open(Event::Keeper);
+            } else {
+                self.reclaim.keeper.dismiss();
+            }
         }
     }
 
@@ -356,7 +360,8 @@ impl<E: Environment> Heap<E> {
                 return;
             }
             let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
-            let duty = watch.look(self.cache.sets.event(Event::ColdAlloc), patience);
+            let event = |event| self.cache.sets.event(event);
+            let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
             let bytes = self.give_back(duty);
             if watch.rests(duty, bytes) {
                 if board.level(Level::Taken) + board.level(Level::Areas) < self.cache.knobs.get(Id::KeeperBytes) / 4 {

@@ -233,6 +233,10 @@ impl Sets {
         // Relaxed: only whoever forks must not miss it, and a fork holds this lock.
         if node >= self.nodes.load(Relaxed) {
             let _state = self.state.lock();
+            if self.closed.load(Relaxed) > 0 {
+                // Perhaps the forking thread itself, and nobody holds that node's locks for it.
+                return 0;
+            }
             self.nodes.fetch_max(node + 1, Relaxed);
         }
         node
@@ -711,7 +715,7 @@ impl Sets {
     /// Before a fork: closes, and holds the locks. True if no sequence is under way.
     pub fn fork_begin(&self) -> bool {
         self.state.fork_begin();
-        self.nodes_forked.store(self.nodes(), Relaxed);
+        self.nodes_forked.store(self.nodes.fetch_max(1, Relaxed).max(1), Relaxed);
         let fenced = self.close_locked();
         if self.mode() == Mode::Fallback {
             self.homes().for_each(|set| set.held.fork_begin());

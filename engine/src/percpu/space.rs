@@ -38,7 +38,7 @@
 //!
 //! Invariants: a chunk is in one row of the table; metadata is never unmapped; the first
 //! chunk is never given back. Locks: `space`, then a chunk's; `space` is held across `mmap`
-//! of a chunk, a chunk's lock across `madvise` of its own pages.
+//! and `munmap` of a chunk, a chunk's lock across `madvise` of its own pages.
 //! Cost: see [`super::chunk`]; the slow path is one more lock and one visit of a chunk, a
 //! system call per chunk made or given back.
 #![allow(unsafe_code)] // addresses of chunks and copies
@@ -775,10 +775,9 @@ impl Space {
         let entry = self.leaf(base).expect_made();
         entry.store(0, Relaxed);
         drop(body);
-        drop(state);
+        // The space's lock is held meanwhile, so that no forked child finds the chunk nowhere.
         // SAFETY: nothing in it is allocated, and nobody else would unmap it.
         let unmapped = unsafe { sys::unmap(base, (self.units.indices() + 1) * UNIT) };
-        let mut state = self.state.lock();
         let mut body = chunk.body.lock();
         if unmapped.is_err() {
             body.base = base;

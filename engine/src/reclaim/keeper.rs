@@ -37,13 +37,13 @@ const NOISE: u64 = 64;
 
 /// There is none.
 const NONE: u32 = 0;
-/// Somebody is starting it, or it could not be started.
+/// Somebody is starting it.
 const STARTING: u32 = 1;
 /// It looks every period.
 const AWAKE: u32 = 2;
 /// It sleeps until it is woken.
 const PARKED: u32 = 3;
-/// It is to end, for good.
+/// It is to end, or could not be started: for good.
 const DISMISSED: u32 = 4;
 
 /// The state of the one thread.
@@ -73,7 +73,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// `allocs` slow allocations were counted so far; all is to be given back after `patience`
+    /// `allocs` slow allocations and reuses of areas were counted so far; all is to be given back after `patience`
     /// idle periods.
     pub fn look(&mut self, allocs: u64, patience: u64) -> Duty {
         let since = allocs.wrapping_sub(self.seen);
