@@ -39,6 +39,7 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::{PAGE, PAGE_SHIFT};
+use core::num::NonZeroUsize;
 use core::ops::Range;
 
 /// Bytes of a granule.
@@ -64,16 +65,38 @@ pub const NO_SLOT: u32 = 0;
 const _: () = assert!(PAGES <= 64, "a page is a bit of a word");
 const _: () = assert!(PAGES == 1 || size_of::<Chunk>() <= UNIT * 8 / 100, "metadata is at most 8 % of a unit");
 
-/// Where a new allocation lies.
+/// Where a new allocation lies. Two words, an option of it too, so that it is returned in registers:
+/// one that is written to memory in parts and read as a whole waits for every store before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Its address in nobody's unit.
-    pub address: usize,
+    /// Its address, and bit 0 for `low`.
+    at: NonZeroUsize,
     /// Pages of it that are not known to be zero.
     pub dirty: u64,
-    /// It has begun a page, and fewer empty populated ones are left than shall be kept.
-    pub low: bool,
 }
+
+impl Taken {
+    /// Always some: a chunk with memory does not begin at 0.
+    #[inline]
+    fn new(address: usize, dirty: u64, low: bool) -> Option<Self> {
+        NonZeroUsize::new(address | usize::from(low)).map(|at| Self { at, dirty })
+    }
+    /// Its address in nobody's unit.
+    #[inline]
+    pub fn address(self) -> usize {
+        self.at.get() & !1
+    }
+    /// It has begun a page, and fewer empty populated ones are left than shall be kept.
+    #[inline]
+    pub fn low(self) -> bool {
+        self.at.get() & 1 != 0
+    }
+    /// The same, and nothing to do.
+    pub fn without_low(self) -> Self {
+        NonZeroUsize::new(self.address()).map_or(self, |at| Self { at, ..self })
+    }
+}
+const _: () = assert!(size_of::<Option<Taken>>() == 16);
 
 /// Why something cannot be freed. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -337,11 +360,11 @@ impl Body {
             let fits = bitmap::runs(!self.words[at as usize].alloc, n) & bitmap::aligned(at, mask);
             if fits != 0 {
                 *(if known { &mut self.cursors[key] } else { &mut self.rover }) = at as u16;
-                return Some(self.commit(at * WORD_BITS + fits.trailing_zeros(), n, totals));
+                return self.commit(at * WORD_BITS + fits.trailing_zeros(), n, totals);
             }
         }
         let start = if known { self.search(n, mask, key) } else { self.search_anew(n, mask, key) }?;
-        Some(self.commit(start, n, totals))
+        self.commit(start, n, totals)
     }
 
     /// From the key's cursor on.
@@ -405,7 +428,7 @@ impl Body {
 
     /// Takes `[start, start + n)`, which is free.
     #[inline]
-    fn commit(&mut self, start: u32, n: u32, totals: &Totals) -> Taken {
+    fn commit(&mut self, start: u32, n: u32, totals: &Totals) -> Option<Taken> {
         bitmap::set(&mut self.words, start, n);
         self.run = NO_RUN;
         if n >= WORD_BITS {
@@ -430,7 +453,7 @@ impl Body {
         if self.live.is_multiple_of(DRIFT) {
             self.tell(totals);
         }
-        Taken { address: self.base + ((start as usize) << GRANULE_SHIFT), dirty, low }
+        Taken::new(self.base + ((start as usize) << GRANULE_SHIFT), dirty, low)
     }
 
     /// The part of [`Body::commit`] for what ends at a page's end or crosses it.
@@ -443,7 +466,6 @@ impl Body {
                 low |= self.enter_page(page, totals);
             }
             self.used[page as usize] += part as u16;
-            if (page + 1) * PAGE_BITS <= start + n {}
         }
         low
     }
@@ -494,7 +516,10 @@ impl Body {
             return None;
         }
         let start = (offset >> GRANULE_SHIFT) as u32;
-        (start >= self.reserved && bitmap::is_free(&self.words, start, n)).then(|| self.commit(start, n, totals))
+        if start < self.reserved || !bitmap::is_free(&self.words, start, n) {
+            return None;
+        }
+        self.commit(start, n, totals)
     }
 
     /// Allocates in pages that are populated only, first fit; no bound is used or changed.
@@ -510,7 +535,7 @@ impl Body {
                 end += 1;
             }
             if let Some(start) = self.scan(page * PAGE_BITS, end * PAGE_BITS, n, mask) {
-                return Some(self.commit(start, n, totals));
+                return self.commit(start, n, totals);
             }
             page = end + 1;
         }
@@ -521,7 +546,7 @@ impl Body {
     #[cold]
     pub fn take_reserved(&mut self, n: u32, mask: u32, totals: &Totals) -> Option<Taken> {
         let start = self.scan(0, self.reserved, n, mask)?;
-        Some(self.commit(start, n, totals))
+        self.commit(start, n, totals)
     }
 
     /// The lowest fit in `[from, to)`, which are pages' edges.

@@ -368,11 +368,11 @@ impl Space {
         if taken.dirty != 0 {
             self.zero(taken, n);
         }
-        if taken.low {
+        if taken.low() {
             self.balance();
         }
         // SAFETY: an address in unit 0 of a chunk, allocated.
-        unsafe { Handle::new(NonZeroUsize::new_unchecked(taken.address)) }
+        unsafe { Handle::new(NonZeroUsize::new_unchecked(taken.address())) }
     }
 
     /// Units that may have been written: nobody's is 0.
@@ -383,7 +383,7 @@ impl Space {
 
     #[inline]
     fn zero(&self, taken: Taken, n: u32) {
-        let (address, bytes) = (taken.address, n as usize * GRANULE);
+        let (address, bytes) = (taken.address(), n as usize * GRANULE);
         // Whoever wrote a unit raised `high` before; that it is seen here follows from what
         // ordered its use of the memory before the free.
         let units = self.written();
@@ -400,8 +400,8 @@ impl Space {
     #[cold]
     #[inline(never)]
     fn zero_pages(&self, taken: Taken, bytes: usize) {
-        let base = taken.address & !(UNIT - 1);
-        let (begin, end) = (taken.address - base, taken.address - base + bytes);
+        let base = taken.address() & !(UNIT - 1);
+        let (begin, end) = (taken.address() - base, taken.address() - base + bytes);
         for page in (begin >> PAGE_SHIFT)..=((end - 1) >> PAGE_SHIFT) {
             if taken.dirty >> page & 1 == 0 {
                 continue;
@@ -577,7 +577,7 @@ impl Space {
             let taken = (body.base != 0).then(|| body.take_populated(n, mask, &self.totals))??;
             body.note_size(size as u32);
             // A balance would call the system: the next normal allocation does it.
-            Some(Taken { low: false, ..taken })
+            Some(taken.without_low())
         };
         self.totals.empty_least.store(LOW, Relaxed);
         if let Some(taken) = self.claimed(self.units.here() % CLAIMS).and_then(take) {

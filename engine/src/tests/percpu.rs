@@ -83,7 +83,7 @@ fn run(body: &mut Body, totals: &Totals, steps: impl Iterator<Item = Step>, ofte
         match step {
             Step::Take(n, mask) => match body.take(n, mask, totals) {
                 Some(taken) => {
-                    let start = granule(taken.address);
+                    let start = granule(taken.address());
                     assert_eq!(start & mask, 0);
                     assert!(start >= body.reserved && start + n <= BITS);
                     let before = live.range(..start + n).next_back();
@@ -153,7 +153,7 @@ fn a_wrong_hint_is_found() {
     let (chunk, totals) = chunk(0);
     let mut body = chunk.body.lock();
     let taken = body.take(100, 0, &totals).unwrap();
-    body.give(taken.address, &totals).unwrap();
+    body.give(taken.address(), &totals).unwrap();
     body.verify(&[]);
     body.contig_hint = BITS - 1;
     drop(body);
