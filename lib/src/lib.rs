@@ -19,6 +19,7 @@
 pub mod counter;
 mod fork;
 mod keeper;
+pub mod pages;
 pub mod percpu;
 mod start;
 

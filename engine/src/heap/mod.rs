@@ -15,6 +15,8 @@
 //! Cost: the golden table of the fast paths is in `cli/tests/golden`.
 #![allow(unsafe_code)] // hands out memory
 
+mod pages;
+
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicUsize};
 use crate::arch::outcome::Outcome;

@@ -11,9 +11,11 @@
 //! Lock order here: barn, then zone (never both held). Cost: order 0–3 and 9
 //! as a small object; other orders one zone lock.
 
+mod api;
 pub mod region;
 pub mod zone;
 
+pub use api::{Error, Flags, ListStats, ZoneStats};
 pub use region::{Desc, Kind, Paging, Pfn, Regions};
 pub use zone::{ORDERS, Zone};
 
@@ -24,6 +26,15 @@ use crate::stat::{Board, Event};
 
 /// Orders that have per-CPU lists: the kernel's (order 9 is a huge page).
 pub const LISTED: [usize; 5] = [0, 1, 2, 3, 9];
+/// In a descriptor's tag: the block is the program's own.
+const USER_BIT: u32 = 1 << 13;
+/// And goes back past the lists, to another node's zone.
+pub const FAR_BIT: u32 = 1 << 14;
+/// Both.
+pub const USER_BITS: u32 = USER_BIT | FAR_BIT;
+/// The tag of a user's block of order 0; a higher order is added at bit 8.
+pub const USER_TAG: u32 = USER_BIT | Kind::Pages as u32;
+
 /// The page layer.
 #[derive(Debug)]
 pub struct Pages {
@@ -87,6 +98,26 @@ impl PageSource<'_> {
         let mut block = None;
         self.alloc_here(order, 1, |pfn| block = Some(pfn));
         block
+    }
+
+    /// A block past the lists, from this node's zone; its address, its zone, and whether it reads as zero.
+    pub fn alloc_from(&self, node: usize, order: usize, flags: Flags) -> Option<(usize, usize, bool)> {
+        let mut found = None;
+        self.alloc_many(node, order, 1, flags, |block, zone, clean| found = Some((block, zone, clean)));
+        found
+    }
+    /// Up to `n` of them.
+    pub fn alloc_many(
+        &self,
+        node: usize,
+        order: usize,
+        n: usize,
+        _flags: Flags,
+        mut take: impl FnMut(usize, usize, bool),
+    ) {
+        let (pages, board) = (self.pages, self.cache.sets.board());
+        let take = |pfn| take(pages.regions.address(pfn), node, false);
+        pages.zones[node].alloc(&pages.regions, board, node, order, n, take);
     }
 
     fn order(&self, class: usize) -> usize {

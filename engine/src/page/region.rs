@@ -169,6 +169,8 @@ pub struct Window {
     first: u32,
     /// Page behind the last that is ours.
     end: u32,
+    /// Page behind the last that has a descriptor: as `end`, but of a giant area only the first has.
+    described: u32,
     /// Page behind the last that was opened.
     opened: AtomicU32,
     /// The zone that its pages go back to.
@@ -250,6 +252,27 @@ impl Regions {
         let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
         let ours = (window.first as usize..window.end as usize).contains(&page);
         ours.then_some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
+    }
+
+    /// The descriptor of the page of an address and its zone, if it is ours.
+    #[inline(always)]
+    pub fn look(&self, address: usize) -> Option<(&Desc, usize)> {
+        let index = address >> WINDOW_SHIFT;
+        // Relaxed: as in `class`.
+        let map = self.root.get(index)?.load(Relaxed);
+        if map == 0 {
+            return None;
+        }
+        let head = map.wrapping_add(index << (WINDOW_SHIFT - PAGE_SHIFT)) - HEAD;
+        // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
+        let window = unsafe { &*(head as *const Window) };
+        let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
+        if page < window.first as usize || page >= window.described as usize {
+            return None;
+        }
+        // SAFETY: every page up to `described` has a descriptor.
+        let desc = unsafe { &*(window.descs as *const Desc).add(page - window.first as usize) };
+        Some((desc, window.zone as usize))
     }
 
     #[inline]
@@ -423,6 +446,7 @@ impl Regions {
                 number,
                 first,
                 end,
+                described: if giant { first + 1 } else { end },
                 opened: AtomicU32::new(first),
                 zone: zone as u32,
                 giant: AtomicUsize::new(0),

@@ -128,6 +128,14 @@ impl Zone {
         })
     }
 
+    /// In numbers.
+    #[must_use]
+    pub fn stats(&self, regions: &Regions, node: usize) -> super::ZoneStats {
+        let by_order = self.buddyinfo(regions);
+        let free = by_order.iter().enumerate().map(|(order, n)| n << order).sum();
+        super::ZoneStats { node, managed: self.state.lock().opened, free, by_order, ..super::ZoneStats::default() }
+    }
+
     /// Checks the invariants; for tests.
     ///
     /// # Panics

@@ -747,6 +747,17 @@ impl Sets {
         self.home[..self.top()].iter().map(|home| home.load(Relaxed)).filter(|&o| o != 0).map(|o| self.set_at(o))
     }
 
+    /// Objects of `class` that an index has in main and spare, and how many each may hold; `None` without a set.
+    #[must_use]
+    pub fn list(&self, index: usize, class: usize) -> Option<(usize, usize)> {
+        // Acquire: as in `ready`.
+        let offset = self.home.get(index)?.load(Acquire);
+        let set = if offset == 0 { return None } else { self.set_at(offset) };
+        let pair = &set.pairs[class];
+        let count = Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count();
+        Some((count as usize, set.limits[class].load(Relaxed) as usize))
+    }
+
     /// Objects of `class` in the sheaves of all sets (exact when nobody changes them).
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {

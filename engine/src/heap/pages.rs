@@ -1,0 +1,289 @@
+//! # Pages as a product: blocks of an order for the program itself
+//!
+//! ```text
+//! alloc ─► this CPU's list of the order (the sheaf's pop) ─► descriptor: USER
+//!            │ empty, another node, flags, order without a list
+//!            └─► list refilled from the zone; or the zone itself
+//! free ──► descriptor says USER and the order? ─► unmark ─► push
+//! ```
+//! A block in somebody's hand is marked in its first page's descriptor and unmarked
+//! before it is free, so that a doubled, interior or foreign free is seen at once. (Of
+//! two threads that free one block at the same moment both may pass; the
+//! zone refuses the second when it comes back.) Blocks of malloc's own have no mark.
+//!
+//! Cost: of a listed order one sequence, four loads and a store each way; in bulk
+//! a store per block and a zone's lock per batch.
+
+use super::{CLASSES, Environment, Heap};
+use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::{Acquire, Relaxed};
+use crate::arch::outcome::Outcome;
+use crate::arch::sys;
+use crate::page::{self, Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, USER_BITS, USER_TAG, ZoneStats};
+use crate::percpu::NODES;
+use crate::slab::Wrong;
+use crate::stat::Event;
+
+/// By order: its class's offset in a set; 0, a class that is always empty and full, for those without a list.
+const OFFSET: [u16; 16] = {
+    let (mut offsets, mut at) = ([0; 16], 0);
+    while at < LISTED.len() {
+        offsets[LISTED[at]] = ((CLASSES + at) * 16) as u16;
+        at += 1;
+    }
+    offsets
+};
+/// Blocks that a zone gives or takes at once.
+const BATCH: usize = 128;
+
+impl<E: Environment> Heap<E> {
+    /// A block of 2^`order` pages, aligned to its size; near the node that runs us unless another is named.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing was changed.
+    #[inline]
+    pub fn pages_alloc(&self, order: usize, node: Option<usize>, flags: Flags) -> Result<usize, Error> {
+        // (Closed, and in the fallback, the gate lets nothing pass.)
+        if node.is_none()
+            && flags == Flags::NONE
+            && order < ORDERS
+            && self.small.load(Relaxed) != 0
+            && let Outcome::Done(block) = self.cache.sets.pop_fast(OFFSET[order] as usize)
+        {
+            self.mark(block, order, 0);
+            return Ok(block);
+        }
+        self.pages_alloc_cold(order, node, flags)
+    }
+
+    /// The block is somebody's from here on.
+    #[inline(always)]
+    fn mark(&self, block: usize, order: usize, far: u32) {
+        if let Some((desc, _)) = self.pages.regions.look(block) {
+            // Relaxed: who frees the block was handed it after this.
+            desc.tag.store(USER_TAG | far | (order as u32) << 8, Relaxed);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pages_alloc_cold(&self, order: usize, node: Option<usize>, flags: Flags) -> Result<usize, Error> {
+        if order >= ORDERS {
+            return Err(Error::Order);
+        }
+        if node.is_some_and(|node| node >= NODES) {
+            return Err(Error::Node);
+        }
+        if !self.opened() {
+            return Err(Error::Exhausted);
+        }
+        let (start, here) = (sys::ticks(), self.cache.sets.node());
+        let atomic = flags.has(Flags::ATOMIC);
+        if !atomic {
+            self.reclaim.check(&self.cache, &self.pages, self.vmap());
+        }
+        let source = self.page_source();
+        // What another node's blocks a list holds is not known.
+        let offset =
+            if flags.has(Flags::THIS_NODE) || node.is_some_and(|node| node != here) { 0 } else { OFFSET[order] };
+        let class = offset as usize / 16;
+        let listed = match class {
+            0 => None,
+            _ if atomic => match self.cache.sets.pop(class) {
+                Outcome::Done(block) => Some(block),
+                _ => None,
+            },
+            _ => self.cache.alloc(&source, class),
+        };
+        let found = match listed {
+            Some(block) => Some((block, 0, false)),
+            None => source
+                .alloc_from(node.unwrap_or(here), order, flags)
+                .map(|(block, zone, clean)| (block, if zone == here { 0 } else { FAR_BIT }, clean)),
+        };
+        self.cold_end(Event::ColdAlloc, start, found.is_none());
+        let (block, far, clean) = found.ok_or(Error::Exhausted)?;
+        self.mark(block, order, far);
+        if flags.has(Flags::ZERO) && !clean {
+            // SAFETY: ours, fresh, and that long.
+            unsafe { core::ptr::write_bytes(block as *mut u8, 0, PAGE << order) };
+        }
+        if !atomic && self.reclaim.keeper.is_none() {
+            self.consider_keeper();
+        }
+        Ok(block)
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Errors
+    /// Why the address is no block of [`Heap::pages_alloc`]; nothing was changed.
+    ///
+    /// # Safety
+    /// If it is one, nobody uses it any more.
+    #[inline]
+    pub unsafe fn pages_free(&self, block: usize) -> Result<(), Wrong> {
+        if let Some((desc, _)) = self.pages.regions.look(block) {
+            // Relaxed: as in `mark`.
+            let tag = desc.tag.load(Relaxed);
+            if tag & !ORDER_BITS == USER_TAG && block.is_multiple_of(PAGE) {
+                desc.tag.store(tag & !USER_BITS, Relaxed);
+                let order = tag as usize >> 8 & 15;
+                if self.small.load(Relaxed) != 0
+                    // SAFETY: the caller's promise, and its mark was ours to take.
+                    && unsafe { self.cache.sets.push_fast(OFFSET[order] as usize, block) } == Outcome::Done(())
+                {
+                    return Ok(());
+                }
+                // SAFETY: as above.
+                unsafe { self.pages_free_cold(block, order) };
+                return Ok(());
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.pages_free_odd(block) }
+    }
+
+    /// Unmarks a block; its order, and whether it goes past the lists.
+    fn unmark(&self, block: usize) -> Result<(usize, usize, bool), Wrong> {
+        let Some((desc, zone)) = self.pages.regions.look(block) else { return Err(Wrong::Foreign) };
+        let tag = desc.tag.load(Relaxed);
+        if !block.is_multiple_of(PAGE) || tag & USER_TAG != USER_TAG || tag as u8 != USER_TAG as u8 {
+            return Err(self.what_else(block, tag));
+        }
+        desc.tag.store(tag & !USER_BITS, Relaxed);
+        Ok((tag as usize >> 8 & 15, zone, tag & FAR_BIT != 0))
+    }
+
+    /// Why an address of ours is no block.
+    fn what_else(&self, address: usize, tag: u32) -> Wrong {
+        let malloc = self.slab_source().class_of(address).is_some() || self.vmap().find(address).is_some();
+        if malloc {
+            Wrong::Foreign
+        } else if address.is_multiple_of(PAGE) && tag as u8 == USER_TAG as u8 {
+            Wrong::Double
+        } else {
+            Wrong::Interior
+        }
+    }
+
+    /// Another node's block, or no block at all.
+    ///
+    /// # Safety
+    /// As [`Heap::pages_free`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn pages_free_odd(&self, block: usize) -> Result<(), Wrong> {
+        if self.opened.load(Acquire) != 2 {
+            return Err(Wrong::Foreign);
+        }
+        match self.unmark(block) {
+            Ok((order, zone, _)) => {
+                self.pages.zones[zone].free(&self.pages.regions, self.cache.sets.board(), self.pfn(block), order);
+                Ok(())
+            }
+            Err(wrong) => {
+                self.cache.sets.count(Event::BadFree, 1);
+                Err(wrong)
+            }
+        }
+    }
+
+    fn pfn(&self, block: usize) -> core::option::IntoIter<page::Pfn> {
+        self.pages.regions.find(block).map(|(_, pfn)| pfn).into_iter()
+    }
+
+    /// # Safety
+    /// The block is the caller's, unmarked.
+    #[cold]
+    #[inline(never)]
+    unsafe fn pages_free_cold(&self, block: usize, order: usize) {
+        let start = sys::ticks();
+        match OFFSET[order] {
+            0 => self.pfn(block).for_each(|pfn| self.pages.free(self.cache.sets.board(), pfn, order)),
+            // SAFETY: the caller's promise.
+            offset => unsafe { self.cache.free(&self.page_source(), offset as usize / 16, block) },
+        }
+        self.reclaim.check(&self.cache, &self.pages, self.vmap());
+        self.reclaim.keeper.wake();
+        self.cold_end(Event::ColdFree, start, false);
+    }
+
+    /// Blocks to fill `into` with their addresses; how many there are (fewer only without memory).
+    pub fn pages_alloc_bulk(&self, order: usize, node: Option<usize>, flags: Flags, into: &mut [usize]) -> usize {
+        if order >= ORDERS || node.is_some_and(|node| node >= NODES) || !self.opened() {
+            return 0;
+        }
+        let here = self.cache.sets.node();
+        let (node, source) = (node.unwrap_or(here), self.page_source());
+        let mut got = 0;
+        while got < into.len() {
+            let before = got;
+            let n = (into.len() - got).min(BATCH);
+            source.alloc_many(node, order, n, flags, |block, zone, clean| {
+                self.mark(block, order, if zone == here { 0 } else { FAR_BIT });
+                if flags.has(Flags::ZERO) && !clean {
+                    // SAFETY: ours, fresh, and that long.
+                    unsafe { core::ptr::write_bytes(block as *mut u8, 0, PAGE << order) };
+                }
+                into[got] = block;
+                got += 1;
+            });
+            if got == before {
+                break;
+            }
+        }
+        self.cache.sets.count(Event::ColdAlloc, 1);
+        got
+    }
+
+    /// Takes blocks back, of whatever orders.
+    ///
+    /// # Errors
+    /// The first address that is no block, and why. All others were taken.
+    ///
+    /// # Safety
+    /// Nobody uses those that are blocks any more.
+    pub unsafe fn pages_free_bulk(&self, blocks: &[usize]) -> Result<(), (usize, Wrong)> {
+        if self.opened.load(Acquire) != 2 {
+            return blocks.first().map_or(Ok(()), |&first| Err((first, Wrong::Foreign)));
+        }
+        let mut bad = Ok(());
+        for &block in blocks {
+            match self.unmark(block) {
+                Ok((order, zone, _)) => {
+                    self.pages.zones[zone].free(&self.pages.regions, self.cache.sets.board(), self.pfn(block), order);
+                }
+                Err(wrong) => {
+                    self.cache.sets.count(Event::BadFree, 1);
+                    bad = bad.and(Err((block, wrong)));
+                }
+            }
+        }
+        self.reclaim.check(&self.cache, &self.pages, self.vmap());
+        self.reclaim.keeper.wake();
+        self.cache.sets.count(Event::ColdFree, 1);
+        bad
+    }
+
+    /// A node's zone in numbers; `None` if it has no memory.
+    pub fn zone_stats(&self, node: usize) -> Option<ZoneStats> {
+        let zone = self.pages.zones.get(node)?;
+        let stats = zone.stats(&self.pages.regions, node);
+        (stats.managed > 0).then_some(stats)
+    }
+
+    /// The page lists of all indices.
+    pub fn page_lists(&self) -> impl Iterator<Item = ListStats> + '_ {
+        let indices = if self.opened.load(Acquire) == 2 { 0..self.cache.sets.top() } else { 0..0 };
+        indices.flat_map(move |index| {
+            LISTED.iter().enumerate().filter_map(move |(at, &order)| {
+                let (count, limit) = self.cache.sets.list(index, CLASSES + at)?;
+                Some(ListStats { index, order, count, high: limit * 2, batch: limit })
+            })
+        })
+    }
+}
+
+/// Where a tag keeps the order.
+const ORDER_BITS: u32 = 15 << 8;
