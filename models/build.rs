@@ -94,7 +94,7 @@ const SPACES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     // What was empty when its last object went is given back, empty or not.
-    ("space_returns_blindly", &[("if body.live != 0 || body.first", "if body.first")]),
+    ("space_returns_blindly", &[("if body.live != 0 || body.first ||", "if body.first ||")]),
 ];
 
 /// The engine's file as `include!` takes it: without inner comments and attributes.

@@ -250,11 +250,7 @@ pub fn this_cpu(handle: Handle) -> *mut u8 {
 /// The copy of an index; `None` at or above [`indices`].
 #[must_use]
 pub fn for_cpu(handle: Handle, index: usize) -> Option<*mut u8> {
-    (index < indices()).then(|| {
-        // Whoever has it may write it.
-        PERCPU.units.raise(index);
-        handle.copy(index) as *mut u8
-    })
+    PERCPU.units.for_cpu(handle, index).map(|copy| copy as *mut u8)
 }
 
 /// How many indices there can ever be: the machine's possible CPUs. 0 before the first allocation.
@@ -349,7 +345,7 @@ impl<T: Zeroed> PerCpu<T> {
     /// The copies of all indices in use, in their order; the others are zero.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         // SAFETY: as in `this_cpu`.
-        (0..indices_in_use()).map(|index| unsafe { &*(self.handle.copy(index) as *const T) })
+        PERCPU.units.copies(self.handle).map(|copy| unsafe { &*(copy as *const T) })
     }
     /// The sum of a number of each copy. Exact if nobody changes any meanwhile.
     pub fn sum(&self, number: impl Fn(&T) -> u64) -> u64 {

@@ -133,6 +133,11 @@ impl<T> Lock<T> {
         self.state.store(FORK, Release);
     }
 
+    /// Whether a fork holds it: to whoever has a guard, that it is the forking thread that passes through.
+    pub fn is_forking(&self) -> bool {
+        self.state.load(Relaxed) == FORK
+    }
+
     /// After a fork, in the parent and in the child: free again.
     pub fn fork_end(&self) {
         if self.state.load(Relaxed) == FORK {

@@ -210,7 +210,7 @@ pub struct Body {
     pub largest: u32,
     /// Pages that are filled, or will be at the first touch.
     pub populated: u64,
-    /// Populated pages without an allocation.
+    /// Populated pages without an allocation, but for those of the reserved region (as in the kernel).
     pub empty: u32,
     /// `live` when it was last added to the space's.
     told: u32,
@@ -476,7 +476,7 @@ impl Body {
         if self.populated & bit(page) == 0 {
             // The system fills it when it is touched.
             self.populated |= bit(page);
-        } else {
+        } else if page >= self.reserved / PAGE_BITS {
             self.empty -= 1;
             totals.empty().fetch_sub(1, Relaxed);
         }
@@ -663,7 +663,10 @@ impl Body {
 
     /// The last allocation of a page has gone; whether too many are empty.
     #[inline]
-    fn leave_page(&mut self, _page: u32, totals: &Totals) -> bool {
+    fn leave_page(&mut self, page: u32, totals: &Totals) -> bool {
+        if page < self.reserved / PAGE_BITS {
+            return false;
+        }
         self.empty += 1;
         // Relaxed: a hint when to look.
         totals.empty().fetch_add(1, Relaxed) >= totals.empty_most.load(Relaxed)
@@ -690,16 +693,16 @@ impl Body {
 
     /// Pages that are empty and populated.
     pub fn empty_pages(&self) -> u64 {
-        (0..PAGES).filter(|&page| self.used[page as usize] == 0).fold(0, |mask, page| mask | bit(page)) & self.populated
+        self.unused_pages() & self.populated
     }
     /// Pages that are empty and not populated.
     pub fn bare_pages(&self) -> u64 {
-        let all = u64::MAX >> (64 - PAGES);
-        (self.reserved / PAGE_BITS..PAGES)
-            .filter(|&page| self.used[page as usize] == 0)
-            .fold(0, |mask, page| mask | bit(page))
-            & !self.populated
-            & all
+        self.unused_pages() & !self.populated
+    }
+    /// Pages without an allocation, but for the reserved region's.
+    fn unused_pages(&self) -> u64 {
+        let pages = self.reserved / PAGE_BITS..PAGES;
+        pages.filter(|&page| self.used[page as usize] == 0).fold(0, |mask, page| mask | bit(page))
     }
     /// The system took these empty pages back; `clean` says whether all of them are zero now.
     pub fn depopulated(&mut self, pages: u64, clean: bool, totals: &Totals) {

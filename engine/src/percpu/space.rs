@@ -442,10 +442,8 @@ impl Space {
         if self.first.body.lock().base == 0 {
             let base = self.map_chunk(state)?;
             self.totals.empty_most.store(EMPTY_LEAST, Relaxed);
+            self.publish(&self.first);
             self.enlist(state, &self.first, base, RESERVED);
-            self.first.older.store(self.newest.load(Relaxed), Relaxed);
-            // Release: whoever walks finds it made.
-            self.newest.store((&raw const self.first).cast_mut(), Release);
         }
         Some(&self.first)
     }
@@ -547,9 +545,41 @@ impl Space {
         self.claims[body.owner as usize - 1].chunk.store(null_mut(), Relaxed);
         body.owner = 0;
         state.slots.add(chunk, body);
-        if body.live == 0 && state.idle.is_null() && !body.first {
-            state.idle = (&raw const *chunk).cast_mut();
+        self.settle_idle(state, chunk, body);
+    }
+
+    /// A listed chunk without an allocation is the one that is kept, or goes back to the system.
+    fn settle_idle(&'static self, state: &mut State, chunk: &'static Chunk, body: &mut Body) {
+        if body.live != 0 || body.first || core::ptr::eq(state.idle, chunk) {
+            return;
         }
+        if state.idle.is_null() {
+            state.idle = (&raw const *chunk).cast_mut();
+            return;
+        }
+        // One is kept already. Without base and entry nobody reaches this one. Both locks are held across
+        // the call, so that no forked child finds the chunk nowhere.
+        state.slots.remove(chunk, body);
+        body.tell(&self.totals);
+        let base = core::mem::replace(&mut body.base, 0);
+        let entry = self.leaf(base).expect_made();
+        entry.store(0, Relaxed);
+        // SAFETY: nothing in it is allocated, and nobody else would unmap it.
+        let unmapped = unsafe { sys::unmap(base, (self.units.indices() + 1) * UNIT) };
+        if unmapped.is_err() {
+            body.base = base;
+            state.slots.add(chunk, body);
+            // Release: as in `enlist`.
+            entry.store((&raw const *chunk) as usize, Release);
+            return;
+        }
+        self.totals.empty().fetch_sub(body.empty as isize, Relaxed);
+        state.chunks -= 1;
+        state.allocs += body.allocs;
+        state.smallest = smaller(state.smallest, body.smallest);
+        state.largest = state.largest.max(body.largest);
+        state.hint = base;
+        self.keep_metadata(state, chunk);
     }
 
     /// Gives up the claims of other indices that have allocated nothing since they were last
@@ -711,10 +741,20 @@ impl Space {
         // SAFETY: fresh zeroed memory of its size and alignment, never unmapped. Zero bytes are
         // a chunk without memory.
         let chunk = unsafe { &*at };
+        self.publish(chunk);
+        Some(chunk)
+    }
+
+    /// Lets walks find a chunk for the first time. The space's lock is held.
+    fn publish(&self, chunk: &'static Chunk) {
+        // The forking thread may allocate between `fork_begin` and `fork_end`: other threads wait at what it
+        // makes as at all the others, and `fork_end` walks over it.
+        if self.state.is_forking() {
+            chunk.body.fork_begin();
+        }
         chunk.older.store(self.newest.load(Relaxed), Relaxed);
         // Release: whoever walks finds it made. (Under the space's lock: no other store.)
-        self.newest.store(at, Release);
-        Some(chunk)
+        self.newest.store((&raw const *chunk).cast_mut(), Release);
     }
     fn keep_metadata(&self, state: &mut State, chunk: &'static Chunk) {
         chunk.next.store(state.spare, Relaxed);
@@ -758,41 +798,11 @@ impl Space {
     fn relocate(&'static self, chunk: &'static Chunk) {
         let mut state = self.state.lock();
         let mut body = chunk.body.lock();
-        if body.slot == super::chunk::NO_SLOT {
-            return;
-        }
-        if body.live != 0 || body.first || state.idle.is_null() || core::ptr::eq(state.idle, chunk) {
+        // What a look without the lock saw may be otherwise by now.
+        if body.slot != super::chunk::NO_SLOT {
             state.slots.relocate(chunk, &mut body);
-            if body.live == 0 && !body.first {
-                state.idle = (&raw const *chunk).cast_mut();
-            }
-            return;
+            self.settle_idle(&mut state, chunk, &mut body);
         }
-        // One without allocations is kept already. Without base and entry nobody reaches this one.
-        state.slots.remove(chunk, &mut body);
-        body.tell(&self.totals);
-        let base = core::mem::replace(&mut body.base, 0);
-        let entry = self.leaf(base).expect_made();
-        entry.store(0, Relaxed);
-        drop(body);
-        // The space's lock is held meanwhile, so that no forked child finds the chunk nowhere.
-        // SAFETY: nothing in it is allocated, and nobody else would unmap it.
-        let unmapped = unsafe { sys::unmap(base, (self.units.indices() + 1) * UNIT) };
-        let mut body = chunk.body.lock();
-        if unmapped.is_err() {
-            body.base = base;
-            state.slots.add(chunk, &mut body);
-            entry.store((&raw const *chunk) as usize, Release);
-            return;
-        }
-        self.totals.empty().fetch_sub(body.empty as isize, Relaxed);
-        state.chunks -= 1;
-        state.allocs += body.allocs;
-        state.smallest = smaller(state.smallest, body.smallest);
-        state.largest = state.largest.max(body.largest);
-        state.hint = base;
-        drop(body);
-        self.keep_metadata(&mut state, chunk);
     }
 
     /// Chunks that have memory.

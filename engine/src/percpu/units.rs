@@ -77,10 +77,9 @@ impl Handle {
         // SAFETY: an address in an allocation is not zero.
         Self(unsafe { NonZeroUsize::new_unchecked(self.0.get() + bytes) })
     }
-    /// The address of the copy of `index`.
+    /// The address of the copy of `index`. Not for users: who may write there calls [`Units::raise`] first.
     #[inline]
-    #[must_use]
-    pub const fn copy(self, index: usize) -> usize {
+    const fn copy(self, index: usize) -> usize {
         self.0.get() + ((index + 1) << UNIT_SHIFT)
     }
 }
@@ -298,12 +297,32 @@ impl Units {
     /// at the same time, if it is preempted: use atomics, or the operations below.
     #[inline]
     pub fn this_cpu(&self, at: Handle) -> usize {
-        let index = self.here();
-        // (In the fallback and while closed `high` is 0; `raise` then finds nothing to do.)
+        let mut index = self.here();
         if index >= self.high() {
-            self.raise(index);
+            index = self.first_use(index);
         }
         at.copy(index)
+    }
+    /// Raises a thread's index, and gives the one whose copy it uses. They differ if the system names a CPU that it
+    /// did not call possible: two CPUs then share a copy, as two threads of an index do.
+    #[cold]
+    fn first_use(&self, index: usize) -> usize {
+        let index = index % self.indices().max(1);
+        self.raise(index);
+        index
+    }
+    /// The address of the copy of an index, for whoever may write it.
+    #[inline]
+    pub fn for_cpu(&self, at: Handle, index: usize) -> Option<usize> {
+        (index < self.indices()).then(|| {
+            // Before anything is written: what is freed later is zeroed as far as this.
+            self.raise(index);
+            at.copy(index)
+        })
+    }
+    /// The addresses of the copies that may have been written; the others are zero.
+    pub fn copies(&self, at: Handle) -> impl Iterator<Item = usize> + use<> {
+        (0..self.high()).map(move |index| at.copy(index))
     }
 
     fn simulation(&self) -> &'static Simulation {

@@ -230,6 +230,24 @@ fn stocks_are_closed_by_their_cap() {
     );
 }
 
+/// A CPU that the system did not call possible shares a copy; nobody writes behind the last.
+#[test]
+fn a_cpu_beyond_the_possible_ones_has_a_copy() {
+    for mode in [Mode::Simulated, Mode::Fallback] {
+        let fixture = Fixture::new(mode, 1).unwrap();
+        let at = fixture.alloc(8);
+        stand(9, 9);
+        // (In the fallback this may run on CPU 0, which is possible.)
+        assert_eq!(Some(fixture.units.this_cpu(at)), fixture.units.for_cpu(at, 0));
+    }
+    let fixture = Fixture::new(Mode::Simulated, 4).unwrap();
+    let at = fixture.alloc(8);
+    stand(6, 6);
+    assert_eq!(Some(fixture.units.this_cpu(at)), fixture.units.for_cpu(at, 2));
+    assert_eq!(fixture.units.high(), 3, "its copy counts as written");
+    assert_eq!(fixture.units.for_cpu(at, 4), None);
+}
+
 #[test]
 fn high_is_raised_by_who_comes_and_stays() {
     let fixture = Fixture::new(Mode::Simulated, 448).unwrap();
@@ -244,7 +262,7 @@ fn high_is_raised_by_who_comes_and_stays() {
     assert_eq!(fixture.units.high(), 448);
     // SAFETY: an allocation.
     assert_eq!(unsafe { fixture.units.sum(at) }, 3);
-    assert_eq!(fixture.units.this_cpu(at), at.copy(7));
+    assert_eq!(Some(fixture.units.this_cpu(at)), fixture.units.for_cpu(at, 7));
     fixture.units.close();
     assert_eq!(fixture.units.high(), 448, "the true one, also while closed");
     // SAFETY: an allocation.
