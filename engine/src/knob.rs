@@ -85,6 +85,8 @@ knobs! {
         "that thread is started when so many bytes are in use";
     DeepBind "deepbind" Kind::Word(&["drop", "keep"]), 0, 0, 1,
         "what becomes of dlopen's RTLD_DEEPBIND, with which a plug-in would free our memory by the C library's free";
+    Drain "drain" Kind::Word(&["auto", "gentle", "expedited", "off"]), 0, 0, 3,
+        "how far drains that nobody asked for go: expedited interrupts a busy CPU once, gentle asks its owner, auto is gentle on isolated CPUs only";
 }
 
 /// The values of one heap.

@@ -17,6 +17,7 @@
 #![no_std]
 
 pub mod counter;
+pub mod drain;
 mod fork;
 mod keeper;
 pub mod pages;

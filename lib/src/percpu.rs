@@ -23,6 +23,7 @@
 use crate::start;
 use allotment_engine::arch::lock::Lock;
 use allotment_engine::arch::sys::{self, Access};
+use allotment_engine::arch::topology;
 use allotment_engine::knob::Knobs;
 use allotment_engine::percpu::space::Space;
 use allotment_engine::percpu::units::{UNIT, Units};
@@ -178,8 +179,8 @@ impl Memory {
         crate::fork::register();
         let _opening = self.opening.lock();
         if !self.is_open() {
-            let indices = sys::list_end(c"/sys/devices/system/cpu/possible").unwrap_or(4096).clamp(1, 8192);
-            let nodes = sys::list_end(c"/sys/devices/system/node/possible").unwrap_or(1);
+            let indices = topology::list_end(c"/sys/devices/system/cpu/possible").unwrap_or(4096).clamp(1, 8192);
+            let nodes = topology::list_end(c"/sys/devices/system/node/possible").unwrap_or(1);
             self.nodes.store(nodes as u32, Relaxed);
             open_units(indices)?;
             // Release: whoever sees it sees the units open.

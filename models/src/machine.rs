@@ -26,7 +26,7 @@ use shuttle::rand::RngCore;
 use shuttle::sync::atomic::AtomicBool;
 use shuttle::thread::Thread;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// What a canary leaves out.
@@ -47,6 +47,8 @@ pub enum Sabotage {
     BlindSleep,
     /// `fence(SeqCst)` does nothing.
     NoStoreFence,
+    /// An owner's switch is committed though the thread was preempted.
+    SwitchAnyhow,
 }
 
 #[derive(Default)]
@@ -83,7 +85,7 @@ struct World {
     used: BTreeSet<usize>,
     point: Option<Rc<AtomicBool>>,
     sabotage: Sabotage,
-    seconds: (u64, u32),
+    early: BTreeMap<(usize, usize), u64>,
     phase: u32,
     script: Vec<(usize, Place, u32, u32)>,
     /// The relaxed load that a thread repeats, and how often.
@@ -233,15 +235,17 @@ pub fn assert_unused(range: Range<usize>) {
 pub fn sabotage() -> Sabotage {
     with(|world| world.sabotage)
 }
-/// The argument of this call, or in every second of the one before.
+/// What a load finds. A canary: a SeqCst load returns what this thread found there by its last relaxed one.
 #[must_use]
-pub fn every_second(cpu: u32) -> u32 {
-    with(|world| {
-        world.seconds.0 += 1;
-        if world.seconds.0 % 2 == 1 {
-            world.seconds.1 = cpu;
+pub fn early(address: usize, again: bool, value: u64) -> u64 {
+    let me = me();
+    with(|world| match world.sabotage {
+        Sabotage::EarlyCpu if again => world.early.get(&(me, address)).copied().unwrap_or(value),
+        Sabotage::EarlyCpu => {
+            world.early.insert((me, address), value);
+            value
         }
-        world.seconds.1
+        _ => value,
     })
 }
 

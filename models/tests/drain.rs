@@ -1,4 +1,4 @@
-//! Push and pop against a drain (DESIGN 5; `engine/src/percpu/sets.rs`: `ready`, `adopt`, `drain`).
+//! Push and pop against a drain (DESIGN 5; `engine/src/percpu/drain.rs`: fences, answers, parking; `sets.rs`: `ready`, `adopt`).
 //!
 //! Bound: 2 workers × 4 operations against 3 drains on 2 CPUs whose indices move,
 //! in mode `Sequences` (40,000 schedules) and in mode `Fallback` (20,000): 10 seconds, 0.2 minutes.
@@ -58,18 +58,32 @@ impl Found {
             self.sheaves.push(word.objects());
         }
     }
-    fn drain(&mut self, sets: &Sets, index: usize) {
-        if let Some(words) = sets.drain(index) {
+    fn collect(&mut self, sets: &Sets, index: usize) {
+        if let Some(words) = sets.collect(index) {
             words.into_iter().flatten().for_each(|word| self.sheaf(word));
         }
+    }
+    /// With a fence.
+    fn drain(&mut self, sets: &Sets, index: usize) {
+        self.collect(sets, index);
+        sets.switch_off(|wanted| wanted == index);
+        self.collect(sets, index);
+    }
+    /// All, with one fence.
+    fn drain_all(&mut self, sets: &Sets) {
+        sets.switch_off(|_| true);
+        (0..2).for_each(|index| self.collect(sets, index));
     }
 }
 
 /// Four operations; what the thread has in the end.
-fn work(sets: &Sets, thread: u64) -> Found {
+fn work(sets: &Sets, thread: u64, parks: bool) -> Found {
     let mut hand = vec![thread as usize * 100 + 50];
     let mut own = Some(sheaf(thread * 100 + 60, 1));
     for _ in 0..4 {
+        if parks && machine::choose(4) == 0 {
+            sets.park();
+        }
         if sets.ready().is_none() {
             continue;
         }
@@ -97,7 +111,18 @@ fn work(sets: &Sets, thread: u64) -> Found {
     found
 }
 
-fn model(mode: Mode) {
+/// How the drainer goes about it.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Fences one CPU.
+    One,
+    /// Fences all.
+    All,
+    /// Owners answer, or park; and now and then a fence.
+    Gentle,
+}
+
+fn model(mode: Mode, way: Way) {
     let sets = sets(mode);
     // A set with a sheaf for each index.
     for first in [0, 100] {
@@ -108,7 +133,7 @@ fn model(mode: Mode) {
     let workers: Vec<_> = (0..WORKERS as u64)
         .map(|thread| {
             let sets = Arc::clone(&sets);
-            spawn(move || work(&sets, thread))
+            spawn(move || work(&sets, thread, way == Way::Gentle))
         })
         .collect();
     let drainer = {
@@ -116,7 +141,21 @@ fn model(mode: Mode) {
         spawn(move || {
             let mut found = Found::default();
             for _ in 0..3 {
-                found.drain(&sets, machine::choose(2));
+                let index = machine::choose(2);
+                match way {
+                    Way::One => found.drain(&sets, index),
+                    Way::All => found.drain_all(&sets),
+                    Way::Gentle => {
+                        sets.ask(index);
+                        found.collect(&sets, machine::choose(2));
+                        if machine::choose(3) == 0 {
+                            sets.withdraw(index);
+                        }
+                        if machine::choose(4) == 0 {
+                            found.drain(&sets, index);
+                        }
+                    }
+                }
             }
             found
         })
@@ -128,6 +167,7 @@ fn model(mode: Mode) {
         all.sheaves.extend(found.sheaves);
     }
     (0..2).for_each(|index| all.drain(&sets, index));
+    assert!((0..2).all(|index| !sets.holds(index) && !sets.is_answered(index)), "VIOLATION: something is left");
     all.objects.sort_unstable();
     all.sheaves.sort_unstable();
     let sheaves = all.sheaves.len();
@@ -138,15 +178,29 @@ fn model(mode: Mode) {
 }
 
 fn sequences() {
-    model(Mode::Sequences);
+    model(Mode::Sequences, Way::One);
+}
+fn sequences_all() {
+    model(Mode::Sequences, Way::All);
+}
+fn sequences_gentle() {
+    model(Mode::Sequences, Way::Gentle);
 }
 fn fallback() {
-    model(Mode::Fallback);
+    model(Mode::Fallback, Way::One);
 }
 
 #[test]
 fn push_and_pop_against_drain() {
     holds("drain, sequences", 2, 40_000, sequences);
+}
+#[test]
+fn push_and_pop_against_a_drain_of_all() {
+    holds("drain of all", 2, 20_000, sequences_all);
+}
+#[test]
+fn push_and_pop_against_answers_and_parking() {
+    holds("gentle drain", 2, 40_000, sequences_gentle);
 }
 #[test]
 fn push_and_pop_against_drain_in_fallback() {
@@ -155,6 +209,14 @@ fn push_and_pop_against_drain_in_fallback() {
 #[test]
 fn canary_without_a_fence() {
     fails("drain", 2, 50_000, Sabotage::NoFence, sequences);
+}
+#[test]
+fn canary_without_a_fence_for_all() {
+    fails("drain of all", 2, 50_000, Sabotage::NoFence, sequences_all);
+}
+#[test]
+fn canary_an_owner_that_was_preempted_switches() {
+    fails("gentle drain", 2, 50_000, Sabotage::SwitchAnyhow, sequences_gentle);
 }
 #[test]
 fn canary_fence_of_the_cpu_read_before_the_switch() {

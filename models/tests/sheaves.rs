@@ -12,6 +12,8 @@ use allotment_models::arch::seq::Area;
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::knob::Id;
 use allotment_models::machine::{self, Sabotage};
+use allotment_models::percpu::cache::{Report, Way};
+use allotment_models::percpu::drain::Indices;
 use allotment_models::percpu::layout::OBJECTS as OBJECTS_MAX;
 use allotment_models::percpu::{Cache, Sheaf, Source};
 use allotment_models::stat::Mode;
@@ -111,9 +113,9 @@ fn fallback() {
 }
 
 fn drain_all(cache: &Cache, bag: &impl Source) {
-    (0..cache.sets.top()).for_each(|index| {
-        cache.drain(bag, CLASS + 1, index);
-    });
+    let mut all = Indices::new();
+    (0..cache.sets.top()).for_each(|index| all.insert(index));
+    cache.drain(bag, &all, Way::Auto, |_| true, &mut Report::default());
     cache.empty_barns(bag, CLASS + 1);
 }
 

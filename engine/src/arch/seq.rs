@@ -30,6 +30,7 @@
 //! | `swap` | (void: refused); `set[at] != old`: refused | `set[at] = new` (compare and store) |
 //! | `add` | (void: refused) | `tally[at] += n` |
 //! | `adopt` | without the CPU test; (void: refused) | `set.cpu = area.cpu_id` |
+//! | `switch` | `set != old`: refused | `board.slots[area.index] = new` |
 //!
 //! A word is `top << 16 | room << 8 | count`, so `one` is `8 << 16 - 1 << 8 + 1`.
 //! What a sequence wrote before it was aborted is harmless: a slot above the
@@ -60,10 +61,10 @@ pub struct Area {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{add, adopt, pop, pop_batch, push, push_batch, swap};
+pub use x86_64::{add, adopt, pop, pop_batch, push, push_batch, swap, switch};
 
 #[cfg(not(target_arch = "x86_64"))]
-pub use none::{add, adopt, pop, pop_batch, push, push_batch, swap};
+pub use none::{add, adopt, pop, pop_batch, push, push_batch, swap, switch};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
@@ -356,6 +357,32 @@ mod x86_64 {
         }
         outcome(out, ())
     }
+
+    /// See the contracts above: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
+    ///
+    /// # Safety
+    /// As [`pop`]; `old` is the address of a set, `new` the offset of one that nobody else uses, or 0; the
+    /// caller holds the lock of the slots.
+    #[must_use]
+    pub unsafe fn switch(board: *const u8, area: Area, old: usize, new: usize) -> Outcome<()> {
+        let out: usize;
+        // SAFETY: as in `pop`; writes the slot of this index.
+        unsafe {
+            sequence_here!(
+                "cmp {set}, {old}",                        // set != old (void, or another index's): refused
+                "jne 26b",
+                "mov {t:e}, fs:[{index}]",                 // index
+                dawdle!(),
+                "mov [{board} + {t}*8 + {SLOTS}], {new}",  // commit: slots[index] = new
+                "25:",
+                "mov {t:e}, 2"
+                ;
+                board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, old = in(reg) old,
+                new = in(reg) new, set = out(reg) _, t = out(reg) out,
+            );
+        }
+        outcome(out, ())
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -416,6 +443,14 @@ mod none {
     /// None needed.
     #[must_use]
     pub unsafe fn adopt(_: *const u8, _: Area) -> Outcome<()> {
+        Outcome::Refused
+    }
+    /// As [`pop`].
+    ///
+    /// # Safety
+    /// None needed.
+    #[must_use]
+    pub unsafe fn switch(_: *const u8, _: Area, _: usize, _: usize) -> Outcome<()> {
         Outcome::Refused
     }
 }

@@ -31,6 +31,8 @@ mod nr {
     pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
+    pub const GETTID: usize = 186;
+    pub const GETDENTS64: usize = 217;
     pub const SYSINFO: usize = 99;
     pub const PRCTL: usize = 157;
     pub const FUTEX: usize = 202;
@@ -53,7 +55,9 @@ mod nr {
     pub const SCHED_GETAFFINITY: usize = 123;
     pub const UNSHARE: usize = 97;
     pub const PRCTL: usize = 167;
+    pub const GETDENTS64: usize = 61;
     pub const GETPID: usize = 172;
+    pub const GETTID: usize = 178;
     pub const SYSINFO: usize = 179;
     pub const MUNMAP: usize = 215;
     pub const MREMAP: usize = 216;
@@ -341,19 +345,6 @@ pub fn memory_bytes() -> u64 {
     info[4].saturating_mul((info[13] & 0xffff_ffff).max(1))
 }
 
-/// One more than the highest number in a list of the kernel's (`0-3,8`), which a file has as its one
-/// line; `None` if it cannot be read.
-#[must_use]
-pub fn list_end(path: &core::ffi::CStr) -> Option<usize> {
-    let file = open(path, false).ok()?;
-    let mut text = [0; 512];
-    let read = read(file, &mut text);
-    close(file);
-    let text = text.get(..read.ok()?)?;
-    let last = text.trim_ascii().rsplit(|&byte| byte == b',' || byte == b'-').next()?;
-    core::str::from_utf8(last).ok()?.parse::<usize>().ok()?.checked_add(1)
-}
-
 /// `CLOCK_MONOTONIC` in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
@@ -368,6 +359,33 @@ pub fn now_ns() -> u64 {
 pub fn pid() -> u32 {
     // SAFETY: takes and touches nothing.
     unsafe { call(nr::GETPID, [0; 6]).unwrap_or(0) as u32 }
+}
+
+/// This thread.
+#[must_use]
+pub fn thread_id() -> u32 {
+    // SAFETY: takes and touches nothing.
+    unsafe { call(nr::GETTID, [0; 6]).unwrap_or(0) as u32 }
+}
+
+/// Entries of an open directory, as the kernel lays them out; 0 at the end.
+///
+/// # Errors
+/// As `getdents64`.
+pub fn entries(fd: usize, into: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: the kernel writes into `into` only.
+    unsafe { call(nr::GETDENTS64, [fd, into.as_mut_ptr() as usize, into.len(), 0, 0, 0]) }
+}
+
+/// The beginning of a file, as far as `into` goes.
+///
+/// # Errors
+/// As `open` and `read`.
+pub fn slurp<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let file = open(path, false)?;
+    let read = read(file, into);
+    close(file);
+    Ok(&into[..read?])
 }
 
 /// Writes to a descriptor; what cannot be written is lost.

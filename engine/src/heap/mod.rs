@@ -15,6 +15,7 @@
 //! Cost: the golden table of the fast paths is in `cli/tests/golden`.
 #![allow(unsafe_code)] // hands out memory
 
+pub mod drain;
 mod pages;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -27,7 +28,7 @@ use crate::page::{LISTED, PageSource, Pages};
 use crate::percpu::sets::BYTES;
 use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
-use crate::reclaim::keeper::{Duty, QUIET, Watch};
+use crate::reclaim::keeper::Watch;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
 use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
@@ -356,6 +357,7 @@ impl<E: Environment> Heap<E> {
         if !keeper.begin() {
             return;
         }
+        self.learn();
         loop {
             keeper.sleep();
             if keeper.is_dismissed() {
@@ -370,30 +372,6 @@ impl<E: Environment> Heap<E> {
                     return keeper.end();
                 }
                 keeper.park();
-            }
-        }
-    }
-
-    /// What one look of the housekeeper asks for; the bytes given back.
-    fn give_back(&self, duty: Duty) -> usize {
-        let everything = self.everything();
-        let held = self.reclaim.lock();
-        if !self.reclaim.keeper.is_confined() {
-            let quiet = |&index: &usize| duty == Duty::All || self.cache.sets.is_quiet(index, QUIET);
-            for index in (0..self.cache.sets.top()).filter(quiet) {
-                self.cache.drain(&everything, ALL_CLASSES, index);
-            }
-        }
-        match duty {
-            Duty::Usual => {
-                drop(held);
-                self.reclaim.check(&self.cache, &self.pages, self.vmap());
-                0
-            }
-            Duty::Halve => Reclaim::halve(&held, &self.cache, &self.pages, self.vmap()),
-            Duty::All => {
-                self.cache.empty_barns(&everything, ALL_CLASSES);
-                everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
             }
         }
     }
@@ -638,23 +616,6 @@ impl<E: Environment> Heap<E> {
                 rest = others;
             }
         }
-    }
-
-    /// Drains every set and gives all free memory back; the bytes given back.
-    pub fn trim(&self) -> usize {
-        if self.opened.load(Acquire) != 2 {
-            return 0;
-        }
-        let everything = self.everything();
-        let held = self.reclaim.lock();
-        // Twice: slabs that the first pass empties become pages in this CPU's lists.
-        for _ in 0..2 {
-            for index in 0..self.cache.sets.top() {
-                self.cache.drain(&everything, ALL_CLASSES, index);
-            }
-            self.cache.empty_barns(&everything, ALL_CLASSES);
-        }
-        everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
     }
 
     /// Free blocks by order, all zones.

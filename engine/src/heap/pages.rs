@@ -278,8 +278,8 @@ impl<E: Environment> Heap<E> {
         let indices = if self.opened.load(Acquire) == 2 { 0..self.cache.sets.top() } else { 0..0 };
         indices.flat_map(move |index| {
             LISTED.iter().enumerate().filter_map(move |(at, &order)| {
-                let (count, limit) = self.cache.sets.list(index, CLASSES + at)?;
-                Some(ListStats { index, order, count, high: limit * 2, batch: limit })
+                let (count, limit, batch) = self.cache.sets.list(index, CLASSES + at)?;
+                Some(ListStats { index, order, count, high: limit * 2, batch })
             })
         })
     }

@@ -2,9 +2,11 @@
 //! where this machine has them, in sequences that dawdle before every commit.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
+use super::drain::Which;
 use super::*;
 use crate::arch::rseq::{self, Fence};
 use crate::knob::Id;
+use crate::percpu::cache::{Report, Way};
 use crate::percpu::sim::Cpu;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -233,11 +235,27 @@ fn stress(heap: &Heap<Test>, threads: u64, rounds: u64) {
     std::thread::scope(|scope| {
         let drainer = scope.spawn(move || {
             let mut trims = 0_u64;
+            let mut taken = Report::default();
             while !stop.load(Relaxed) {
-                heap.trim();
+                let report = match trims % 5 {
+                    0 => heap.drain(Which::All, Way::Expedited),
+                    1 => heap.drain(Which::Cpu((trims / 5 % 64) as u32), Way::Auto),
+                    2 => heap.drain(Which::All, Way::Gentle),
+                    3 => heap.drain(Which::Idle, Way::Expedited),
+                    _ => {
+                        heap.trim();
+                        Report::default()
+                    }
+                };
+                taken.reached += report.reached;
+                taken.answers += report.answers;
+                taken.objects += report.objects;
                 trims += 1;
                 std::thread::yield_now();
             }
+            assert!(taken.reached > 0 && taken.objects > 0);
+            // In the fallback, and on fake CPUs, nobody is interrupted and nobody needs to be asked.
+            println!("{trims} rounds: {taken:?}");
             trims
         });
         let workers: Vec<_> = (0..threads)
@@ -251,6 +269,9 @@ fn stress(heap: &Heap<Test>, threads: u64, rounds: u64) {
                             1..=3 => 1000 + random() as usize % 30_000,
                             _ => 1 + random() as usize % 600,
                         };
+                        if random().is_multiple_of(256) {
+                            heap.park();
+                        }
                         let at = heap.malloc(size) as usize;
                         assert!(at.is_multiple_of(16) && at != 0);
                         let seed = random() as u8;
@@ -481,3 +502,5 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
     }
     assert_empty(heap);
 }
+
+mod drains;

@@ -15,7 +15,8 @@
 //! Locks: none held while calling the source. Cost: one visit per half sheaf.
 #![allow(unsafe_code)] // sheaves change owners
 
-use super::layout::{Set, Word};
+use super::drain::Indices;
+use super::layout::{OBJECTS, Set, Word};
 use super::sets::{NODES, Sets};
 use super::sheaf::{Barn, Sheaf};
 use crate::arch::atomic::AtomicU8;
@@ -24,7 +25,7 @@ use crate::arch::outcome::Outcome;
 use crate::knob::{Id, Knobs};
 use crate::meta::Meta;
 use crate::stat::board::CLASSES_MAX;
-use crate::stat::{Event, Level};
+use crate::stat::{Event, Level, Mode};
 
 /// Interruptions in a row after which a thread goes past the sets.
 const ABORTS: u32 = 3;
@@ -43,6 +44,35 @@ pub trait Source {
     fn give(&self, class: usize, object: usize);
     /// Bytes of an object.
     fn size(&self, class: usize) -> usize;
+}
+
+/// How far a drain goes for what another CPU caches (see [`super::drain`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// *Gentle* for isolated CPUs, *expedited* for all others.
+    Auto,
+    /// No CPU that runs a thread of ours is interrupted: its owner is asked.
+    Gentle,
+    /// Each CPU that runs a thread of ours is interrupted once, for 1–2 µs.
+    Expedited,
+}
+
+/// What a drain took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Sets emptied.
+    pub reached: usize,
+    /// Sets that hold something and could not be reached: nobody answered, or the system refused the fence.
+    pub unreached: usize,
+    /// Objects and blocks of pages taken.
+    pub objects: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Fences sent. (Whether one interrupted anybody cannot be known from inside.)
+    pub fences: u64,
+    /// Sets that their owners gave up when asked.
+    pub answers: u64,
 }
 
 /// All per-CPU caches with what stands behind them.
@@ -166,7 +196,7 @@ impl Cache {
                 full
             }
             Err(mut empty) => {
-                source.fill(class, &mut empty, limit);
+                source.fill(class, &mut empty, self.batch(set, class, source.size(class), limit));
                 if empty.is_empty() {
                     self.barn(class).put_empty(&self.meta, empty);
                     return false;
@@ -201,6 +231,7 @@ impl Cache {
             return true;
         }
         let limit = self.entitle(source, set, class);
+        set.batches[class].store(set.batches[class].load(Relaxed) / 2, Relaxed);
         let Some(mut sheaf) = self.take_main(class, main) else { return main != Word::NONE };
         if !sheaf.is_empty() {
             let spare_is_free = spare == Word::NONE;
@@ -305,14 +336,32 @@ impl Cache {
             return now;
         }
         let (board, size) = (self.sets.board(), source.size(class));
-        let next = if now == 0 { (4096 / size).clamp(1, 16) } else { now * 2 }.min(most);
+        let next = if now == 0 { Self::least(size) } else { now * 2 }.min(most);
         let more = (next - now) * size * 2;
         if now > 0 && !self.affordable(board.level(Level::Charged) + more as u64) {
             return now;
         }
+        // Exact, so that the budget is: a drain or the decay may change it at the same time.
+        if set.limits[class].compare_exchange(now as u8, next as u8, Relaxed, Relaxed).is_err() {
+            return now.max(1);
+        }
         board.raise(Level::Charged, more);
-        set.limits[class].store(next as u8, Relaxed);
         next
+    }
+
+    /// Objects of a class that its sheaves begin with: a page of them, 16 at most.
+    fn least(size: usize) -> usize {
+        (4096 / size).clamp(1, 16)
+    }
+
+    /// Objects that a refill takes: twice as many as the last, up to the sheaf's limit; half as many after a flush
+    /// (the kernel's `alloc_factor`). So a CPU that only allocates asks seldom, and one that
+    /// also frees does not take what it then gives back.
+    fn batch(&self, set: &Set, class: usize, size: usize, limit: usize) -> usize {
+        let now = (set.batches[class].load(Relaxed) as usize).max(Self::least(size));
+        // Relaxed, as the limits: a lost doubling costs a visit.
+        set.batches[class].store((now * 2).min(OBJECTS) as u8, Relaxed);
+        now.min(limit)
     }
 
     /// Whether caches may hold so many bytes: one part in `cache_share` of the bytes in use,
@@ -370,22 +419,71 @@ impl Cache {
             && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
 
-    /// Empties the set of an index into the source, while its owner goes on with another
-    /// (seed 004); false if it could not be reached.
-    pub fn drain(&self, source: &impl Source, classes: usize, index: usize) -> bool {
-        let Some(words) = self.sets.drain(index) else { return false };
-        // Small objects first: emptied slabs become pages, which follow.
-        for (class, words) in words.into_iter().enumerate() {
-            debug_assert!(class < classes || words == [Word::NONE; 2]);
-            for word in words {
-                // SAFETY: the drain gave it to us.
-                if let Some(mut sheaf) = unsafe { Sheaf::from_word(word) } {
-                    source.flush(class, &mut sheaf);
-                    self.barn(class).put_empty(&self.meta, sheaf);
+    /// Empties the sets of the `wanted` indices into the source, while their owners go on (seed 004), as
+    /// far as `way` reaches. What is returned was asked; [`Cache::collect`] has the answers later.
+    ///
+    /// `runs` says whether a thread of ours runs on a CPU: a fence there would interrupt it.
+    pub fn drain(
+        &self,
+        source: &impl Source,
+        wanted: &Indices,
+        way: Way,
+        mut runs: impl FnMut(u32) -> bool,
+        report: &mut Report,
+    ) -> Indices {
+        let sets = &self.sets;
+        let (mut answered, mut asked, mut silent) = (Indices::new(), Indices::new(), Indices::new());
+        for index in wanted.iter() {
+            let Some((_, cpu)) = sets.home_of(index) else { continue };
+            if sets.is_answered(index) {
+                answered.insert(index);
+            }
+            let gentle = way == Way::Gentle || way == Way::Auto && sets.isolated.contains(cpu);
+            if gentle && sets.mode() != Mode::Fallback && sets.holds(index) && !sets.is_parked(index) && runs(cpu) {
+                silent.insert(index);
+            }
+        }
+        // What an earlier drain had asked for makes room for what this one takes.
+        self.collect(source, &answered, report);
+        let switched = sets.switch_off(|index| wanted.contains(index) && !silent.contains(index));
+        report.fences += switched.fences;
+        report.unreached += switched.refused;
+        self.collect(source, &switched.done, report);
+        for index in silent.iter().filter(|&index| sets.ask(index)) {
+            asked.insert(index);
+        }
+        asked
+    }
+
+    /// Takes what was switched off at these indices. What is no longer to be waited for is removed.
+    pub fn collect(&self, source: &impl Source, indices: &Indices, report: &mut Report) -> Indices {
+        let mut left = *indices;
+        for index in indices.iter() {
+            let Some(words) = self.sets.collect(index) else { continue };
+            left.remove(index);
+            report.reached += 1;
+            self.sets.count(Event::Drain, 1);
+            // Small objects first: emptied slabs become pages, which follow.
+            for (class, words) in words.into_iter().enumerate() {
+                for word in words {
+                    // SAFETY: it was switched off and is ours.
+                    if let Some(mut sheaf) = unsafe { Sheaf::from_word(word) } {
+                        report.objects += sheaf.len() as u64;
+                        report.bytes += (sheaf.len() * source.size(class)) as u64;
+                        source.flush(class, &mut sheaf);
+                        self.barn(class).put_empty(&self.meta, sheaf);
+                    }
                 }
             }
         }
-        true
+        left
+    }
+
+    /// One eighth less for each sheaf of this index, back to the budget.
+    pub fn decay(&self, source: &impl Source, index: usize) {
+        self.sets.decay(index, |class, objects| {
+            self.sets.board().lower(Level::Charged, objects * source.size(class) * 2);
+        });
     }
 
     /// Empties all barns of the first `classes` classes into the source.

@@ -85,8 +85,15 @@ pub struct Set {
     pub cpu: AtomicU32,
     /// Fallback mode: who is inside.
     pub held: crate::arch::lock::Lock<()>,
-    /// Objects that a sheaf of a class is entitled to; doubles with use, within the budget.
+    /// Objects that a sheaf of a class is entitled to (the kernel's `high` is two of them); doubles
+    /// with use, within the budget, and decays. What all of them may hold is the level `charged`.
     pub limits: [AtomicU8; CLASSES_MAX],
+    /// Objects that the next refill from the source takes: doubles with refills, halves with flushes.
+    pub batches: [AtomicU8; CLASSES_MAX],
+    /// What somebody wants of the owner, or it has done: see [`super::drain`].
+    pub mark: AtomicU32,
+    /// The NUMA node of `cpu`.
+    pub node: AtomicU32,
     /// Operations when the housekeeper looked last.
     pub seen: AtomicU64,
     /// Looks since that changed.
@@ -101,6 +108,9 @@ impl Set {
         cpu: AtomicU32::new(0),
         held: crate::arch::lock::Lock::new(()),
         limits: [const { AtomicU8::new(0) }; CLASSES_MAX],
+        batches: [const { AtomicU8::new(0) }; CLASSES_MAX],
+        mark: AtomicU32::new(0),
+        node: AtomicU32::new(0),
         seen: AtomicU64::new(0),
         quiet: AtomicU32::new(0),
     };

@@ -1,7 +1,7 @@
 //! # `percpu`: what exists once per CPU
 //!
 //! One set per CPU index ([`layout`]), one pointer to it that is the only
-//! switch ([`sets`]), sheaves and barns ([`sheaf`]), and the way from a refused
+//! switch ([`sets`]), how somebody else empties one ([`drain`]), sheaves and barns ([`sheaf`]), and the way from a refused
 //! fast path to the source of objects ([`cache`]). [`steps`] and [`sim`] are
 //! the sequences once more, for the fallback and for tests. [`units`] is where
 //! counters and per-CPU memory find this thread's copy.
@@ -9,6 +9,7 @@
 pub mod bitmap;
 pub mod cache;
 pub mod chunk;
+pub mod drain;
 pub mod layout;
 pub mod report;
 pub mod sets;

@@ -23,6 +23,7 @@
 //! Locks: `sets` (taken before any other). Cost: nothing on the fast path but the load of the slot.
 #![allow(unsafe_code)] // addresses of sets and tallies
 
+use super::drain::{ASKED, Isolated, NONE, PARKED};
 use super::layout::{Pair, Set, Word};
 use super::sheaf::Sheaf;
 use super::sim;
@@ -82,10 +83,10 @@ struct VoidPage {
 #[derive(Debug)]
 pub struct Sets {
     void: VoidPage,
-    slots: [AtomicUsize; INDICES],
-    home: [AtomicUsize; INDICES],
-    /// The set that an index had before its last drain, empty: the next drain gives it back.
-    other: [AtomicUsize; INDICES],
+    pub(super) slots: [AtomicUsize; INDICES],
+    pub(super) home: [AtomicUsize; INDICES],
+    /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
+    pub(super) other: [AtomicUsize; INDICES],
     mode: AtomicU32,
     area_base: AtomicIsize,
     area_index: AtomicIsize,
@@ -98,15 +99,18 @@ pub struct Sets {
     /// The same when a fork under way began.
     nodes_forked: AtomicUsize,
     /// Forks and vforks in flight: while there are any, no slot is filled.
-    closed: AtomicU32,
+    pub(super) closed: AtomicU32,
     simulation: AtomicPtr<Simulation>,
+    /// CPUs that drains leave alone.
+    pub isolated: Isolated,
     /// A private copy of a shared board while a fork is under way; 0 if the board is private.
     copy: AtomicUsize,
-    state: Lock<State>,
+    pub(super) state: Lock<State>,
 }
 
+/// Under the lock of the slots.
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     /// Sets made so far: 1 to this (set 0 serves no index).
     made: usize,
 }
@@ -138,6 +142,7 @@ impl Sets {
             nodes_forked: AtomicUsize::new(0),
             closed: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
+            isolated: Isolated::new(),
             copy: AtomicUsize::new(0),
             state: Lock::new(State { made: 0 }),
         }
@@ -166,12 +171,12 @@ impl Sets {
     }
 
     #[inline]
-    fn area(&self) -> Area {
+    pub(super) fn area(&self) -> Area {
         Area { base: self.area_base.load(Relaxed), index: self.area_index.load(Relaxed) }
     }
 
     #[inline]
-    fn board_pointer(&self) -> *const u8 {
+    pub(super) fn board_pointer(&self) -> *const u8 {
         (&raw const *self).cast()
     }
 
@@ -190,7 +195,7 @@ impl Sets {
         unsafe { &*((self.base.load(Relaxed) + TALLY + number * TALLY_BYTES) as *const Tally) }
     }
 
-    fn set_at(&self, offset: usize) -> &Set {
+    pub(super) fn set_at(&self, offset: usize) -> &Set {
         // SAFETY: a non-zero offset in a slot or home leads to a set of the mapping.
         unsafe { &*(((&raw const *self) as usize).wrapping_add(offset) as *const Set) }
     }
@@ -270,6 +275,9 @@ impl Sets {
             }
             let set = self.set_at(offset);
             if set.cpu.load(Relaxed) == cpu || self.mode() == Mode::Fallback {
+                if set.mark.load(Relaxed) == ASKED && self.answer(index, set) {
+                    continue;
+                }
                 return Some(set);
             }
             if cpu as usize >= INDICES {
@@ -286,7 +294,7 @@ impl Sets {
             // SAFETY: `self` is the board and the area is right.
             Mode::Sequences => unsafe { seq::adopt(self.board_pointer(), self.area()) },
             Mode::Simulated => {
-                self.simulated(|_, _| true, |running, set, cpu| Ok(Outcome::Done(running.adopt(set, cpu)?)))
+                self.simulated(|_, _| true, |running, _, set, cpu| Ok(Outcome::Done(running.adopt(set, cpu)?)))
             }
             _ => Outcome::Refused,
         };
@@ -298,8 +306,9 @@ impl Sets {
         }
     }
 
-    /// A new set for `index`; false while closed, or when there are no more.
+    /// The set of `index` into its slot, a new one if it has none; false while closed, or when there are no more.
     fn make(&self, index: usize) -> bool {
+        let node = self.node();
         let mut state = self.state.lock();
         if self.closed.load(Relaxed) > 0 || self.mode() == Mode::Closed {
             return false;
@@ -309,13 +318,19 @@ impl Sets {
             self.home[index].store(offset, Relaxed);
             self.top.fetch_max(index + 1, Relaxed);
         }
+        let home = self.home[index].load(Relaxed);
+        let set = self.set_at(home);
+        set.node.store(node as u32, Relaxed);
+        if set.mark.load(Relaxed) == PARKED {
+            set.mark.store(NONE, Relaxed);
+        }
         // Release: the set's words are seen by whoever sees the pointer.
-        self.slots[index].store(self.home[index].load(Relaxed), Release);
+        self.slots[index].store(home, Release);
         true
     }
 
     /// The offset of a set that nobody uses.
-    fn fresh(&self, state: &mut State) -> Option<usize> {
+    pub(super) fn fresh(&self, state: &mut State) -> Option<usize> {
         if state.made + 1 >= SETS_MAX {
             return None;
         }
@@ -333,7 +348,7 @@ impl Sets {
     fn simulated<T>(
         &self,
         owned: impl FnOnce(&Set, u32) -> bool,
-        body: impl FnOnce(&sim::Running<'_>, &Set, u32) -> Result<Outcome<T>, Interrupted>,
+        body: impl FnOnce(&sim::Running<'_>, usize, &Set, u32) -> Result<Outcome<T>, Interrupted>,
     ) -> Outcome<T> {
         let simulation = self.simulation();
         let (index, cpu) = (simulation.here)();
@@ -345,7 +360,7 @@ impl Sets {
         }
         let set = self.set_at(offset);
         match running.owns(set, cpu) {
-            Ok(owns) if owns || owned(set, cpu) => body(&running, set, cpu).unwrap_or(Outcome::Aborted),
+            Ok(owns) if owns || owned(set, cpu) => body(&running, index, set, cpu).unwrap_or(Outcome::Aborted),
             Ok(_) => Outcome::Refused,
             Err(Interrupted) => Outcome::Aborted,
         }
@@ -368,10 +383,24 @@ impl Sets {
         body(&Locked { tally: self.tally(self.number_of(set)) }, set)
     }
 
+    /// `switch` of the contracts on a fake CPU.
+    pub(super) fn switch_simulated(&self, old: &Set, new: usize) -> Outcome<()> {
+        self.simulated(
+            |_, _| false,
+            |running, index, set, _| {
+                if !core::ptr::eq(set, old) {
+                    return Ok(Outcome::Refused);
+                }
+                // SeqCst as all steps of a simulation.
+                running.step(|| self.slots[index].store(new, SeqCst)).map(Outcome::Done)
+            },
+        )
+    }
+
     fn stepped<T>(&self, body: impl FnOnce(&dyn Steps, &Set) -> Outcome<T>) -> Outcome<T> {
         match self.mode() {
             Mode::Fallback => self.locked(|steps, set| body(steps, set)),
-            Mode::Simulated => self.simulated(|_, _| false, |running, set, _| Ok(body(running, set))),
+            Mode::Simulated => self.simulated(|_, _| false, |running, _, set, _| Ok(body(running, set))),
             _ => Outcome::Refused,
         }
     }
@@ -493,7 +522,7 @@ impl Sets {
     }
 
     /// Interrupts the sequences that may run on `cpu`.
-    fn fence_cpu(&self, cpu: u32) -> bool {
+    pub(super) fn fence_cpu(&self, cpu: u32) -> bool {
         if sys::single_threaded() && self.mode() == Mode::Sequences {
             return true; // we are in no sequence, and there is nobody else
         }
@@ -509,7 +538,7 @@ impl Sets {
         }
     }
 
-    fn fence_all(&self) -> bool {
+    pub(super) fn fence_all(&self) -> bool {
         if sys::single_threaded() && self.mode() == Mode::Sequences {
             return true; // as in `fence_cpu`
         }
@@ -521,56 +550,6 @@ impl Sets {
             }
             _ => true,
         }
-    }
-
-    /// Switches the set of `index` off, while its owner goes on with an empty one, and
-    /// returns the sheaf words that it held: they are the caller's. `None` if there was no
-    /// set, the sets are closed, or the kernel gives no fence (then nothing was changed).
-    pub fn drain(&self, index: usize) -> Option<Words> {
-        let mut state = self.state.lock();
-        let old = self.home[index].load(Relaxed);
-        if old == 0 || self.closed.load(Relaxed) > 0 {
-            return None;
-        }
-        let set = self.set_at(old);
-        // Can we fence at all? Asked before anything is switched.
-        let cpu = set.cpu.load(Relaxed);
-        if !self.fence_cpu(cpu) {
-            return None;
-        }
-        // A set never serves another index: an `adopt` that began before the switch may still
-        // store its CPU into it, and only an owner of this index can be in one.
-        let new = match self.other[index].load(Relaxed) {
-            0 => self.fresh(&mut state)?,
-            kept => kept,
-        };
-        let fresh = self.set_at(new);
-        // So that the owner need not adopt it; if it is wrong by now, it does.
-        fresh.cpu.store(cpu, Relaxed);
-        for (to, from) in fresh.limits.iter().zip(&set.limits) {
-            to.store(from.swap(0, Relaxed), Relaxed);
-        }
-        self.home[index].store(new, Relaxed);
-        // Release: the new set is seen whole.
-        self.slots[index].store(new, Release);
-        // The new pointer comes before our load of the CPU: pairs with `adopt`.
-        fence(SeqCst);
-        self.fence_cpu(set.cpu.load(SeqCst));
-        // Fallback: whoever was inside has left; whoever comes sees the new pointer.
-        let held = set.held.lock();
-        // Relaxed: the fence (or the lock) ordered the owner's stores before these loads.
-        let words = core::array::from_fn(|class| {
-            let pair = &set.pairs[class];
-            let words = [Word(pair.main.swap(0, Relaxed)), Word(pair.spare.swap(0, Relaxed))];
-            // Class 0 is the self-test's.
-            if class == 0 { [Word::NONE; 2] } else { words }
-        });
-        drop(held);
-        self.other[index].store(old, Relaxed);
-        drop(state);
-        self.count(Event::Drain, 1);
-        self.count(Event::Fence, 2);
-        Some(words)
     }
 
     /// Whether a fork or vfork is under way.
@@ -633,8 +612,11 @@ impl Sets {
     fn reopen_locked(&self) {
         if self.closed.fetch_sub(1, Relaxed) == 1 {
             for (slot, home) in self.slots.iter().zip(&self.home).take(self.top()) {
-                // Release: as in `make`.
-                slot.store(home.load(Relaxed), Release);
+                let home = home.load(Relaxed);
+                if home != 0 && self.set_at(home).mark.load(Relaxed) != PARKED {
+                    // Release: as in `make`.
+                    slot.store(home, Release);
+                }
             }
         }
     }
@@ -747,21 +729,23 @@ impl Sets {
         self.home[..self.top()].iter().map(|home| home.load(Relaxed)).filter(|&o| o != 0).map(|o| self.set_at(o))
     }
 
-    /// Objects of `class` that an index has in main and spare, and how many each may hold; `None` without a set.
+    /// Objects of `class` that an index has in main and spare, how many each may hold, and how many the next refill
+    /// takes; `None` without a set.
     #[must_use]
-    pub fn list(&self, index: usize, class: usize) -> Option<(usize, usize)> {
-        // Acquire: as in `ready`.
-        let offset = self.home.get(index)?.load(Acquire);
-        let set = if offset == 0 { return None } else { self.set_at(offset) };
+    pub fn list(&self, index: usize, class: usize) -> Option<(usize, usize, usize)> {
+        let (set, _) = self.home_of(index)?;
         let pair = &set.pairs[class];
         let count = Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count();
-        Some((count as usize, set.limits[class].load(Relaxed) as usize))
+        let (limit, batch) = (set.limits[class].load(Relaxed) as usize, set.batches[class].load(Relaxed) as usize);
+        Some((count as usize, limit, batch.min(limit)))
     }
 
-    /// Objects of `class` in the sheaves of all sets (exact when nobody changes them).
+    /// Objects of `class` in the sheaves of all sets, those that wait to be collected too (exact when nobody changes them).
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
+        let others = self.other[..self.top()].iter().map(|at| at.load(Relaxed)).filter(|&at| at != 0);
         self.homes()
+            .chain(others.map(|at| self.set_at(at)))
             .map(|set| {
                 let pair = &set.pairs[class];
                 Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count()

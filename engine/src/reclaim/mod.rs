@@ -42,6 +42,8 @@ pub struct Reclaim {
     cpus: AtomicU32,
     /// Ticks >> [`DECAY`] when the recent high last shrank.
     shrunk: AtomicU64,
+    /// Whether somebody has read what the system says about CPUs and nodes.
+    learnt: AtomicU32,
     /// The housekeeper.
     pub keeper: Keeper,
 }
@@ -56,12 +58,24 @@ impl Reclaim {
     /// Idle.
     #[must_use]
     pub const fn new() -> Self {
-        Self { purging: Lock::new(()), cpus: AtomicU32::new(0), shrunk: AtomicU64::new(0), keeper: Keeper::new() }
+        Self {
+            purging: Lock::new(()),
+            cpus: AtomicU32::new(0),
+            shrunk: AtomicU64::new(0),
+            learnt: AtomicU32::new(0),
+            keeper: Keeper::new(),
+        }
     }
 
     /// Asks how many CPUs there are for us; when the heap opens (a filter may forbid it later).
     pub fn prepare(&self) {
         self.cpus.store(sys::cpus_allowed(), Relaxed);
+    }
+
+    /// True once: the caller is to read what the system says about CPUs and nodes.
+    pub fn learns(&self) -> bool {
+        // Relaxed: what is learnt is policy.
+        self.learnt.load(Relaxed) == 0 && self.learnt.swap(1, Relaxed) == 0
     }
 
     /// See [`Lock::fork_begin`].

@@ -64,6 +64,9 @@ table! {
         Fork = "fork", "forks seen";
         Vfork = "vfork", "vforks seen";
         NoMemory = "no_memory", "requests answered with ENOMEM";
+        Answer = "answer", "sets given up by their owners, because a drain had asked";
+        Park = "park", "sets given up by threads that said they would not allocate";
+        DrainMissed = "drain_missed", "sets that a drain could not reach";
         BadFree = "bad_free", "foreign, misplaced or doubly freed pointers reported and left alone";
     }
 }

@@ -38,7 +38,7 @@ macro_rules! atomic {
                 if !machine::quiet(self.0.as_ptr() as usize) {
                     machine::point_of(self.0.as_ptr() as usize, ordering == Ordering::Relaxed);
                 }
-                self.peek()
+                machine::early(self.0.as_ptr() as usize, ordering == Ordering::SeqCst, self.peek() as u64) as $int
             }
             /// As in `core`.
             pub fn store(&self, value: $int, ordering: Ordering) {
@@ -67,6 +67,10 @@ macro_rules! atomic {
             /// As in `core`.
             pub fn fetch_sub(&self, value: $int, ordering: Ordering) -> $int {
                 self.change(|real| real.fetch_sub(value, ordering))
+            }
+            /// As in `core`.
+            pub fn fetch_or(&self, value: $int, ordering: Ordering) -> $int {
+                self.change(|real| real.fetch_or(value, ordering))
             }
             /// As in `core`.
             pub fn fetch_max(&self, value: $int, ordering: Ordering) -> $int {

@@ -33,11 +33,8 @@ impl Fence {
     /// Never.
     pub fn cpu(self, cpu: u32) -> Result<(), Errno> {
         machine::trace(|| format!("fence of cpu {cpu}"));
-        match machine::sabotage() {
-            Sabotage::NoFence => {}
-            // Each drain fences twice; the second time it takes the CPU of the first.
-            Sabotage::EarlyCpu => machine::interrupt(machine::every_second(cpu) as usize),
-            _ => machine::interrupt(cpu as usize),
+        if machine::sabotage() != Sabotage::NoFence {
+            machine::interrupt(cpu as usize);
         }
         Ok(())
     }

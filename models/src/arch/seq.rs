@@ -192,3 +192,24 @@ pub unsafe fn adopt(board: *const u8, _: Area) -> Outcome<()> {
     })();
     done.unwrap_or(Outcome::Aborted)
 }
+/// See the contracts.
+///
+/// # Safety
+/// As [`pop`]; `old` is the address of a set, `new` an offset for a slot.
+pub unsafe fn switch(board: *const u8, _: Area, old: usize, new: usize) -> Outcome<()> {
+    let outcome = sequence(board, |running, set| {
+        if &raw const *set as usize != old {
+            return Outcome::Refused;
+        }
+        // SAFETY: a word of the board.
+        let slot = unsafe { &*board.add(SLOTS + running.0.index() as usize * 8).cast::<AtomicUsize>() };
+        if machine::sabotage() == Sabotage::SwitchAnyhow {
+            machine::point();
+            slot.poke(new);
+            return Outcome::Done(());
+        }
+        running.step(|| slot.poke(new)).map_or(Outcome::Aborted, Outcome::Done)
+    });
+    machine::flush();
+    outcome
+}

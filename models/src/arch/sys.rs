@@ -27,6 +27,8 @@ pub enum Advice {
     /// Fill.
     PopulateWrite,
 }
+/// No model has nodes.
+pub const fn bind(_: usize, _: usize, _: usize) {}
 /// Nothing is given back.
 ///
 /// # Errors

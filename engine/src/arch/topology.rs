@@ -1,0 +1,224 @@
+//! # What the kernel's files say about CPUs, nodes, and where our threads run
+//!
+//! | file | asked for |
+//! |---|---|
+//! | `/sys/devices/system/cpu/isolated`, `nohz_full` | CPUs that a drain must not interrupt |
+//! | `/sys/devices/system/node/nodeN/distance` | which node is the next best |
+//! | `/proc/self/task/N/stat` | CPUs on which a fence would interrupt a thread of ours |
+//!
+//! Read where a slow path needs it, and never where a filter of system calls may kill for it: by the
+//! housekeeper when it starts, by an explicit drain. What cannot be read is as if it said nothing.
+//! Locks: none. Cost: three system calls a file; one file for each thread.
+
+use super::sys;
+use core::ffi::CStr;
+
+/// Most threads that are looked at.
+const THREADS: usize = 4096;
+
+/// The ranges (first and last) of a list of the kernel's (`0-3,8`), which a file has as its one line.
+pub fn list(path: &CStr, mut each: impl FnMut(usize, usize)) {
+    let mut text = [0; 512];
+    let Ok(text) = sys::slurp(path, &mut text) else { return };
+    for range in text.trim_ascii().split(|&byte| byte == b',') {
+        let mut ends = range.splitn(2, |&byte| byte == b'-').map(number);
+        if let Some(Some(first)) = ends.next()
+            && let Some(last) = ends.next().unwrap_or(Some(first))
+        {
+            each(first, last);
+        }
+    }
+}
+
+/// One more than the highest number in such a list; `None` if it cannot be read.
+#[must_use]
+pub fn list_end(path: &CStr) -> Option<usize> {
+    let mut end = None;
+    list(path, |_, last| end = end.max(last.checked_add(1)));
+    end
+}
+
+fn number(text: &[u8]) -> Option<usize> {
+    core::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// A path with a number in it.
+struct Path([u8; 64]);
+
+impl Path {
+    fn new(before: &str, number: usize, behind: &str) -> Option<Self> {
+        let mut path = Self([0; 64]);
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        let mut rest = number;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        let mut end = 0;
+        for part in [before.as_bytes(), &digits[at..], behind.as_bytes()] {
+            // The last byte stays zero.
+            path.0[..63].get_mut(end..end + part.len())?.copy_from_slice(part);
+            end += part.len();
+        }
+        Some(path)
+    }
+    fn text(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
+/// CPUs that the kernel keeps quiet for somebody: isolated from its scheduler, or without its tick.
+pub fn isolated(mut each: impl FnMut(usize)) {
+    for path in [c"/sys/devices/system/cpu/isolated", c"/sys/devices/system/cpu/nohz_full"] {
+        list(path, |first, last| (first..=last.min(first.saturating_add(8192))).for_each(&mut each));
+    }
+}
+
+/// The distances of node `node` from nodes 0, 1, … as the firmware tells them (10 is itself); how many there are.
+pub fn distances(node: usize, into: &mut [u8]) -> usize {
+    let mut text = [0; 512];
+    let Some(path) = Path::new("/sys/devices/system/node/node", node, "/distance") else { return 0 };
+    let Ok(text) = sys::slurp(path.text(), &mut text) else { return 0 };
+    let words = text.split(u8::is_ascii_whitespace).filter_map(number);
+    into.iter_mut().zip(words).map(|(to, word)| *to = word.min(255) as u8).count()
+}
+
+/// The CPUs on which threads of this process run or are about to, the calling one left out; false if that cannot
+/// be known.
+pub fn running(mut each: impl FnMut(usize)) -> bool {
+    let Ok(directory) = sys::open(c"/proc/self/task", false) else { return false };
+    let mut entries = [0; 4096];
+    let mut threads = 0;
+    let known = loop {
+        let bytes = match sys::entries(directory, &mut entries) {
+            Ok(0) => break true,
+            Ok(bytes) => bytes,
+            Err(_) => break false,
+        };
+        let mut rest = &entries[..bytes];
+        // Each: inode and offset (8 bytes each), length (2), type (1), name with a zero behind it.
+        while let Some(length) = rest.get(16..18).map(|two| usize::from(two[0]) | usize::from(two[1]) << 8)
+            && length > 19
+            && let Some(name) = rest.get(19..length)
+        {
+            rest = &rest[length..];
+            let Some(thread) = name.split(|&byte| byte == 0).next().and_then(number) else { continue };
+            threads += 1;
+            if thread != sys::thread_id() as usize
+                && let Some(cpu) = cpu_of(thread)
+            {
+                each(cpu);
+            }
+        }
+        if threads > THREADS {
+            break false;
+        }
+    };
+    sys::close(directory);
+    known
+}
+
+/// The CPU that a thread of ours runs on; `None` if it sleeps or is gone.
+fn cpu_of(thread: usize) -> Option<usize> {
+    let mut text = [0; 512];
+    let path = Path::new("/proc/self/task/", thread, "/stat")?;
+    let text = sys::slurp(path.text(), &mut text).ok()?;
+    // Behind the name, which may have any bytes: the state, and 36 words later the CPU.
+    let behind = text.iter().rposition(|&byte| byte == b')')? + 2;
+    let mut words = text.get(behind..)?.split(|&byte| byte == b' ');
+    if words.next()? != b"R" {
+        return None;
+    }
+    number(words.nth(35)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn file(text: &[u8]) -> (std::path::PathBuf, std::ffi::CString) {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let name = format!(
+            "allotment-list-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        std::fs::File::create(&path).unwrap().write_all(text).unwrap();
+        let c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        (path, c)
+    }
+
+    #[test]
+    fn lists_are_read_and_nonsense_is_nothing() {
+        let read = |text: &[u8]| {
+            let (path, c) = file(text);
+            let mut ranges = vec![];
+            list(&c, |first, last| ranges.push((first, last)));
+            let end = list_end(&c);
+            std::fs::remove_file(path).unwrap();
+            (ranges, end)
+        };
+        assert_eq!(read(b"0-3,8\n"), (vec![(0, 3), (8, 8)], Some(9)));
+        assert_eq!(read(b"5\n"), (vec![(5, 5)], Some(6)));
+        assert_eq!(read(b"\n"), (vec![], None));
+        assert_eq!(read(b"(null)\n"), (vec![], None));
+        assert_eq!(read(b"1-x,2"), (vec![(2, 2)], Some(3)));
+        assert_eq!(list_end(c"/nowhere"), None);
+    }
+
+    #[test]
+    fn paths_with_numbers() {
+        assert_eq!(Path::new("/a/", 0, "/b").unwrap().text(), c"/a/0/b");
+        assert_eq!(Path::new("n", 4_194_304, "").unwrap().text(), c"n4194304");
+        assert!(Path::new("/proc/self/task/", usize::MAX, "/a name that is far too long for it").is_none());
+    }
+
+    #[test]
+    fn a_spinning_thread_runs_and_a_sleeping_one_does_not() {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        std::thread::scope(|scope| {
+            let spinner = scope.spawn(|| {
+                let thread = sys::thread_id();
+                let told = std::sync::atomic::AtomicBool::new(false);
+                while !stop.load(relaxed) {
+                    told.store(true, relaxed);
+                }
+                thread
+            });
+            let sleeper = scope.spawn(|| {
+                std::thread::park();
+                sys::thread_id()
+            });
+            let mut seen = false;
+            for _ in 0..1000 {
+                let mut any = false;
+                assert!(running(|_| any = true));
+                seen |= any;
+            }
+            stop.store(true, relaxed);
+            let spun = spinner.join().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            sleeper.thread().unpark();
+            let slept = sleeper.join().unwrap();
+            assert!(seen, "the spinner was not seen to run");
+            assert_eq!((cpu_of(spun as usize), cpu_of(slept as usize)), (None, None), "both are gone");
+        });
+    }
+
+    #[test]
+    fn this_node_is_ten_away_from_itself() {
+        let mut distances_of_0 = [0; 8];
+        if distances(0, &mut distances_of_0) > 0 {
+            assert_eq!(distances_of_0[0], 10);
+        }
+        assert_eq!(distances(7_000, &mut [0; 8]), 0);
+    }
+}

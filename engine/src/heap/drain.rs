@@ -1,0 +1,199 @@
+//! # Draining, as it is asked for: by the program, by `malloc_trim`, by the housekeeper
+//!
+//! | who | which sets | way | waits for answers |
+//! |---|---|---|---|
+//! | the program | a CPU's, all, those of CPUs that run none of our threads | as asked | [`PATIENCE`] |
+//! | `trim` | all | knob `drain`, *auto* if that is off | no |
+//! | the housekeeper | of CPUs that do nothing; all when the program is idle | knob `drain` | until it looks again |
+//!
+//! Lock: `Reclaim::purging` while sets are switched and emptied, so that no forked child misses what is in the
+//! drainer's hand; not while it waits.
+
+use super::{ALL_CLASSES, Environment, Heap};
+use crate::arch::atomic::AtomicU32;
+use crate::arch::atomic::Ordering::Acquire;
+use crate::arch::{sys, topology};
+use crate::knob::Id;
+use crate::percpu::cache::{Report, Way};
+use crate::percpu::drain::Indices;
+use crate::percpu::sets::INDICES;
+use crate::reclaim::Reclaim;
+use crate::reclaim::keeper::{Duty, QUIET};
+use crate::stat::Event;
+
+/// Nanoseconds that a gentle drain waits for owners to answer.
+pub const PATIENCE: u64 = 10_000_000;
+/// Nanoseconds between two looks for answers.
+const STEP: u64 = 100_000;
+
+/// Which sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Every one.
+    All,
+    /// Those of this CPU.
+    Cpu(u32),
+    /// Those of CPUs that run no thread of ours now: no fence interrupts anybody there.
+    Idle,
+}
+
+/// The CPUs on which a fence would interrupt a thread of ours; all, if that cannot be known.
+struct Running {
+    cpus: Indices,
+    known: bool,
+    asked: bool,
+}
+
+impl Running {
+    const fn new() -> Self {
+        Self { cpus: Indices::new(), known: false, asked: false }
+    }
+    /// Whether `cpu` is one. Looks at the threads once, when this is first asked.
+    fn contains(&mut self, cpu: u32) -> bool {
+        if !self.asked {
+            self.asked = true;
+            self.known = topology::running(|cpu| {
+                if cpu < INDICES {
+                    self.cpus.insert(cpu);
+                }
+            });
+        }
+        !self.known || (cpu as usize) < INDICES && self.cpus.contains(cpu as usize)
+    }
+}
+
+impl<E: Environment> Heap<E> {
+    /// Empties what CPUs cache into the free memory of the heap while their owners go on, and says what it
+    /// took (seed 004). Cost: see [`crate::percpu::drain`]; with [`Which::Idle`] and *gentle* drains also
+    /// a look at each thread, and up to [`PATIENCE`].
+    pub fn drain(&self, which: Which, way: Way) -> Report {
+        let mut report = Report::default();
+        if self.opened.load(Acquire) != 2 {
+            return report;
+        }
+        self.learn();
+        let sets = &self.cache.sets;
+        let everything = self.everything();
+        let mut running = Running::new();
+        let mut wanted = Indices::new();
+        for index in 0..sets.top() {
+            let Some((_, cpu)) = sets.home_of(index) else { continue };
+            let is_wanted = match which {
+                Which::All => true,
+                Which::Cpu(number) => cpu == number,
+                Which::Idle => sets.is_parked(index) || !running.contains(cpu),
+            };
+            if is_wanted {
+                wanted.insert(index);
+            }
+        }
+        let held = self.reclaim.lock();
+        let mut asked = self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut report);
+        drop(held);
+        // Answers are collected as they come; whoever has not answered in the end need not any more.
+        let nobody = AtomicU32::new(0);
+        let mut patience = if asked.is_empty() { 0 } else { PATIENCE / STEP };
+        while !asked.is_empty() {
+            if patience == 0 {
+                asked.iter().for_each(|index| _ = sets.withdraw(index));
+            } else {
+                sys::futex_wait_for(&nobody, 0, STEP);
+            }
+            if asked.iter().any(|index| sets.is_answered(index)) {
+                let _held = self.reclaim.lock();
+                let left = self.cache.collect(&everything, &asked, &mut report);
+                report.answers += (asked.len() - left.len()) as u64;
+                asked = left;
+            }
+            if patience == 0 {
+                break;
+            }
+            patience -= 1;
+        }
+        report.unreached += asked.len();
+        sets.count(Event::DrainMissed, report.unreached as u64);
+        report
+    }
+
+    /// The calling thread will not allocate for a while: what its CPU caches may be drained without disturbing
+    /// it. The next allocation on that CPU takes it back. Cost: a lock and a sequence.
+    pub fn park(&self) -> bool {
+        let parked = self.opened.load(Acquire) == 2 && self.cache.sets.park();
+        if parked {
+            self.cache.sets.count(Event::Park, 1);
+        }
+        parked
+    }
+
+    /// Drains every set and gives all free memory back; the bytes given back.
+    pub fn trim(&self) -> usize {
+        if self.opened.load(Acquire) != 2 {
+            return 0;
+        }
+        self.learn();
+        let everything = self.everything();
+        let held = self.reclaim.lock();
+        let mut all = Indices::new();
+        (0..self.cache.sets.top()).for_each(|index| all.insert(index));
+        let way = self.background().unwrap_or(Way::Auto);
+        // Twice: slabs that the first pass empties become pages in this CPU's lists.
+        for _ in 0..2 {
+            let mut running = Running::new();
+            self.cache.drain(&everything, &all, way, |cpu| running.contains(cpu), &mut Report::default());
+            self.cache.empty_barns(&everything, ALL_CLASSES);
+        }
+        everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
+    }
+
+    /// How far drains that nobody asked for go; `None` if there are to be none.
+    fn background(&self) -> Option<Way> {
+        match self.cache.knobs.get(Id::Drain) {
+            0 => Some(Way::Auto),
+            1 => Some(Way::Gentle),
+            2 => Some(Way::Expedited),
+            _ => None,
+        }
+    }
+
+    /// What one look of the housekeeper asks for; the bytes given back.
+    pub(super) fn give_back(&self, duty: Duty) -> usize {
+        let everything = self.everything();
+        let sets = &self.cache.sets;
+        let held = self.reclaim.lock();
+        if let Some(way) = self.background()
+            && !self.reclaim.keeper.is_confined()
+        {
+            let mut wanted = Indices::new();
+            for index in 0..sets.top() {
+                // (Asked of each at every look: that is what counts its quiet periods.)
+                let quiet = sets.is_quiet(index, QUIET);
+                if duty == Duty::All || quiet || sets.is_answered(index) || sets.is_parked(index) {
+                    wanted.insert(index);
+                }
+                self.cache.decay(&everything, index);
+            }
+            let mut running = Running::new();
+            self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut Report::default());
+        }
+        match duty {
+            Duty::Usual => {
+                drop(held);
+                self.reclaim.check(&self.cache, &self.pages, self.vmap());
+                0
+            }
+            Duty::Halve => Reclaim::halve(&held, &self.cache, &self.pages, self.vmap()),
+            Duty::All => {
+                self.cache.empty_barns(&everything, ALL_CLASSES);
+                everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
+            }
+        }
+    }
+
+    /// Reads once what the system says about CPUs and nodes.
+    pub(super) fn learn(&self) {
+        if self.reclaim.keeper.is_confined() || !self.reclaim.learns() {
+            return;
+        }
+        topology::isolated(|cpu| self.cache.sets.isolated.insert(cpu));
+    }
+}

@@ -1,0 +1,198 @@
+//! Drains by each of their ways, on two fake CPUs that nobody leaves unless a test says so.
+
+use super::*;
+use crate::percpu::drain::Indices;
+
+fn opened(heap: &'static Heap<Test>) {
+    let opening = Opening {
+        mode: Mode::Simulated,
+        reason: Reason::Asked,
+        index: Index::Cpu,
+        area: Area::default(),
+        simulation: Some(&TWO_NODES),
+        share: None,
+    };
+    heap.cache.knobs.reset();
+    unsafe { heap.open(&opening) }.unwrap();
+}
+
+fn all() -> Indices {
+    let mut all = Indices::new();
+    (0..64).for_each(|index| all.insert(index));
+    all
+}
+
+/// CPU `cpu` caches objects; how many.
+fn fill(heap: &Heap<Test>, cpu: usize) -> u64 {
+    NODE.set(cpu);
+    let objects: Vec<_> = (0..20).map(|_| heap.malloc(100)).collect();
+    objects.iter().for_each(|&object| unsafe { heap.free(object) });
+    cached(heap)
+}
+fn cached(heap: &Heap<Test>) -> u64 {
+    (1..ALL_CLASSES).map(|class| heap.cache.sets.cached(class) as u64).sum()
+}
+fn drain(heap: &Heap<Test>, way: Way, runs: impl Fn(u32) -> bool) -> (Report, Indices) {
+    let mut report = Report::default();
+    let asked = heap.cache.drain(&heap.everything(), &all(), way, runs, &mut report);
+    (report, asked)
+}
+fn fences(heap: &Heap<Test>) -> u64 {
+    heap.cache.sets.event(Event::Fence)
+}
+
+#[test]
+fn an_expedited_drain_takes_all_with_one_fence() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    fill(&HEAP, 0);
+    let before = fill(&HEAP, 1);
+    let (report, asked) = drain(&HEAP, Way::Expedited, |_| unreachable!("it does not matter who runs"));
+    assert!(before > 0 && asked.is_empty());
+    assert_eq!((report.reached, report.unreached, report.objects, report.fences), (2, 0, before, 1));
+    assert_eq!(fences(&HEAP), 1);
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn what_is_empty_is_not_switched() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    fill(&HEAP, 0);
+    drain(&HEAP, Way::Expedited, |_| true);
+    // (Pages of slabs that the first emptied.)
+    drain(&HEAP, Way::Expedited, |_| true);
+    let sets = HEAP.cache.sets.board().sets.load(Relaxed);
+    let (report, _) = drain(&HEAP, Way::Expedited, |_| true);
+    assert_eq!((report, HEAP.cache.sets.board().sets.load(Relaxed)), (Report::default(), sets));
+}
+
+#[test]
+fn a_gentle_drain_interrupts_nobody_and_the_owner_answers() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    fill(&HEAP, 0);
+    let before = fill(&HEAP, 1);
+    // CPU 1 runs somebody, CPU 0 does not.
+    let (report, asked) = drain(&HEAP, Way::Gentle, |cpu| cpu == 1);
+    assert_eq!((report.reached, report.fences), (1, 1), "a fence of the idle CPU");
+    assert_eq!(asked.iter().collect::<Vec<_>>(), [1]);
+    assert!(!HEAP.cache.sets.is_answered(1));
+    // Its fast path goes on with the same set; a slow path answers.
+    NODE.set(1);
+    let mut objects = vec![];
+    while !HEAP.cache.sets.is_answered(1) {
+        objects.push(HEAP.malloc(100));
+        assert!(objects.len() < 1000, "the owner never answered");
+    }
+    let mut late = Report::default();
+    let left = HEAP.cache.collect(&HEAP.everything(), &asked, &mut late);
+    assert!(left.is_empty());
+    assert_eq!((late.reached, HEAP.cache.sets.event(Event::Answer), fences(&HEAP)), (1, 1, 1));
+    assert!(before > 0 && late.objects > 0);
+    objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn who_need_not_answer_any_more_does_not() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    fill(&HEAP, 1);
+    let (_, asked) = drain(&HEAP, Way::Gentle, |_| true);
+    assert!(asked.contains(1) && HEAP.cache.sets.withdraw(1) && !HEAP.cache.sets.withdraw(1));
+    let objects: Vec<_> = (0..200).map(|_| HEAP.malloc(100)).collect();
+    assert_eq!(HEAP.cache.sets.event(Event::Answer), 0);
+    objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn a_parked_set_is_drained_without_a_fence_and_comes_back_with_the_next_allocation() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    let before = fill(&HEAP, 1);
+    assert!(HEAP.park() && HEAP.cache.sets.is_parked(1));
+    let (report, asked) = drain(&HEAP, Way::Gentle, |_| true);
+    assert!(asked.is_empty());
+    assert_eq!((report.reached, report.objects, report.fences), (1, before, 0));
+    let object = HEAP.malloc(100);
+    assert!(!HEAP.cache.sets.is_parked(1));
+    unsafe { HEAP.free(object) };
+    // Parked with something in it, and used again before anybody drained.
+    assert!(HEAP.park());
+    let again = HEAP.malloc(100);
+    assert!(again == object && !HEAP.cache.sets.is_parked(1), "its own object");
+    unsafe { HEAP.free(again) };
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn parking_survives_a_fork() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    fill(&HEAP, 1);
+    assert!(HEAP.park());
+    assert!(HEAP.fork_begin());
+    HEAP.fork_end(false, true);
+    assert!(HEAP.cache.sets.is_parked(1));
+    assert_eq!(drain(&HEAP, Way::Gentle, |_| true).0.fences, 0);
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn auto_is_gentle_to_isolated_cpus_only() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    HEAP.cache.sets.isolated.insert(1);
+    fill(&HEAP, 0);
+    fill(&HEAP, 1);
+    let (report, asked) = drain(&HEAP, Way::Auto, |_| true);
+    assert_eq!((report.reached, report.fences, asked.iter().collect::<Vec<_>>()), (1, 1, vec![1]));
+    let (report, asked) = drain(&HEAP, Way::Expedited, |_| true);
+    assert!(report.reached >= 1 && report.unreached == 0 && asked.is_empty());
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn entitlements_decay_by_an_eighth_and_the_budget_gets_it_back() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    let charged = || HEAP.cache.sets.board().level(Level::Charged);
+    NODE.set(0);
+    let objects: Vec<_> = (0..3000).map(|_| HEAP.malloc(100)).collect();
+    let class = class::offset_of(100) / 16;
+    let limit = |index: usize| HEAP.cache.sets.home_of(index).unwrap().0.limits[class].load(Relaxed);
+    let full = limit(0);
+    assert!(full > 16);
+    HEAP.cache.decay(&HEAP.everything(), 0);
+    assert_eq!(limit(0), full - full.div_ceil(8));
+    // A drain moves what a CPU is entitled to.
+    drain(&HEAP, Way::Expedited, |_| true);
+    assert_eq!(limit(0), full - full.div_ceil(8));
+    for _ in 0..200 {
+        HEAP.cache.decay(&HEAP.everything(), 0);
+    }
+    assert_eq!((limit(0), charged()), (0, 0), "the budget is exact");
+    objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
+    assert!(charged() > 0);
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn refills_double_and_frees_halve_them() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    NODE.set(0);
+    let class = class::offset_of(64) / 16;
+    let batch = || HEAP.cache.sets.home_of(0).unwrap().0.batches[class].load(Relaxed);
+    let mut objects: Vec<_> = (0..20).map(|_| HEAP.malloc(64)).collect();
+    let some = batch();
+    objects.extend((0..1000).map(|_| HEAP.malloc(64)));
+    let more = batch();
+    assert!(some < more, "{some} {more}");
+    objects.drain(..600).for_each(|object| unsafe { HEAP.free(object) });
+    assert!(batch() < more / 2, "{} after {more}", batch());
+    objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
+    assert_empty(&HEAP);
+}

@@ -1,0 +1,416 @@
+//! # Emptying another CPU's set while its owner goes on (seed 004)
+//!
+//! ```text
+//! slots[index] ──► home[index]   used by the owner      other[index]   used by nobody: empty, or to be collected
+//!       └───── switch ─────► the two change places; then what is in `other` is whoever's takes the lock
+//! ```
+//! What makes sure that no sequence still uses the set that was switched off:
+//!
+//! | way | who switches | the proof | the owner |
+//! |---|---|---|---|
+//! | *parked* | the owner, before it says that it will not allocate for a while | committed by a sequence on its own index: any other thread of that index has been preempted since it began, and aborts | is not touched |
+//! | *asked* | the owner, at its next slow path, because of the set's mark | the same | one sequence on a slow path |
+//! | *fence* | the drainer | the fence of the set's CPU (`sets.rs`) | one interruption, if our process runs there; else none |
+//!
+//! | [`mark`](Set::mark) | of | means |
+//! |---|---|---|
+//! | `NONE` | any | nothing |
+//! | `ASKED` | `home` | the owner is to switch at its next slow path |
+//! | `PARKED` | `home` | the slot is void; whoever allocates there puts `home` back |
+//! | `UNFENCED` | `other` | the system refused the fence: sequences may still be in it |
+//!
+//! Invariant: no sequence uses `other[index]`, unless it is `UNFENCED`. Who holds the lock of the slots may take
+//! what is in it. So an answer waits there for whoever asked, and survives a fork.
+//!
+//! Unreached is what an isolated CPU's set, or a *gentle* drain's, holds when nobody answers; it is reported.
+//! Locks: the slots' (`Sets::state`), for the switches, the fence, and the copying of one set's words.
+//! Cost: a store and a fence for each CPU (0.4–1.3 µs), or one fence for all; the owner's answer is one sequence.
+#![allow(unsafe_code)] // sequences
+
+use super::layout::{Set, Word};
+use super::sets::{INDICES, Sets, Words};
+use crate::arch::atomic::Ordering::{Relaxed, Release, SeqCst};
+use crate::arch::atomic::{AtomicU64, fence};
+use crate::arch::outcome::Outcome;
+use crate::arch::seq;
+use crate::arch::sys;
+use crate::stat::board::CLASSES_MAX;
+use crate::stat::{Event, Mode};
+
+/// Nothing is wanted.
+pub(super) const NONE: u32 = 0;
+/// See the module.
+pub(super) const ASKED: u32 = 1;
+/// See the module.
+pub(super) const PARKED: u32 = 2;
+/// See the module.
+const UNFENCED: u32 = 3;
+/// A CPU that never is: its fence interrupts nobody and tells whether there are fences.
+const NO_CPU: u32 = 0x7fff_ffff;
+
+/// Which indices.
+#[derive(Clone, Copy, Debug)]
+pub struct Indices([u64; INDICES / 64]);
+
+impl Default for Indices {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Indices {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self([0; INDICES / 64])
+    }
+    /// One more.
+    pub const fn insert(&mut self, index: usize) {
+        self.0[index / 64] |= 1 << (index % 64);
+    }
+    /// One less.
+    pub const fn remove(&mut self, index: usize) {
+        self.0[index / 64] &= !(1 << (index % 64));
+    }
+    /// Whether it is one.
+    #[must_use]
+    pub const fn contains(&self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            // Each step drops the lowest bit.
+            let bits = core::iter::successors(Some(word), |&rest| (rest != 0).then(|| rest & (rest - 1)));
+            bits.take_while(|&rest| rest != 0).map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+        })
+    }
+}
+
+/// CPUs that our threads must not be disturbed on: what the kernel calls isolated or `nohz_full`.
+#[derive(Debug)]
+pub struct Isolated([AtomicU64; INDICES / 64]);
+
+impl Default for Isolated {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Isolated {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; INDICES / 64])
+    }
+    /// One more. Numbers that no CPU has are ignored.
+    pub fn insert(&self, cpu: usize) {
+        if cpu < INDICES {
+            // Relaxed: policy; whoever misses it sends one interruption more.
+            self.0[cpu / 64].fetch_or(1 << (cpu % 64), Relaxed);
+        }
+    }
+    /// Whether it is one.
+    #[must_use]
+    pub fn contains(&self, cpu: u32) -> bool {
+        let cpu = cpu as usize;
+        cpu < INDICES && self.0[cpu / 64].load(Relaxed) >> (cpu % 64) & 1 == 1
+    }
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| word.load(Relaxed) == 0)
+    }
+}
+
+/// What a round of switching came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Switched {
+    /// Indices whose old sets are to be collected now.
+    pub done: Indices,
+    /// Sets that the system gave no fence for, or that there was no other set for.
+    pub refused: usize,
+    /// Fences sent.
+    pub fences: u64,
+}
+
+impl Set {
+    /// Whether it holds objects. (Racy where the set is in use, as the kernel's look at its lists.)
+    fn holds(&self) -> bool {
+        self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != 0 || pair.spare.load(Relaxed) != 0)
+    }
+}
+
+impl Sets {
+    /// The set that `index` uses when nothing is in flight, and its CPU.
+    pub fn home_of(&self, index: usize) -> Option<(&Set, u32)> {
+        // Relaxed: whoever trusts what is in the set holds the lock.
+        let home = self.home[index].load(Relaxed);
+        if home == 0 {
+            return None;
+        }
+        let set = self.set_at(home);
+        Some((set, set.cpu.load(Relaxed)))
+    }
+
+    /// Whether there is something to drain at `index`.
+    pub fn holds(&self, index: usize) -> bool {
+        self.home_of(index).is_some_and(|(set, _)| set.holds())
+    }
+
+    /// Whether the owner of `index` has parked.
+    pub fn is_parked(&self, index: usize) -> bool {
+        self.home_of(index).is_some_and(|(set, _)| set.mark.load(Relaxed) == PARKED)
+    }
+
+    /// Whether there is something that [`Sets::collect`] would return.
+    pub fn is_answered(&self, index: usize) -> bool {
+        let other = self.other[index].load(Relaxed);
+        other != 0 && self.set_at(other).holds()
+    }
+
+    /// The empty set that takes the place of `set`, entitled to what it was; `None` if there are no more, or
+    /// the last one has not been collected. The caller holds the lock.
+    fn substitute(&self, state: &mut super::sets::State, index: usize, set: &Set) -> Option<usize> {
+        // A set never serves another index: an `adopt` that began before the switch may still
+        // store its CPU into it, and only an owner of this index can be in one.
+        let new = match self.other[index].load(Relaxed) {
+            0 => {
+                let new = self.fresh(state)?;
+                // The drainer touches it first, the owner uses it.
+                if self.nodes() > 1 {
+                    sys::bind(
+                        self.set_at(new) as *const Set as usize,
+                        crate::arch::PAGE,
+                        set.node.load(Relaxed) as usize,
+                    );
+                }
+                new
+            }
+            kept => kept,
+        };
+        let fresh = self.set_at(new);
+        if fresh.holds() || fresh.mark.load(Relaxed) == UNFENCED {
+            return None;
+        }
+        fresh.mark.store(NONE, Relaxed);
+        fresh.node.store(set.node.load(Relaxed), Relaxed);
+        // So that the owner need not adopt it; if it is wrong by now, it does.
+        fresh.cpu.store(set.cpu.load(Relaxed), Relaxed);
+        for (to, from) in fresh.limits.iter().zip(&set.limits) {
+            // Added: a thread that was about to raise the old set's limit when that was drained
+            // last may have raised it since, and the budget was charged for it.
+            let moved = from.swap(0, Relaxed);
+            to.store(to.load(Relaxed).saturating_add(moved), Relaxed);
+        }
+        for (to, from) in fresh.batches.iter().zip(&set.batches) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        Some(new)
+    }
+
+    /// Switches off the sets that are `wanted` (by index) and hold something, with a fence of each one's CPU, or one
+    /// for all where that is cheaper and no isolated CPU could be disturbed. Parked sets need none.
+    pub fn switch_off(&self, wanted: impl Fn(usize) -> bool) -> Switched {
+        let mut switched = Switched::default();
+        let mut fenced = Indices::default();
+        let mut state = self.state.lock();
+        let closed = self.closed.load(Relaxed) > 0;
+        let mut able = None;
+        for index in 0..self.top() {
+            let old = self.home[index].load(Relaxed);
+            if old == 0 || !wanted(index) {
+                continue;
+            }
+            if self.is_answered(index) {
+                switched.done.insert(index);
+                continue;
+            }
+            let set = self.set_at(old);
+            if !set.holds() {
+                continue;
+            }
+            let parked = set.mark.load(Relaxed) == PARKED;
+            // Asked before anything is switched: a fence that nobody feels.
+            if closed || !parked && !*able.get_or_insert_with(|| self.fence_cpu(NO_CPU)) {
+                switched.refused += 1;
+                continue;
+            }
+            let Some(new) = self.substitute(&mut state, index, set) else {
+                switched.refused += 1;
+                continue;
+            };
+            set.mark.store(NONE, Relaxed);
+            self.home[index].store(new, Relaxed);
+            self.other[index].store(old, Relaxed);
+            switched.done.insert(index);
+            if !parked {
+                // Release: the new set is seen whole.
+                self.slots[index].store(new, Release);
+                fenced.insert(index);
+            }
+        }
+        // The new pointers come before our loads of the CPUs: pairs with `adopt`.
+        fence(SeqCst);
+        let mut fences = |done: bool| {
+            switched.fences += 1;
+            done
+        };
+        let all = fenced.len() > 1 && self.isolated.is_empty();
+        let fenced_all = all && fences(self.fence_all());
+        for index in fenced.iter() {
+            let set = self.set_at(self.other[index].load(Relaxed));
+            if !fenced_all && (all || !fences(self.fence_cpu(set.cpu.load(SeqCst)))) {
+                set.mark.store(UNFENCED, Relaxed);
+                switched.done.remove(index);
+                switched.refused += 1;
+            }
+        }
+        drop(state);
+        self.count(Event::Fence, switched.fences);
+        switched
+    }
+
+    /// Takes what the set that was switched off at `index` held; `None` if nothing.
+    pub fn collect(&self, index: usize) -> Option<Words> {
+        let _state = self.state.lock();
+        let other = self.other[index].load(Relaxed);
+        if other == 0 || !self.set_at(other).holds() {
+            return None;
+        }
+        let set = self.set_at(other);
+        if set.mark.load(Relaxed) == UNFENCED {
+            if !self.fence_all() {
+                return None;
+            }
+            set.mark.store(NONE, Relaxed);
+        }
+        // Fallback: whoever was inside has left; whoever comes sees the new pointer.
+        let _held = set.held.lock();
+        // Relaxed: the fence, or the lock that the owner held when it switched, ordered
+        // the owners' stores before these loads.
+        let mut words = [[Word::NONE; 2]; CLASSES_MAX];
+        // Class 0 is the self-test's.
+        for (words, pair) in words.iter_mut().zip(&set.pairs).skip(1) {
+            *words = [Word(pair.main.swap(0, Relaxed)), Word(pair.spare.swap(0, Relaxed))];
+        }
+        Some(words)
+    }
+
+    /// Asks the owner of `index` to switch at its next slow path; whether it was asked.
+    pub fn ask(&self, index: usize) -> bool {
+        let _state = self.state.lock();
+        let Some((set, _)) = self.home_of(index) else { return false };
+        // In the fallback anybody may switch; a parked set has been given up already.
+        let asked = self.mode() != Mode::Fallback && set.mark.load(Relaxed) == NONE;
+        if asked {
+            // Relaxed: the owner finds it sooner or later; it takes the lock then.
+            set.mark.store(ASKED, Relaxed);
+        }
+        asked
+    }
+
+    /// The owner of `index` need not answer any more; false if it has, or nobody asked.
+    pub fn withdraw(&self, index: usize) -> bool {
+        let _state = self.state.lock();
+        let Some((set, _)) = self.home_of(index) else { return false };
+        let asked = set.mark.load(Relaxed) == ASKED;
+        if asked {
+            set.mark.store(NONE, Relaxed);
+        }
+        asked
+    }
+
+    /// The owner's answer: this index goes to an empty set. False if it could not be done now.
+    #[cold]
+    pub(super) fn answer(&self, index: usize, set: &Set) -> bool {
+        let Some(mut state) = self.state.try_lock() else { return false };
+        let old = self.home[index].load(Relaxed);
+        let asked = set.mark.load(Relaxed) == ASKED;
+        if self.closed.load(Relaxed) > 0 || !asked || old == 0 || !core::ptr::eq(self.set_at(old), set) {
+            return false;
+        }
+        let Some(new) = self.substitute(&mut state, index, set) else { return false };
+        if self.switch(set, new) != Outcome::Done(()) {
+            // Nothing but what `substitute` moved has changed; what the owner is entitled to comes back.
+            self.entitle_again(set, self.set_at(new));
+            self.other[index].store(new, Relaxed);
+            return false;
+        }
+        set.mark.store(NONE, Relaxed);
+        self.home[index].store(new, Relaxed);
+        self.other[index].store(old, Relaxed);
+        drop(state);
+        self.count(Event::Answer, 1);
+        true
+    }
+
+    fn entitle_again(&self, set: &Set, unused: &Set) {
+        for (to, from) in set.limits.iter().zip(&unused.limits) {
+            let moved = from.swap(0, Relaxed);
+            let mut seen = to.load(Relaxed);
+            // Relaxed: a number; whoever else changes it has charged the budget for that.
+            while let Err(now) = to.compare_exchange(seen, seen.saturating_add(moved), Relaxed, Relaxed) {
+                seen = now;
+            }
+        }
+    }
+
+    /// The calling thread will not allocate for a while: its CPU's set is given up to whoever drains, without
+    /// disturbing this CPU. The next allocation there takes it back. Whether it was done.
+    pub fn park(&self) -> bool {
+        for _ in 0..16 {
+            let Some(set) = self.ready() else { return false };
+            let _state = self.state.lock();
+            if self.closed.load(Relaxed) > 0 {
+                return false;
+            }
+            match self.switch(set, 0) {
+                // (A set that was asked has its answer with that.)
+                Outcome::Done(()) => {
+                    set.mark.store(PARKED, Relaxed);
+                    return true;
+                }
+                // Preempted, or on another CPU by now: again from there. A set that was switched off
+                // meanwhile, too.
+                _ if self.mode() == Mode::Fallback => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Commits `slots[this index] = new` if that is `old` now. The caller holds the lock.
+    fn switch(&self, old: &Set, new: usize) -> Outcome<()> {
+        match self.mode() {
+            // SAFETY: `self` is the board, the area right, `new` a set that nobody uses, or none.
+            Mode::Sequences => unsafe { seq::switch(self.board_pointer(), self.area(), &raw const *old as usize, new) },
+            Mode::Simulated => self.switch_simulated(old, new),
+            _ => Outcome::Refused,
+        }
+    }
+
+    /// One eighth less of what this index's sheaves are entitled to (the kernel's decay of `high`), and told
+    /// by `lowered` (class, objects), so that the budget gets it back.
+    pub fn decay(&self, index: usize, mut lowered: impl FnMut(usize, usize)) {
+        let Some((set, _)) = self.home_of(index) else { return };
+        for (class, limit) in set.limits.iter().enumerate() {
+            let now = limit.load(Relaxed);
+            let less = now.div_ceil(8);
+            // Whoever else changes it has the newer reason. Relaxed: a number.
+            if now > 0 && limit.compare_exchange(now, now - less, Relaxed, Relaxed).is_ok() {
+                lowered(class, less as usize);
+            }
+        }
+    }
+}
