@@ -10,10 +10,13 @@
 
 mod apps;
 mod counters;
+mod drain;
 mod draw;
 mod harness;
 mod machine;
 mod malloc;
+mod pages;
+mod paired;
 mod peer;
 mod percpu;
 mod process;
@@ -34,6 +37,8 @@ use std::process::ExitCode;
 const SUITES: &[Suite] = &[
     Suite { name: "counters", about: "per-CPU counters beside their alternatives", cases: counters::cases },
     Suite { name: "percpu", about: "per-CPU memory: the seed's table", cases: percpu::cases },
+    Suite { name: "pages", about: "blocks of pages, and the seed's page-fault test", cases: pages::cases },
+    Suite { name: "drain", about: "emptying another CPU's cache, and what its owner sees", cases: drain::cases },
     Suite { name: "malloc", about: "the C functions, in small", cases: malloc::cases },
     Suite { name: "apps", about: "whole programs", cases: apps::cases },
 ];
@@ -57,11 +62,13 @@ pub fn bench(asked: &Bench) -> ExitCode {
     }
 }
 
-/// One run of one case of suite `malloc` or `percpu`.
+/// One run of one case of a suite whose runs are processes of their own.
 pub fn work(asked: &BenchWorker) -> ExitCode {
     let done = match asked.suite.as_str() {
         "malloc" => malloc::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
         "percpu" => percpu::work::work(&asked.case, asked.threads, asked.scale),
+        "pages" => pages::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
+        "drain" => drain::work::work(&asked.case, asked.scale),
         other => Err(format!("no workers in suite {other}")),
     };
     match done {
@@ -119,7 +126,8 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     progress.clear();
     let machine = machine::row(&setup.peers, runs);
     let paint = Paint::of(&std::io::stdout());
-    let _ = std::io::stdout().lock().write_all(table::whole(&machine.case, &results, paint).as_bytes());
+    let text = table::whole(&machine.case, &results, paint) + &pages::pft::table(&results.rows);
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
     if let (Some(file), Some(path)) = (json, &asked.json) {
         write_json(file, &machine, &results.rows)
             .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;

@@ -7,7 +7,7 @@
 //! Instructions are those of one operation, inlined, in the release build: from the disassembly that
 //! `tests/counters.rs` compares with `tests/golden/counters.txt`.
 
-mod ops;
+pub mod ops;
 
 use super::harness::{Better, Case, Contender, OURS, Sample, Setup, cpus};
 use allotment::counter::{Mode, mode};

@@ -1,0 +1,299 @@
+//! # The page-fault test of the seed's table, in user space
+//!
+//! Threads allocate pages, write a byte of each, and free all, over and over, with 0 and with 100 drains a second of
+//! all CPUs, in paired slices ([`super::super::paired`]). Time is that of the working threads (the drainer's own
+//! is a metric apart), for a million pages of all threads together. Beside Allotment: per-CPU spinlocks, and the
+//! kernel itself (one mapping a pass, which faults at every page, and of which nothing is drained: how far its two
+//! columns lie apart is noise).
+//!
+//! [`table`] prints the medians as the seed does: `Amean system-1 58.52 ( 0.00%) 58.92 * -0.68%*`. Minus is a loss; in
+//! asterisks is a change of which the runs agree on the sign (six or more: less than 5 % by chance).
+#![allow(unsafe_code)] // times of a thread; a mapping of its own
+
+use super::super::harness::{Row, cpus};
+use super::super::paired;
+use super::buddy::PAGE;
+use super::lists::Spinning;
+use super::work::{Blocks, Ours, touch};
+use allotment::drain::{self, Way};
+use std::fmt::Write as _;
+use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// The case.
+pub const NAME: &str = "pft";
+/// What it does.
+pub const ABOUT: &str = "page-fault test: allocate, write a byte, free; 0 and 100 drains a second of all CPUs";
+/// Numbers of threads.
+pub const THREADS: [usize; 3] = [1, 2, 4];
+/// Keys and names of who competes.
+pub const WHO: [(&str, &str); 3] =
+    [("ours", "allotment"), ("spinning", "per-CPU spinlocks"), ("kernel", "mmap, munmap (nothing to drain)")];
+/// What is measured, and in what.
+pub const METRICS: &[(&str, &str)] = &[
+    ("system", "s/Mpage"),
+    ("system-100", "s/Mpage"),
+    ("user", "s/Mpage"),
+    ("user-100", "s/Mpage"),
+    ("elapsed", "s/Mpage"),
+    ("elapsed-100", "s/Mpage"),
+    ("system-change", "%"),
+    ("user-change", "%"),
+    ("elapsed-change", "%"),
+    ("drainer", "% of a CPU"),
+];
+
+/// Pages of a pass of one thread.
+const PASS: usize = 2048;
+/// How long a slice is to take, ms.
+const SLICE: u64 = 100;
+/// Pairs of slices of a full run.
+const PAIRS: u64 = 15;
+
+/// System and user seconds of this thread.
+pub fn thread_times() -> [f64; 2] {
+    // SAFETY: fills a structure of ours.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    [usage.ru_stime, usage.ru_utime].map(|time| time.tv_sec as f64 + time.tv_usec as f64 / 1e6)
+}
+
+/// One pass.
+trait Pass: Sync {
+    fn pass(&self, pages: &mut Vec<usize>);
+    fn drain(&self);
+}
+
+fn pass(blocks: &impl Blocks, pages: &mut Vec<usize>) {
+    pages.clear();
+    for _ in 0..PASS {
+        let page = blocks.alloc(0).expect("memory");
+        touch(page, PAGE);
+        pages.push(page);
+    }
+    pages.iter().for_each(|&page| blocks.free(page, 0));
+}
+
+impl Pass for Ours<true> {
+    fn pass(&self, pages: &mut Vec<usize>) {
+        pass(self, pages);
+    }
+    fn drain(&self) {
+        drain::all(Way::Auto);
+    }
+}
+impl Pass for Spinning {
+    fn pass(&self, pages: &mut Vec<usize>) {
+        pass(self, pages);
+    }
+    fn drain(&self) {
+        self.drain_all();
+    }
+}
+/// One mapping a pass.
+struct Faults;
+impl Pass for Faults {
+    fn pass(&self, _: &mut Vec<usize>) {
+        // SAFETY: a mapping of this pass.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let (bytes, access) = (PASS * PAGE, libc::PROT_READ | libc::PROT_WRITE);
+            let memory = libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0);
+            assert!(memory != libc::MAP_FAILED, "memory");
+            libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE);
+            touch(memory as usize, bytes);
+            libc::munmap(memory, bytes);
+        }
+    }
+    fn drain(&self) {}
+}
+
+/// Drains a hundred times a second while `on`, until `stop`; its own CPU seconds.
+pub fn drain_at_times(on: &AtomicBool, stop: &AtomicBool, mut drain: impl FnMut()) -> f64 {
+    let mut due = Instant::now();
+    let mut jitter = 1_u64;
+    while !stop.load(Relaxed) {
+        // Not in step with the clock's ticks: 8 to 12 ms.
+        jitter = jitter.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        due = (due + Duration::from_micros(8_000 + (jitter >> 33) % 4_000)).max(Instant::now());
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if on.load(Relaxed) {
+            drain();
+        }
+    }
+    thread_times().iter().sum()
+}
+
+/// System, user and elapsed seconds of a slice.
+type Slice = [f64; 3];
+
+fn measure(system: &impl Pass, threads: usize, pairs: usize, passes: usize) -> (Vec<[Slice; 2]>, f64) {
+    let (on, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (begin, end) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    let slices = 2 * pairs;
+    std::thread::scope(|scope| {
+        let drainer = scope.spawn(|| drain_at_times(&on, &stop, || system.drain()));
+        let work = || {
+            let mut pages = Vec::with_capacity(PASS);
+            let mut times = Vec::new();
+            system.pass(&mut pages);
+            for _ in 0..slices {
+                begin.wait();
+                let before = thread_times();
+                (0..passes).for_each(|_| system.pass(&mut pages));
+                let after = thread_times();
+                times.push([after[0] - before[0], after[1] - before[1]]);
+                end.wait();
+            }
+            times
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut elapsed = Vec::new();
+        for with in paired::order(pairs) {
+            on.store(with, Relaxed);
+            begin.wait();
+            let began = Instant::now();
+            end.wait();
+            elapsed.push(began.elapsed().as_secs_f64());
+        }
+        stop.store(true, Relaxed);
+        let workers: Vec<_> = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
+        let mut taken = vec![[[0.0; 3]; 2]; pairs];
+        for (at, with) in paired::order(pairs).enumerate() {
+            let slice = &mut taken[at / 2][usize::from(with)];
+            slice[2] = elapsed[at];
+            for times in &workers {
+                slice[0] += times[at][0];
+                slice[1] += times[at][1];
+            }
+        }
+        let spent = drainer.join().expect("no panic");
+        // It worked in half of the time only.
+        (taken, 100.0 * spent / (elapsed.iter().sum::<f64>() / 2.0))
+    })
+}
+
+fn run(system: &impl Pass, threads: usize, scale: u64) {
+    let pairs = (PAIRS * scale / 100).max(1) as usize;
+    // How many passes fill a slice.
+    let passes = if scale == 0 {
+        1
+    } else {
+        let mut pages = Vec::with_capacity(PASS);
+        (0..4).for_each(|_| system.pass(&mut pages));
+        let began = Instant::now();
+        (0..8).for_each(|_| system.pass(&mut pages));
+        let one = began.elapsed().as_nanos() as u64 / 8 * threads.div_ceil(cpus()) as u64;
+        (SLICE * 1_000_000 / one.max(1)).max(1) as usize
+    };
+    let (slices, drainer) = measure(system, threads, pairs, passes);
+    let million = (passes * PASS * threads * pairs) as f64 / 1e6;
+    for (at, what) in ["system", "user", "elapsed"].into_iter().enumerate() {
+        let sums = [0, 1].map(|with| slices.iter().map(|pair| pair[with][at]).sum::<f64>());
+        let pairs: Vec<[f64; 2]> = slices.iter().map(|pair| [pair[0][at], pair[1][at]]).collect();
+        // Ticks make a slice's system and user times coarse: only their sums say something.
+        let change = match what {
+            "elapsed" => paired::spread(&paired::changes(&pairs)).median,
+            _ if sums[0] > 0.0 => 100.0 * (sums[1] - sums[0]) / sums[0],
+            _ => 0.0,
+        };
+        println!("sample {what} {}\nsample {what}-100 {}", sums[0] / million, sums[1] / million);
+        println!("sample {what}-change {change}");
+    }
+    println!("sample drainer {drainer}");
+}
+
+/// Runs a worker and prints its samples.
+pub fn work(who: &str, threads: usize, scale: u64) -> Result<(), String> {
+    match who {
+        "ours" => run(&Ours::<true>, threads, scale),
+        "spinning" => run(&Spinning::new(), threads, scale),
+        "kernel" => run(&Faults, threads, scale),
+        other => return Err(format!("no {other} in {NAME}")),
+    }
+    Ok(())
+}
+
+/// The seed's table, of rows of this case; nothing without them.
+pub fn table(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for (_, name) in WHO {
+        let of = |metric: &str, threads: usize| {
+            let all = rows.iter().filter(|row| row.suite == "pages" && row.case == NAME && row.name == name);
+            all.into_iter().find(|row| row.metric == metric && row.threads == threads)
+        };
+        let mut lines = String::new();
+        for what in ["system", "user", "elapsed"] {
+            for threads in THREADS {
+                let find = |suffix: &str| of(&format!("{what}{suffix}"), threads);
+                let (Some(without), Some(with), Some(change)) = (find(""), find("-100"), find("-change")) else {
+                    continue;
+                };
+                // Less time is better: plus.
+                let sure = change.runs >= 6 && (change.min > 0.0 || change.max < 0.0);
+                let [open, close] = if sure { ['*'; 2] } else { ['(', ')'] };
+                let _ = writeln!(
+                    lines,
+                    "Amean {:<10} {:>8.3} (  0.00%) {:>8.3} {open}{:>7.2}%{close}",
+                    format!("{what}-{threads}"),
+                    without.median,
+                    with.median,
+                    // (No minus before a zero.)
+                    0.0 - change.median
+                );
+            }
+        }
+        if !lines.is_empty() {
+            let _ = writeln!(text, "pft timings, s for a million pages: {name}\n{:>27} {:>18}", "0", "100 drains/s");
+            text.push_str(&lines);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(metric: &str, median: f64, spread: f64, runs: usize) -> Row {
+        Row {
+            suite: "pages".into(),
+            case: NAME.into(),
+            name: WHO[0].1.into(),
+            threads: 1,
+            metric: metric.into(),
+            unit: "s/Mpage".into(),
+            median,
+            min: median - spread,
+            max: median + spread,
+            runs,
+            higher_is_better: false,
+        }
+    }
+
+    #[test]
+    fn signs_are_the_seeds() {
+        let mut rows = vec![row("system", 58.52, 1.0, 7), row("system-100", 58.92, 1.0, 7)];
+        assert_eq!(table(&rows), "");
+        rows.push(row("system-change", 0.68, 0.1, 7));
+        assert!(table(&rows).contains("Amean system-1     58.520 (  0.00%)   58.920 *  -0.68%*\n"), "{}", table(&rows));
+        rows[2] = row("system-change", -1.25, 2.0, 7);
+        assert!(table(&rows).contains(" (   1.25%)\n"), "runs do not agree: {}", table(&rows));
+        rows[2] = row("system-change", -1.25, 0.1, 3);
+        assert!(table(&rows).contains(" (   1.25%)\n"), "three runs are too few: {}", table(&rows));
+    }
+
+    #[test]
+    fn everybody_runs() {
+        for (who, _) in WHO {
+            work(who, 2, 0).expect("runs");
+        }
+        assert!(work("nobody", 1, 0).is_err());
+    }
+}
