@@ -210,6 +210,49 @@ size_t allotment_percpu_balance(void);
  * `size` bytes, with a zero at the end; the length of all of it, as snprintf. */
 size_t allotment_percpu_stats(char *text, size_t size);
 
+/* ---- Draining what CPUs cache ---------------------------------------------
+ *
+ * Empties the caches of free objects and pages that CPUs have in this heap, from
+ * any thread, while their owners go on (docs/drain.md). What is taken is free
+ * memory of the heap afterwards; malloc_trim gives that back to the system, too.
+ * In a program whose malloc is another's, only the heap behind the pages of this
+ * library is concerned. */
+
+/* How far a drain goes for the cache of a CPU that runs a thread of ours:
+ * GENTLE asks that thread, which answers when it next leaves its fast path, or
+ * has parked; EXPEDITED interrupts it once, for 1-2 us; AUTO is GENTLE on
+ * isolated CPUs (isolcpus, nohz_full) and EXPEDITED on all others. */
+#define ALLOTMENT_DRAIN_AUTO 0u
+#define ALLOTMENT_DRAIN_GENTLE 1u
+#define ALLOTMENT_DRAIN_EXPEDITED 2u
+
+/* What a drain took. */
+typedef struct allotment_drained {
+    uint64_t reached;   /* caches emptied */
+    uint64_t unreached; /* caches that hold something still: nobody answered, or
+                           the system refused the fence */
+    uint64_t objects;   /* objects and blocks of pages taken */
+    uint64_t bytes;     /* bytes of them */
+    uint64_t fences;    /* fences sent */
+    uint64_t answers;   /* caches that their owners gave up when asked */
+} allotment_drained;
+
+/* Drains the caches of CPU `cpu`, or of all CPUs (-1). What it took goes to
+ * `drained` unless that is NULL. 0; -1 and EAGAIN if something could not be
+ * reached (what could be has been drained), -1 and EINVAL for another way. A
+ * fence for each CPU, or one for all; GENTLE also waits, 10 ms at most. */
+int allotment_drain(int cpu, unsigned way, allotment_drained *drained);
+
+/* The same for the CPUs that run none of our threads now: nobody is interrupted.
+ * Looks at each thread of the process, some us each. */
+int allotment_drain_idle(allotment_drained *drained);
+
+/* The calling thread will not allocate for a while: gives up what its CPU caches,
+ * so that drains empty it without disturbing this CPU, until the next allocation
+ * or free there. 0; -1 and EAGAIN if that cannot be done now (a fork is under
+ * way), or need not be (no restartable sequences). A lock, and a sequence. */
+int allotment_park(void);
+
 /* ---- All ----------------------------------------------------------------- */
 
 /* "sequences", "fallback" (locked operations), or "closed" before the first

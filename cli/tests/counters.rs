@@ -5,77 +5,23 @@
 #[path = "common/code.rs"]
 mod code;
 mod common;
+#[path = "common/installed.rs"]
+mod installed;
 use code::{disassembly, output, walk};
 use common::{ALLOTMENT, Scratch, need};
+use installed::{LANGUAGES, build, needed, prefix, root, runs};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The C library, installed by the documented command; built once.
-fn prefix() -> &'static Path {
-    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| {
-        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-prefix");
-        let done = Command::new(root().join("include/install"))
-            .arg(&prefix)
-            .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-target"))
-            .env_remove("RUSTFLAGS")
-            .output()
-            .unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        prefix
-    })
-}
-
-/// Builds `tests/c/NAME` by what pkg-config says, with every warning an error.
-fn build(name: &str, compiler: &str, standard: &[&str], scratch: &Scratch) -> PathBuf {
-    let flags = Command::new("pkg-config")
-        .args(["--cflags", "--libs", "allotment"])
-        .env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"))
-        .output()
-        .unwrap();
-    assert!(flags.status.success(), "{}", String::from_utf8_lossy(&flags.stderr));
-    let program = scratch.join("counters");
-    let done = Command::new(compiler)
-        .args(standard)
-        .args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread"])
-        .arg(root().join("cli/tests/c").join(name))
-        .arg("-o")
-        .arg(&program)
-        .args(String::from_utf8(flags.stdout).unwrap().split_whitespace())
-        .arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    program
-}
-
-fn needed() -> bool {
-    let tools = [("gcc", "gcc"), ("g++", "g++"), ("pkg-config", "pkgconf")];
-    tools.iter().all(|(program, package)| need("counters in C", program, package).is_some())
-}
-
-fn runs(command: &mut Command) -> String {
-    let done = command.output().unwrap();
-    assert!(done.status.success(), "{command:?}: {}\n{}", done.status, String::from_utf8_lossy(&done.stderr));
-    String::from_utf8(done.stdout).unwrap().trim().to_owned()
-}
 
 #[test]
 fn a_c_and_a_cxx_program_count_in_both_modes() {
     if !needed() {
         return;
     }
-    let c: &[&str] = &["-std=c11", "-pedantic", "-D_GNU_SOURCE"];
-    let cxx: &[&str] = &["-x", "c++", "-std=c++17", "-pedantic", "-D_GNU_SOURCE"];
-    for (compiler, standard) in [("gcc", c), ("g++", cxx)] {
+    for (compiler, standard) in LANGUAGES {
         let scratch = Scratch::new("counters");
         let program = build("counters.c", compiler, standard, &scratch);
         // As it comes; it says how.

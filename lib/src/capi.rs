@@ -97,6 +97,7 @@ macro_rules! exported {
     )*};
 }
 
+mod drain;
 mod percpu;
 
 /// An event counter, as C sees it.

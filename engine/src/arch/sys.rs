@@ -14,6 +14,8 @@ pub struct Errno(pub i32);
 impl Errno {
     /// Not permitted.
     pub const EPERM: Self = Self(1);
+    /// Not now.
+    pub const EAGAIN: Self = Self(11);
     /// No memory.
     pub const ENOMEM: Self = Self(12);
     /// Invalid argument.
