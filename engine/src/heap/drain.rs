@@ -4,14 +4,14 @@
 //! |---|---|---|---|
 //! | the program | a CPU's, all, those of CPUs that run none of our threads | as asked | [`PATIENCE`] |
 //! | `trim` | all | knob `drain`, *auto* if that is off | no |
-//! | the housekeeper | of CPUs that do nothing; all when the program is idle | knob `drain` | until it looks again |
+//! | the housekeeper | of CPUs that do nothing, or whose page lists do nothing and hold another node's pages; all when the program is idle | knob `drain` | until it looks again |
 //!
 //! Lock: `Reclaim::purging` while sets are switched and emptied, so that no forked child misses what is in the
 //! drainer's hand; not while it waits.
 
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::atomic::AtomicU32;
-use crate::arch::atomic::Ordering::Acquire;
+use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::{sys, topology};
 use crate::knob::Id;
 use crate::percpu::cache::{Report, Way};
@@ -19,6 +19,7 @@ use crate::percpu::drain::Indices;
 use crate::percpu::sets::INDICES;
 use crate::reclaim::Reclaim;
 use crate::reclaim::keeper::{Duty, QUIET};
+use crate::slab::class::CLASSES;
 use crate::stat::Event;
 
 /// Nanoseconds that a gentle drain waits for owners to answer.
@@ -166,8 +167,9 @@ impl<E: Environment> Heap<E> {
             let mut wanted = Indices::new();
             for index in 0..sets.top() {
                 // (Asked of each at every look: that is what counts its quiet periods.)
-                let quiet = sets.is_quiet(index, QUIET);
-                if duty == Duty::All || quiet || sets.is_answered(index) || sets.is_parked(index) {
+                let [all, pages] = sets.quiet(index, CLASSES);
+                let stranded = duty == Duty::All || all >= QUIET || sets.is_answered(index) || sets.is_parked(index);
+                if stranded || pages >= QUIET && self.holds_foreign_pages(index) {
                     wanted.insert(index);
                 }
                 self.cache.decay(&everything, index);
@@ -187,6 +189,20 @@ impl<E: Environment> Heap<E> {
                 everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
             }
         }
+    }
+
+    /// Whether the page lists of an index hold pages of another node.
+    fn holds_foreign_pages(&self, index: usize) -> bool {
+        let (sets, regions) = (&self.cache.sets, &self.pages.regions);
+        let Some((set, _)) = sets.home_of(index).filter(|_| sets.nodes() > 1) else { return false };
+        let node = set.node.load(Relaxed) as usize;
+        let mut foreign = false;
+        for class in CLASSES..ALL_CLASSES {
+            sets.peek(index, class, |address| {
+                foreign |= regions.find(address).is_some_and(|(_, pfn)| regions.zone(pfn) != node);
+            });
+        }
+        foreign
     }
 
     /// Reads once what the system says about CPUs and nodes.

@@ -400,7 +400,10 @@ impl Sets {
     fn stepped<T>(&self, body: impl FnOnce(&dyn Steps, &Set) -> Outcome<T>) -> Outcome<T> {
         match self.mode() {
             Mode::Fallback => self.locked(|steps, set| body(steps, set)),
-            Mode::Simulated => self.simulated(|_, _| false, |running, _, set, _| Ok(body(running, set))),
+            Mode::Simulated => self.simulated(
+                |_, _| false,
+                |running, _, set, _| Ok(body(&Simulated { running, tally: self.tally(self.number_of(set)) }, set)),
+            ),
             _ => Outcome::Refused,
         }
     }
@@ -557,26 +560,37 @@ impl Sets {
         self.closed.load(Relaxed) > 0
     }
 
-    /// For the housekeeper alone: whether the set of `index` holds something and has done no
-    /// operation since `quiet` looks.
-    pub fn is_quiet(&self, index: usize, quiet: u32) -> bool {
-        let home = self.home[index].load(Relaxed);
-        if home == 0 {
-            return false;
-        }
-        let set = self.set_at(home);
+    /// For the housekeeper alone: for how many looks the set of `index` has done no operation, and for how many
+    /// none on the page lists, which begin at class `pages`.
+    pub fn quiet(&self, index: usize, pages: usize) -> [u32; 2] {
+        let Some((set, _)) = self.home_of(index) else { return [0; 2] };
         let ops = &self.tally(self.number_of(set)).class;
-        let sum = ops.iter().map(|ops| ops.allocs.load(Relaxed).wrapping_add(ops.frees.load(Relaxed)));
-        let sum = sum.fold(0, u64::wrapping_add);
-        if set.seen.swap(sum, Relaxed) != sum {
-            set.quiet.store(0, Relaxed);
-            return false;
+        let mut sums = [0_u64; 2];
+        for (class, ops) in ops.iter().enumerate() {
+            let sum = ops.allocs.load(Relaxed).wrapping_add(ops.frees.load(Relaxed));
+            sums[0] = sums[0].wrapping_add(sum);
+            sums[1] = sums[1].wrapping_add(if class < pages { 0 } else { sum });
         }
-        set.quiet.fetch_add(1, Relaxed) + 1 >= quiet
-            && set
-                .pairs
-                .iter()
-                .any(|pair| Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count() > 0)
+        core::array::from_fn(|at| {
+            let changed = set.seen[at].swap(sums[at], Relaxed) != sums[at];
+            let quiet = if changed { 0 } else { set.quiet[at].load(Relaxed) + 1 };
+            set.quiet[at].store(quiet, Relaxed);
+            quiet
+        })
+    }
+
+    /// Objects of `class` that the set of `index` may hold, as far as can be seen while it is in use: each was
+    /// in this list a moment ago, or in another of these classes.
+    pub fn peek(&self, index: usize, class: usize, mut each: impl FnMut(usize)) {
+        let Some((set, _)) = self.home_of(index) else { return };
+        let pair = &set.pairs[class];
+        for word in [&pair.main, &pair.spare].map(|word| Word(word.load(Acquire))) {
+            for at in 0..word.count() {
+                // SAFETY: a slot of a sheaf, which is never unmapped. Relaxed: it may be written meanwhile.
+                let slot = unsafe { &*((word.objects() + at * super::layout::SLOT) as usize as *const AtomicU64) };
+                each(slot.load(Relaxed) as usize);
+            }
+        }
     }
 
     /// Highest index that ever had a set, plus one.
@@ -776,6 +790,30 @@ impl Steps for Locked<'_> {
     }
     fn frees(&self, class: usize, n: u64) {
         add_under_lock(&self.tally.class[class].frees, n);
+    }
+}
+
+/// Steps on a fake CPU, counted.
+struct Simulated<'a> {
+    running: &'a sim::Running<'a>,
+    tally: &'a Tally,
+}
+
+impl Steps for Simulated<'_> {
+    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
+        self.running.load(word)
+    }
+    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
+        self.running.store(word, value)
+    }
+    fn slot(&self, address: u64) -> &AtomicU64 {
+        self.running.slot(address)
+    }
+    fn allocs(&self, class: usize, n: u64) {
+        self.tally.class[class].allocs.fetch_add(n, Relaxed);
+    }
+    fn frees(&self, class: usize, n: u64) {
+        self.tally.class[class].frees.fetch_add(n, Relaxed);
     }
 }
 

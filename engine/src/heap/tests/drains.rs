@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::percpu::drain::Indices;
+use crate::reclaim::keeper::{Duty, QUIET};
 
 fn opened(heap: &'static Heap<Test>) {
     let opening = Opening {
@@ -194,5 +195,59 @@ fn refills_double_and_frees_halve_them() {
     objects.drain(..600).for_each(|object| unsafe { HEAP.free(object) });
     assert!(batch() < more / 2, "{} after {more}", batch());
     objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
+    assert_empty(&HEAP);
+}
+
+/// As the housekeeper looks: `n` times.
+fn looks(heap: &Heap<Test>, n: u32) {
+    (0..n).for_each(|_| _ = heap.give_back(Duty::Usual));
+}
+
+#[test]
+fn a_cpu_that_does_nothing_is_drained_after_three_looks() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    fill(&HEAP, 0);
+    let held = || HEAP.cache.sets.list(0, class::offset_of(100) / 16).unwrap().0;
+    looks(&HEAP, 1);
+    assert!(held() > 0);
+    looks(&HEAP, QUIET - 1);
+    assert!(held() > 0);
+    looks(&HEAP, 1);
+    assert_eq!(held(), 0);
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn lists_with_another_nodes_pages_are_flushed_after_three_quiet_periods() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    let source = HEAP.page_source();
+    // CPU 0's own pages and those of CPU 1's node, freed on CPU 0, which works on with small objects.
+    for (node, flushed) in [(0, false), (1, true)] {
+        NODE.set(node);
+        let pages: Vec<_> = (0..4).map(|_| source.alloc(0).unwrap()).collect();
+        NODE.set(0);
+        pages.into_iter().for_each(|page| unsafe { source.free(page, 0) });
+        let held = || HEAP.cache.sets.list(0, CLASSES).unwrap().0;
+        assert!(held() >= 4);
+        for _ in 0..=QUIET {
+            unsafe { HEAP.free(HEAP.malloc(100)) };
+            looks(&HEAP, 1);
+        }
+        assert_eq!(held() == 0, flushed, "node {node}");
+    }
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn the_knob_switches_background_drains_off() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    HEAP.cache.knobs.set(Id::Drain as usize, 3);
+    fill(&HEAP, 0);
+    looks(&HEAP, 2 * QUIET);
+    assert!(HEAP.cache.sets.holds(0));
+    assert!(HEAP.drain(Which::All, Way::Expedited).reached > 0, "but one that is asked for is done");
     assert_empty(&HEAP);
 }
