@@ -222,7 +222,7 @@ fn info() -> Info {
     HEAP.prepare();
     let sets = &HEAP.cache().sets;
     let board = sets.board();
-    let level = |level| board.level(level) as usize;
+    let level = |level| board.exact(level) as usize;
     let cached: usize = (1..allotment_engine::slab::class::CLASSES)
         .map(|class| HEAP.cache().cached(class) * board.class[class].size.load(Relaxed) as usize)
         .sum();

@@ -5,7 +5,8 @@
 //! hold, and nobody may assume more than that every number is a `u64`.
 
 use allotment_engine::stat::board::{
-    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, MAGIC, SETS_MAX, TALLY_BYTES, Tally, VERSION,
+    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, MAGIC, NodeTally, SETS_MAX, TALLY_BYTES, Tally, VERSION,
+    VMAP_NODES, settle,
 };
 use allotment_engine::stat::{Event, Level};
 use std::fs::File;
@@ -142,6 +143,9 @@ impl Snapshot {
             }
         }
         let page_orders = all.split_off(size_classes);
+        let lent = (0..VMAP_NODES)
+            .map(|at| board.long(offset_of!(Board, nodes) + at * size_of::<NodeTally>() + offset_of!(NodeTally, lent)))
+            .fold(0_u64, u64::wrapping_add);
         Ok(Self {
             mode: board.short(offset_of!(Board, mode)),
             reason: board.short(offset_of!(Board, reason)),
@@ -149,8 +153,11 @@ impl Snapshot {
             sets,
             size_classes: all,
             page_orders,
-            levels: (0..Level::ALL.len())
-                .map(|at| board.long(offset_of!(Board, levels) + at * size_of::<u64>()))
+            levels: Level::ALL
+                .iter()
+                .map(|&level| {
+                    settle(level, board.long(offset_of!(Board, levels) + level as usize * size_of::<u64>()), lent)
+                })
                 .collect(),
             events,
             start_ticks: board.long(offset_of!(Board, start_ticks)),

@@ -17,7 +17,6 @@ use crate::knob::Id;
 use crate::percpu::cache::{Report, Way};
 use crate::percpu::drain::Indices;
 use crate::percpu::sets::INDICES;
-use crate::reclaim::Reclaim;
 use crate::reclaim::keeper::{Duty, QUIET};
 use crate::slab::class::CLASSES;
 use crate::stat::Event;
@@ -143,7 +142,7 @@ impl<E: Environment> Heap<E> {
             self.cache.drain(&everything, &all, way, |cpu| running.contains(cpu), &mut Report::default());
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }
-        everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
+        everything.slabs.trim() + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
     }
 
     /// How far drains that nobody asked for go; `None` if there are to be none.
@@ -180,13 +179,13 @@ impl<E: Environment> Heap<E> {
         match duty {
             Duty::Usual => {
                 drop(held);
-                self.reclaim.check(&self.cache, &self.pages, self.vmap());
+                self.reclaim.balance(&self.cache, &self.pages, self.vmap());
                 0
             }
-            Duty::Halve => Reclaim::halve(&held, &self.cache, &self.pages, self.vmap()),
+            Duty::Halve => self.reclaim.halve(held, &self.cache, &self.pages, self.vmap()),
             Duty::All => {
                 self.cache.empty_barns(&everything, ALL_CLASSES);
-                everything.slabs.trim() + Reclaim::purge(&held, &self.cache, &self.pages, self.vmap())
+                everything.slabs.trim() + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
             }
         }
     }

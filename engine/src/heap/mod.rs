@@ -33,7 +33,7 @@ use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
 use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
 use crate::stat::{Event, Index, Level, Mode, Reason};
-use crate::vmap::{Areas, Fresh, Vmap};
+use crate::vmap::{Areas, Freed, Fresh, Vmap};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
@@ -179,6 +179,7 @@ impl<E: Environment> Heap<E> {
         let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
         self.cache.size_classes(sizes);
         self.reclaim.prepare();
+        self.areas.prepare();
         let board = sets.board();
         board.sets.store(1, Relaxed);
         board.set(Level::Reserved, BYTES as u64);
@@ -342,6 +343,7 @@ impl<E: Environment> Heap<E> {
 
     /// The process is about to filter its own system calls.
     pub fn confine(&self) {
+        self.areas.confine();
         self.reclaim.keeper.confine();
     }
 
@@ -387,7 +389,7 @@ impl<E: Environment> Heap<E> {
             if (size as u64) > board.level(Level::Mapped) {
                 return None;
             }
-            self.vmap().purge();
+            self.vmap().purge(usize::MAX);
             self.vmap().alloc(size, align)
         })?;
         if area.zero {
@@ -462,15 +464,18 @@ impl<E: Environment> Heap<E> {
             return;
         }
         if class.is_none() {
-            let area = this.vmap().find(address);
-            if !area.is_some_and(|area| this.vmap().free(&area)) {
-                let ours = this.pages.regions.find(address).is_some();
-                this.cache.sets.count(Event::BadFree, 1);
-                E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
+            let vmap = this.vmap();
+            match vmap.find(address).map_or(Freed::Not, |area| vmap.free(&area)) {
+                Freed::Quietly => return this.reclaim.keeper.wake(),
+                Freed::Told => {}
+                Freed::Not => {
+                    let ours = this.pages.regions.find(address).is_some();
+                    this.cache.sets.count(Event::BadFree, 1);
+                    E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
+                }
             }
-            if !this.reclaim.is_passed(&this.cache) {
-                this.reclaim.keeper.wake();
-                return;
+            if !this.reclaim.is_passed(&this.cache) && !this.areas.is_pending() {
+                return this.reclaim.keeper.wake();
             }
         }
         let start = sys::ticks();

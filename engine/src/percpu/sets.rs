@@ -225,6 +225,12 @@ impl Sets {
         }
     }
 
+    /// The index that runs us now; a moment later it may be another's.
+    #[inline]
+    pub fn index(&self) -> usize {
+        self.here().0 % INDICES
+    }
+
     /// The NUMA node that runs us now, below [`Sets::nodes`]. The caller holds no lock.
     pub fn node(&self) -> usize {
         let node = match self.mode() {

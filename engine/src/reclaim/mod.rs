@@ -7,12 +7,20 @@
 //! distance to its recent high, which shrinks by a quarter every 2²⁸ ticks
 //! (an eighth of a second). So a program that works in waves does not fault its
 //! memory in anew with each, and what is resident never exceeds its own recent
-//! high by more than the limit. A free that passes it purges; `trim` drains the
-//! per-CPU sets first and then gives back everything. What a program that has
+//! high by more than the limit; and never more than the cap that the memory cgroup and memory
+//! pressure set. `trim` drains the per-CPU sets first and then gives back everything. What a program that has
 //! become idle does not free any more, the [`keeper`] gives back.
 //!
-//! Lock: `purging`, before all others; who finds it held skips the purge.
-//! Cost: two loads per slow free; a purge is system calls.
+//! | free and resident | a free gives back |
+//! |---|---|
+//! | below the limit | nothing, or the next slice of a purge under way |
+//! | above it | one slice of [`HELP`] bytes; nothing if somebody else purges |
+//! | above twice the limit | one of [`HELP_MORE`]; it waits for whoever purges, [`NAPS`] naps at most |
+//!
+//! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and
+//! no free waits for a whole purge: those run in slices, and between two of them a fork may come.
+//!
+//! Lock: `purging`, before all others. Cost: a few loads when the levels have changed; a purge is system calls.
 #![allow(unsafe_code)] // gives pages back
 
 pub mod keeper;
@@ -25,8 +33,17 @@ use crate::knob::Id;
 use crate::page::{Pages, give_back};
 use crate::percpu::Cache;
 use crate::stat::{Board, Event, Level};
-use crate::vmap::Vmap;
+use crate::vmap::{SLICE, Vmap};
 use keeper::Keeper;
+
+/// Bytes that a free gives back when the limit is passed.
+pub const HELP: usize = 8 << 20;
+/// The same past twice the limit.
+pub const HELP_MORE: usize = 32 << 20;
+/// Naps that a free takes at most then while somebody else purges.
+pub const NAPS: u32 = 16;
+/// ns of a nap.
+const NAP: u64 = 50_000;
 
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
 const PURGE_ORDER: usize = 4;
@@ -40,6 +57,10 @@ pub struct Reclaim {
     /// Held by a purge, across its system calls; a fork waits for it.
     purging: Lock<()>,
     cpus: AtomicU32,
+    /// Most bytes that may be free and resident, whatever the knobs say; 0 is no cap.
+    cap: AtomicU64,
+    /// Forks that want `purging` or have it.
+    forks: AtomicU32,
     /// Ticks >> [`DECAY`] when the recent high last shrank.
     shrunk: AtomicU64,
     /// Whether somebody has read what the system says about CPUs and nodes.
@@ -61,6 +82,8 @@ impl Reclaim {
         Self {
             purging: Lock::new(()),
             cpus: AtomicU32::new(0),
+            cap: AtomicU64::new(0),
+            forks: AtomicU32::new(0),
             shrunk: AtomicU64::new(0),
             learnt: AtomicU32::new(0),
             keeper: Keeper::new(),
@@ -80,11 +103,14 @@ impl Reclaim {
 
     /// See [`Lock::fork_begin`].
     pub fn fork_begin(&self) {
+        // Relaxed: only asks purges for the lock.
+        self.forks.fetch_add(1, Relaxed);
         self.purging.fork_begin();
     }
     /// See [`Lock::fork_end`].
     pub fn fork_end(&self) {
         self.purging.fork_end();
+        self.forks.fetch_sub(1, Relaxed);
     }
 
     /// Bytes that may be free and resident.
@@ -95,7 +121,7 @@ impl Reclaim {
         // fls(cpus), as in the kernel.
         let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
         let base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling);
-        base + self.recent(board, in_use)
+        (base + self.recent(board, in_use)).min(self.cap())
     }
 
     /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
@@ -111,32 +137,82 @@ impl Reclaim {
         above
     }
 
+    /// Sets the cap on what may be free and resident, in bytes, or takes it away. For whoever knows the
+    /// memory cgroup and the pressure (the housekeeper).
+    pub fn set_cap(&self, bytes: Option<u64>) {
+        // Relaxed: a number for a heuristic.
+        self.cap.store(bytes.map_or(0, |bytes| bytes.max(1)), Relaxed);
+    }
+
+    /// The cap, `u64::MAX` without one.
+    fn cap(&self) -> u64 {
+        match self.cap.load(Relaxed) {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
+    }
+
+    /// Bytes that are free and resident.
+    fn idle(cache: &Cache) -> u64 {
+        cache.sets.board().level(Level::Lazy) + cache.sets.board().level(Level::PagesDirty)
+    }
+
     /// Whether more is free and resident than may be.
     #[must_use]
     pub fn is_passed(&self, cache: &Cache) -> bool {
-        let board = cache.sets.board();
-        board.level(Level::Lazy) + board.level(Level::PagesDirty) > self.limit(cache)
+        Self::idle(cache) > self.limit(cache)
     }
 
-    /// After a slow free: purges if the limit is passed.
+    /// After a slow free: a slice of a purge if the limit is passed or one is under way.
     pub fn check(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) {
-        if !self.is_passed(cache) {
+        let (idle, limit) = (Self::idle(cache), self.limit(cache));
+        if idle <= limit && !vmap.areas.is_pending() {
             return;
         }
-        let limit = self.limit(cache);
-        // One at a time is enough.
-        let Some(_purging) = self.purging.try_lock() else { return };
-        Self::purge_to(cache, pages, vmap, PURGE_ORDER, limit / 2);
+        let pressed = idle > limit.saturating_mul(2);
+        // Otherwise one at a time is enough.
+        let Some(_purging) = self.purging.try_lock().or_else(|| self.wait(pressed)) else { return };
+        Self::slice(cache, pages, vmap, limit, if pressed { HELP_MORE } else { HELP });
     }
 
-    /// Gives back until at most `keep` bytes of each kind are left (of pages only blocks of at
-    /// least `order`); the bytes given back.
-    fn purge_to(cache: &Cache, pages: &Pages, vmap: Vmap<'_>, order: usize, keep: u64) -> usize {
-        let board = cache.sets.board();
-        let areas = if board.level(Level::Lazy) > keep { vmap.purge() } else { 0 };
-        let blocks =
-            if board.level(Level::PagesDirty) > keep { Self::purge_pages(cache, pages, order, keep) } else { 0 };
+    /// The right to purge, waited for so long that the freer is slowed down and no longer.
+    fn wait(&self, pressed: bool) -> Option<Guard<'_, ()>> {
+        (0..if pressed { NAPS } else { 0 }).find_map(|_| {
+            self.nap();
+            self.purging.try_lock()
+        })
+    }
+
+    fn nap(&self) {
+        let cpus = self.cpus.load(Relaxed);
+        sys::futex_wait_for(&self.cpus, cpus, NAP);
+    }
+
+    /// One slice; the bytes given back.
+    fn slice(cache: &Cache, pages: &Pages, vmap: Vmap<'_>, limit: u64, most: usize) -> usize {
+        let (board, keep) = (cache.sets.board(), limit / 2);
+        let passed = Self::idle(cache) > limit;
+        let areas = if passed && board.level(Level::Lazy) > keep { vmap.purge(most) } else { vmap.purge_pending(most) };
+        let blocks = if passed && board.level(Level::PagesDirty) > keep {
+            Self::purge_pages(cache, pages, PURGE_ORDER, keep)
+        } else {
+            0
+        };
         areas + blocks
+    }
+
+    /// The same until the limit is kept and no purge is under way, for who has time; the bytes given back.
+    pub fn balance(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+        let mut bytes = 0;
+        loop {
+            let held = self.lock();
+            let slice = Self::slice(cache, pages, vmap, self.limit(cache), SLICE);
+            bytes += slice;
+            if slice == 0 {
+                return bytes;
+            }
+            drop(self.pause(held));
+        }
     }
 
     /// The right to drain and to give back. A fork waits for it, so that no child misses what
@@ -145,16 +221,58 @@ impl Reclaim {
         self.purging.lock()
     }
 
+    /// Between two slices: lets forks go first.
+    fn pause<'a>(&'a self, held: Guard<'a, ()>) -> Guard<'a, ()> {
+        if self.forks.load(Relaxed) == 0 {
+            return held;
+        }
+        drop(held);
+        for _ in 0..NAPS {
+            self.nap();
+            if self.forks.load(Relaxed) == 0 {
+                break;
+            }
+        }
+        self.lock()
+    }
+
+    /// Gives back until at most `keep` bytes of areas are left; the bytes given back.
+    fn purge_areas<'a>(&'a self, mut held: Guard<'a, ()>, cache: &Cache, vmap: Vmap<'_>, keep: u64) -> usize {
+        let (mut bytes, mut gathered) = (0, false);
+        while cache.sets.board().exact(Level::Lazy) > keep {
+            bytes += if vmap.areas.is_pending() {
+                vmap.purge_pending(SLICE)
+            } else if !gathered {
+                gathered = true;
+                vmap.purge(SLICE)
+            } else {
+                break;
+            };
+            held = self.pause(held);
+        }
+        vmap.put_back();
+        bytes
+    }
+
     /// Leaves at most half of what is free and resident; the bytes given back.
-    pub fn halve(_held: &Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+    pub fn halve(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
         let board = cache.sets.board();
-        let keep = board.level(Level::Lazy).max(board.level(Level::PagesDirty)) / 2;
-        Self::purge_to(cache, pages, vmap, 0, keep)
+        self.purge_to(held, cache, pages, vmap, board.exact(Level::Lazy).max(board.level(Level::PagesDirty)) / 2)
     }
 
     /// Gives back all that is free; the bytes.
-    pub fn purge(_held: &Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
-        Self::purge_to(cache, pages, vmap, 0, 0)
+    pub fn purge(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+        self.purge_to(held, cache, pages, vmap, 0)
+    }
+
+    /// Gives back until at most `keep` bytes of each kind are left; the bytes given back.
+    fn purge_to(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>, keep: u64) -> usize {
+        let blocks = if cache.sets.board().level(Level::PagesDirty) > keep {
+            Self::purge_pages(cache, pages, 0, keep)
+        } else {
+            0
+        };
+        blocks + self.purge_areas(held, cache, vmap, keep)
     }
 
     /// Gives dirty free blocks of at least `order` back until `keep` bytes are left; the bytes given back.

@@ -34,6 +34,10 @@ pub const BOARD_BYTES: usize = 16 * 1024;
 pub const TALLY_BYTES: usize = 4096;
 /// Bytes of the whole mapping.
 pub const SHARE_BYTES: usize = BOARD_BYTES + SETS_MAX * TALLY_BYTES;
+/// Nodes that lazily freed areas wait in (see `vmap::node`).
+pub const VMAP_NODES: usize = 64;
+/// Powers of two of 1,024 ticks that a purge may take.
+pub const PURGE_TIMES: usize = 24;
 /// Environment: `PATH:PID`; a process with that id maps the file at PATH as its board.
 pub const SHARE_ENV: &str = "ALLOTMENT_SHARE";
 /// Environment: `key=value,…`, see [`crate::knob`].
@@ -147,6 +151,17 @@ pub struct ClassLevels {
     pub slabs: AtomicU64,
 }
 
+/// What one node of `vmap` counts. On a line of its own.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct NodeTally {
+    /// Bytes that became lazy here less those taken into use again, not yet in the levels
+    /// `Areas` and `Lazy` (which are off by the sum; two's complement).
+    pub lent: AtomicU64,
+    /// Areas of this node that purges took (the kernel's `nr_purged`).
+    pub purged: AtomicU64,
+}
+
 /// The first page(s) of the mapping.
 #[repr(C)]
 #[derive(Debug)]
@@ -177,6 +192,12 @@ pub struct Board {
     pub levels: [AtomicU64; Level::ALL.len()],
     /// Levels by class.
     pub class: [ClassLevels; CLASSES_MAX],
+    /// By node of `vmap`.
+    pub nodes: [NodeTally; VMAP_NODES],
+    /// Purges of areas by how long they took, in units of 1,024 ticks: 0 to 1, 2 to 3, 4 to 7, …
+    pub purge_times: [AtomicU64; PURGE_TIMES],
+    /// Ticks that they took together.
+    pub purge_ticks: AtomicU64,
 }
 
 /// Fast-path operations of one class on one set.
@@ -202,6 +223,17 @@ pub struct Tally {
 const _: () = assert!(size_of::<Board>() <= BOARD_BYTES);
 const _: () = assert!(size_of::<Tally>() == TALLY_BYTES);
 
+/// A level with what the nodes have lent.
+#[must_use]
+pub fn settle(level: Level, settled: u64, lent: u64) -> u64 {
+    let value = match level {
+        Level::Areas => settled.wrapping_sub(lent),
+        Level::Lazy => settled.wrapping_add(lent),
+        _ => settled,
+    };
+    value.cast_signed().max(0).cast_unsigned()
+}
+
 impl Board {
     /// The level now. Where what was raised is lowered by another thread first it is below
     /// zero for a moment, and read as zero.
@@ -210,14 +242,21 @@ impl Board {
         // Relaxed: a level is a number for eyes and heuristics, it publishes nothing.
         self.levels[level as usize].load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
+    /// The same with what the nodes of `vmap` have not told yet: [`Level::Areas`] and [`Level::Lazy`] are off
+    /// by that, each node's at most `vmap::LENT` bytes; the other levels are not.
+    #[must_use]
+    pub fn exact(&self, level: Level) -> u64 {
+        let lent = self.nodes.iter().fold(0_u64, |sum, node| sum.wrapping_add(node.lent.load(Relaxed)));
+        let settled = self.levels[level as usize].load(Relaxed);
+        settle(level, settled, lent)
+    }
     /// Raises a level; returns its new value.
     pub fn raise(&self, level: Level, by: usize) -> u64 {
         self.levels[level as usize].fetch_add(by as u64, Relaxed).wrapping_add(by as u64)
     }
-    /// Changes a level that only who holds its lock changes: no locked instruction.
+    /// Changes a level, up or down.
     pub fn shift(&self, level: Level, by: isize) {
-        let level = &self.levels[level as usize];
-        level.store(level.load(Relaxed).wrapping_add_signed(by as i64), Relaxed);
+        self.levels[level as usize].fetch_add(by as u64, Relaxed);
     }
     /// Raises a level.
     pub fn raise_quietly(&self, level: Level, by: usize) {
@@ -236,6 +275,12 @@ impl Board {
         let now = self.level(Level::Taken) + self.level(Level::Areas);
         self.peak(Level::TakenPeak, now);
         self.peak(Level::Recent, now);
+    }
+    /// Notes a purge of areas that took so long.
+    pub fn purged(&self, ticks: u64) {
+        let log2 = (ticks >> 10).checked_ilog2().unwrap_or(0) as usize;
+        self.purge_times[log2.min(PURGE_TIMES - 1)].fetch_add(1, Relaxed);
+        self.purge_ticks.fetch_add(ticks, Relaxed);
     }
     /// Raises a level to `to` if it is lower.
     pub fn peak(&self, level: Level, to: u64) {

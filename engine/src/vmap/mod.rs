@@ -1,48 +1,54 @@
 //! # `vmap`: areas of whole pages, above 32 KiB
 //!
 //! ```text
-//! busy ──free──► lazy (still mapped, in the pool of its exact size) ──purge──► free run (clean, in the tree)
-//!   ▲             │                                                             │
-//!   └── reuse ────┘◄──────────────────────── take lowest fit ───────────────────┘
+//! busy ──free──► lazy (still mapped, on the list of its exact size) ──gather──► pending ──purge──► free run
+//!   ▲             │ of the CPU's node                              (sorted, merged)    (clean, in the tree)
+//!   └── reuse ────┘                                                                            │
+//!   └──────────────────────────────────── take lowest fit ────────────────────────────────────┘
 //! ```
 //! A freed area is lazy: an allocation of the same size takes it back in a few
 //! loads, with its old contents. A purge takes all lazy areas at once, sorts
-//! and merges them, gives them back to the system in one pass without any
+//! and merges them, gives them back to the system in slices without any
 //! lock, and settles the counters once (Linux `mm/vmalloc.c`,
 //! `__purge_vmap_area_lazy`). No rounding: 36 KiB cost 36 KiB.
 //!
 //! | kind of the first page's descriptor | resident | in |
 //! |---|---|---|
 //! | `Area` | yes | the program's hands |
-//! | `Lazy` | yes | pool of its size, or a purge's hand |
+//! | `Lazy` | yes | a list of a [`node`] or of its space, pending, or a purge's hand |
 //! | `Run` | no (zero when touched) | tree |
 //!
 //! Huge-page areas live in a space (and windows) of their own. Areas above half
 //! a window have a window of their own and are unmapped when freed.
-//! Lock: one per space (`areas`), held across no advice but the opening of
-//! fresh address space; that of the small-page space also guards the levels
-//! `Areas` and `Lazy` and comes after the other. Cost: reuse ≈ 20 loads and a
-//! lock; else O(log n).
+//!
+//! Units: pages inside, bytes at the door. Locks: a turn of a node (nobody waits for one), then one per
+//! space (`areas`), held across no advice but the opening of fresh address space. The levels `Areas` and
+//! `Lazy` are off by what the nodes have not told yet: [`LENT`] bytes each, see [`Board::exact`].
+//! Cost: reuse and free ≈ 25 loads and one compare-and-swap each; else O(log n).
 #![allow(unsafe_code)] // address space by number
 
+pub mod node;
+mod purge;
 pub mod tree;
 
-use crate::arch::atomic::AtomicU32;
-use crate::arch::atomic::Ordering::Relaxed;
+pub use purge::SLICE;
+
+use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
+use crate::arch::atomic::{AtomicBool, AtomicU32};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
 use crate::knob::Id;
 use crate::page::region::WINDOW_PAGES;
-use crate::page::{Kind, Paging, Pfn, Regions, give_back};
+use crate::page::{Kind, Paging, Pfn, Regions};
 use crate::percpu::Cache;
-use crate::stat::{Board, Event, Level};
+use crate::stat::board::VMAP_NODES;
+use crate::stat::{Board, Event, Level, Mode};
+use node::{Lists, Node, Turn, Want};
 use tree::Tree;
 
-/// Sizes up to this many pages have a pool each; larger ones share the last.
-const POOLS: usize = 1024;
-/// Larger lazy areas looked at for one of the right size.
-const LOOKS: usize = 16;
+/// Bytes by which a node's part of the levels may be off before it is told.
+pub const LENT: usize = 1 << 20;
 /// Areas from this many pages begin at a huge-page boundary, so that page tables move whole.
 const CONGRUENT: usize = 512;
 /// Areas above this many pages get a window of their own.
@@ -54,17 +60,26 @@ const STEP: usize = 512;
 const HUGE: u32 = 1;
 /// Moved here by page tables: its mapping merges with no neighbour until it is mapped afresh.
 const MOVED: u32 = 2;
+/// Its last page is a guard page, which is not the program's.
+const GUARD: u32 = 4;
+/// Perhaps not mapped, because a system call failed half done: never reused, mapped afresh by a purge.
+const BROKEN: u32 = 8;
+/// What an area must have like the one that it is reused as.
+const LIKE: u32 = HUGE | GUARD | BROKEN;
+/// Areas that a purge neither merges with neighbours nor cuts.
+const ALONE: u32 = MOVED | GUARD | BROKEN;
 
 /// Areas of one kind of pages.
 #[derive(Debug)]
 struct Space {
     state: Lock<State>,
+    /// Lazy areas that no node could take; under the lock, but for a peek.
+    rest: Lists,
 }
 
 #[derive(Debug)]
 struct State {
     tree: Tree,
-    pools: [Pfn; POOLS + 1],
     opened: usize,
 }
 
@@ -72,6 +87,14 @@ struct State {
 #[derive(Debug)]
 pub struct Areas {
     spaces: [Space; 2],
+    nodes: [Node; VMAP_NODES],
+    /// Highest node that ever got an area, plus one.
+    top: AtomicU32,
+    /// First of the areas that a purge has gathered and not released yet, in order; it belongs
+    /// to whoever may purge.
+    pending: AtomicU32,
+    /// Whether the kernel takes vectors of ranges from us.
+    vectors: AtomicBool,
     /// Areas that carry [`MOVED`].
     moved: AtomicU32,
 }
@@ -93,6 +116,17 @@ pub struct Fresh {
     pub address: usize,
     /// Whether all of it reads as zero.
     pub zero: bool,
+}
+
+/// What became of an area that was to be freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freed {
+    /// It was not in use (freed by somebody else meanwhile).
+    Not,
+    /// It is lazy, and the levels are as they were.
+    Quietly,
+    /// The levels have changed: a limit may be passed.
+    Told,
 }
 
 /// Areas with what they need.
@@ -117,48 +151,40 @@ impl Areas {
     #[must_use]
     pub const fn new() -> Self {
         const fn space() -> Space {
-            Space { state: Lock::new(State { tree: Tree::new(), pools: [Pfn::NONE; POOLS + 1], opened: 0 }) }
+            Space { state: Lock::new(State { tree: Tree::new(), opened: 0 }), rest: Lists::new() }
         }
-        Self { spaces: [const { space() }; 2], moved: AtomicU32::new(0) }
+        Self {
+            spaces: [const { space() }; 2],
+            nodes: [const { Node::new() }; VMAP_NODES],
+            top: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
+            vectors: AtomicBool::new(false),
+            moved: AtomicU32::new(0),
+        }
     }
-    /// See [`Lock::fork_begin`]. The small-page space's comes last, as everywhere.
+    /// Asks whether the kernel takes vectors of ranges; when the heap opens (a filter may forbid it later).
+    pub fn prepare(&self) {
+        // SAFETY: no range.
+        let taken = unsafe { sys::advise_many(&[], Advice::DontNeed) };
+        self.vectors.store(taken == Ok(0), Relaxed);
+    }
+    /// The process is about to filter its system calls: from now on only the plain ones.
+    pub fn confine(&self) {
+        self.vectors.store(false, Relaxed);
+    }
+    /// See [`Lock::fork_begin`]. While the nodes are held everybody goes to the spaces.
     pub fn fork_begin(&self) {
-        self.spaces.iter().rev().for_each(|space| space.state.fork_begin());
+        self.nodes.iter().for_each(Node::fork_begin);
+        self.spaces.iter().for_each(|space| space.state.fork_begin());
     }
     /// See [`Lock::fork_end`].
     pub fn fork_end(&self) {
         self.spaces.iter().for_each(|space| space.state.fork_end());
+        self.nodes.iter().for_each(Node::fork_end);
     }
 }
 
 impl State {
-    fn pool(&mut self, pages: usize) -> &mut Pfn {
-        &mut self.pools[pages.min(POOLS)]
-    }
-
-    /// A lazy area of exactly this size (and alignment).
-    fn reuse(&mut self, regions: &Regions, pages: usize, align: usize) -> Option<Pfn> {
-        let head = self.pool(pages);
-        let (mut previous, mut at) = (Pfn::NONE, *head);
-        for _ in 0..LOOKS {
-            if at == Pfn::NONE {
-                return None;
-            }
-            let desc = regions.desc(at);
-            let next = desc.links().0;
-            if desc.len() == pages && (at.0 as usize).is_multiple_of(align) {
-                if previous == Pfn::NONE {
-                    *head = next;
-                } else {
-                    regions.desc(previous).set_links(next, Pfn::NONE);
-                }
-                return Some(at);
-            }
-            (previous, at) = (at, next);
-        }
-        None
-    }
-
     /// A free run, opened; `None` if there is none or the system refuses.
     fn take(&mut self, regions: &Regions, board: &Board, pages: usize, align: usize) -> Option<Pfn> {
         let at = self.tree.take(regions, pages, align)?;
@@ -189,16 +215,50 @@ impl Vmap<'_> {
     fn board(&self) -> &Board {
         self.cache.sets.board()
     }
-    /// Bytes in use and lazy bytes change; the caller holds the lock of the space of `flags`,
-    /// or none.
-    fn account(&self, flags: u32, areas: isize, lazy: isize) {
-        let _levels = (flags & HUGE != 0).then(|| self.areas.spaces[0].state.lock());
-        self.board().shift(Level::Areas, areas);
-        self.board().shift(Level::Lazy, lazy);
+    /// Bytes of areas in use and of lazy areas change.
+    fn account(&self, areas: isize, lazy: isize) {
+        if areas != 0 {
+            self.board().shift(Level::Areas, areas);
+        }
+        if lazy != 0 {
+            self.board().shift(Level::Lazy, lazy);
+        }
     }
-    /// The same where no lock is held.
-    fn account_alone(&self, areas: isize, lazy: isize) {
-        self.account(HUGE, areas, lazy);
+
+    /// The node of who runs us.
+    #[inline]
+    fn home(&self) -> usize {
+        match self.cache.sets.mode() {
+            Mode::Sequences | Mode::Simulated => self.cache.sets.index() % VMAP_NODES,
+            // Asking for the CPU costs more than all the rest: threads take turns instead.
+            _ => (sys::thread_pointer() >> 12) % (VMAP_NODES / 4),
+        }
+    }
+
+    /// A turn of the home node, or of the one beside it, with its number.
+    #[inline]
+    fn enter(&self) -> Option<(usize, Turn<'_>)> {
+        let home = self.home();
+        [home, home ^ 1].into_iter().find_map(|at| Some((at, self.areas.nodes[at].enter()?)))
+    }
+
+    /// `bytes` become lazy in the turn of node `at` (or are taken back: negative); whether the levels were told.
+    #[inline]
+    fn lend(&self, at: usize, _turn: &Turn<'_>, bytes: isize) -> bool {
+        let tally = &self.board().nodes[at].lent;
+        // Relaxed, and no locked instruction: the word is changed in a turn only.
+        let lent = (tally.load(Relaxed) as isize).wrapping_add(bytes);
+        let most = if sys::single_threaded() { bytes.unsigned_abs().clamp(LENT / 8, LENT) } else { LENT };
+        if lent.unsigned_abs() <= most {
+            tally.store(lent as u64, Relaxed);
+            return false;
+        }
+        // Half stays: a program that frees and takes back again and again tells nobody.
+        let keep = lent.signum() * (most as isize / 2);
+        tally.store(keep as u64, Relaxed);
+        self.account(keep - lent, lent - keep);
+        self.board().grown();
+        true
     }
 
     /// A new area of at least `bytes`, aligned to `align` bytes; `None` without memory.
@@ -218,18 +278,46 @@ impl Vmap<'_> {
     }
 
     /// A lazily freed area of that size, with its old contents; `None` if there is none.
-    /// Cost: a lock.
+    /// Cost: a turn.
     pub fn reuse(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align, flags) = self.shape(bytes, align);
         let flags = flags?;
-        let mut state = self.space(flags).state.lock_elided();
-        let pfn = state.reuse(self.regions, pages, align)?;
+        let want = Want { pages, align, flags, mask: LIKE };
+        let pfn = self.reuse_from(self.home(), want).or_else(|| self.reuse_elsewhere(want))?;
         let desc = self.regions.desc(pfn);
         desc.set(Kind::Area, desc.rest());
-        let bytes = (pages * PAGE) as isize;
-        self.account(flags, bytes, -bytes);
-        drop(state);
-        Some(self.begin(pfn, Event::AreaReuse))
+        self.cache.sets.count(Event::AreaReuse, 1);
+        Some(Fresh { address: self.regions.address(pfn), zero: false })
+    }
+
+    #[inline]
+    fn reuse_from(&self, at: usize, want: Want) -> Option<Pfn> {
+        let node = &self.areas.nodes[at];
+        if !node.may_have(want.pages) {
+            return None;
+        }
+        let turn = node.enter()?;
+        let pfn = turn.take(self.regions, want)?;
+        self.lend(at, &turn, -((want.pages * PAGE) as isize));
+        Some(pfn)
+    }
+
+    /// From any node, or what no node could take.
+    #[cold]
+    fn reuse_elsewhere(&self, want: Want) -> Option<Pfn> {
+        let top = self.areas.top.load(Relaxed) as usize;
+        (0..top).find_map(|at| self.reuse_from(at, want)).or_else(|| {
+            let space = self.space(want.flags);
+            if !space.rest.may_have(want.pages) {
+                return None;
+            }
+            let state = space.state.lock_elided();
+            let pfn = space.rest.take(self.regions, want)?;
+            drop(state);
+            let bytes = (want.pages * PAGE) as isize;
+            self.account(bytes, -bytes);
+            Some(pfn)
+        })
     }
 
     /// Tells of an area that begins.
@@ -259,8 +347,8 @@ impl Vmap<'_> {
         let desc = self.regions.desc(pfn);
         desc.set_len(pages);
         desc.set(Kind::Area, flags);
-        self.account(flags, (pages * PAGE) as isize, 0);
         drop(state);
+        self.account((pages * PAGE) as isize, 0);
         Some(self.begin(pfn, Event::AreaAlloc))
     }
 
@@ -285,7 +373,7 @@ impl Vmap<'_> {
         desc.set_len(0);
         desc.set(Kind::Area, 0);
         self.board().raise(Level::Mapped, bytes);
-        self.account_alone(bytes as isize, 0);
+        self.account(bytes as isize, 0);
         Some(self.begin(pfn, Event::AreaAlloc))
     }
 
@@ -309,38 +397,62 @@ impl Vmap<'_> {
         self.regions.desc(area.pfn).len() == 0
     }
 
-    /// Frees an area: lazily, or at once if it has a window of its own. False if it is not
-    /// in use (freed by somebody else meanwhile).
-    pub fn free(&self, area: &Area) -> bool {
-        if self.is_giant(area) {
-            self.regions.desc(area.pfn).set(Kind::None, 0);
-            self.account_alone(-(area.bytes as isize), 0);
-            self.board().lower(Level::Mapped, area.bytes);
-            self.cache.sets.count(Event::AreaFree, 1);
-            // SAFETY: a giant area that its owner gave up.
-            unsafe { self.regions.release_giant(self.board(), area.pfn) };
-            return true;
-        }
-        {
-            let mut state = self.space(area.flags).state.lock_elided();
-            let desc = self.regions.desc(area.pfn);
-            if desc.kind() != Kind::Area {
-                return false;
-            }
-            self.make_lazy(&mut state, area.pfn, area.bytes / PAGE, area.flags);
-            self.account(area.flags, -(area.bytes as isize), area.bytes as isize);
+    /// Frees an area: lazily, or at once if it has a window of its own.
+    pub fn free(&self, area: &Area) -> Freed {
+        let desc = self.regions.desc(area.pfn);
+        let pages = desc.len();
+        if !self.give_up(area) {
+            return Freed::Not;
         }
         self.cache.sets.count(Event::AreaFree, 1);
+        if pages == 0 {
+            desc.set(Kind::None, 0);
+            self.account(-(area.bytes as isize), 0);
+            self.board().lower(Level::Mapped, area.bytes);
+            // SAFETY: a giant area that its owner gave up.
+            unsafe { self.regions.release_giant(self.board(), area.pfn) };
+            return Freed::Told;
+        }
+        if self.make_lazy(area.pfn, pages, area.flags) { Freed::Told } else { Freed::Quietly }
+    }
+
+    /// Of two that free the same area at the same time one wins.
+    #[inline]
+    fn give_up(&self, area: &Area) -> bool {
+        let desc = self.regions.desc(area.pfn);
+        let (busy, lazy) = (area.flags << 8 | Kind::Area as u32, area.flags << 8 | Kind::Lazy as u32);
+        if sys::single_threaded() {
+            let ours = desc.tag.load(Relaxed) == busy;
+            if ours {
+                desc.tag.store(lazy, Relaxed);
+            }
+            return ours;
+        }
+        // AcqRel: nothing of this free happens before it is ours.
+        desc.tag.compare_exchange(busy, lazy, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Puts an area that is `Lazy` and in our hand where the next one looks for it; whether the levels were told.
+    fn make_lazy(&self, pfn: Pfn, pages: usize, flags: u32) -> bool {
+        let bytes = (pages * PAGE) as isize;
+        if let Some((at, turn)) = self.enter() {
+            turn.put(self.regions, pfn, pages);
+            // Relaxed: a hint for who looks elsewhere, and a purge looks at all.
+            if at >= self.areas.top.load(Relaxed) as usize {
+                self.areas.top.fetch_max(at as u32 + 1, Relaxed);
+            }
+            return self.lend(at, &turn, bytes);
+        }
+        self.put_aside(pfn, pages, flags);
+        self.account(-bytes, bytes);
         true
     }
 
-    fn make_lazy(&self, state: &mut State, pfn: Pfn, pages: usize, flags: u32) {
-        let desc = self.regions.desc(pfn);
-        desc.set_len(pages);
-        desc.set(Kind::Lazy, flags);
-        let head = state.pool(pages);
-        desc.set_links(*head, Pfn::NONE);
-        *head = pfn;
+    /// Puts a lazy area on the list of its space.
+    fn put_aside(&self, pfn: Pfn, pages: usize, flags: u32) {
+        let space = self.space(flags);
+        let _state = space.state.lock_elided();
+        space.rest.put(self.regions, pfn, pages);
     }
 
     /// Makes an area `bytes` long where it is; false if its neighbour is in the way.
@@ -350,24 +462,24 @@ impl Vmap<'_> {
         if now == then {
             return true;
         }
-        // A moved area is one mapping and stays so: `relocate` depends on it.
-        if self.is_giant(area) || then > GIANT || (then > now && area.flags & MOVED != 0) {
+        // A moved area is one mapping and stays so: `relocate` depends on it. A guard page stays where it is.
+        if self.is_giant(area) || then > GIANT || (then > now && area.flags & ALONE != 0) {
             return false;
         }
-        let space = self.space(area.flags);
-        let mut state = space.state.lock();
         let desc = self.regions.desc(area.pfn);
         if then < now {
             // The tail becomes a lazy area of its own. A moved area stays whole: its tail
             // could not be mapped afresh with it.
-            if area.flags & MOVED != 0 {
+            if area.flags & ALONE != 0 {
                 return now / 2 <= then;
             }
             desc.set_len(then);
-            self.make_lazy(&mut state, area.pfn.add(then), now - then, area.flags);
-            let bytes = ((now - then) * PAGE) as isize;
-            self.account(area.flags, -bytes, bytes);
+            let tail = area.pfn.add(then);
+            self.regions.desc(tail).set_len(now - then);
+            self.regions.desc(tail).set(Kind::Lazy, area.flags);
+            self.make_lazy(tail, now - then, area.flags);
         } else {
+            let mut state = self.space(area.flags).state.lock();
             let (tail, more) = (area.pfn.add(now), then - now);
             if !area.pfn.same_window(area.pfn.add(then - 1)) || !state.tree.take_at(self.regions, tail, more) {
                 return false;
@@ -378,8 +490,8 @@ impl Vmap<'_> {
             };
             state.opened += (fresh.end.0 - fresh.start.0) as usize;
             desc.set_len(then);
-            self.account(area.flags, (more * PAGE) as isize, 0);
             drop(state);
+            self.account((more * PAGE) as isize, 0);
             self.board().grown();
         }
         self.cache.sets.count(Event::AreaGrow, 1);
@@ -395,21 +507,26 @@ impl Vmap<'_> {
         let threshold = self.cache.knobs.size(Id::MoveBytes);
         // The source must be one mapping, so that a move that fails has moved nothing; one
         // that was moved here and grew by it is two.
-        if threshold == 0 || area.bytes < threshold || area.flags & MOVED != 0 || bytes <= area.bytes {
+        if threshold == 0 || area.bytes < threshold || area.flags & ALONE != 0 || bytes <= area.bytes {
             return None;
         }
         if u64::from(self.areas.moved.load(Relaxed)) >= self.cache.knobs.get(Id::MoveLimit) {
             return None;
         }
         let fresh = self.alloc(bytes, PAGE)?;
-        let target = self.find(fresh.address)?;
+        let mut target = self.find(fresh.address)?;
         let from = self.regions.address(area.pfn);
         // SAFETY: both are ours; the target's contents are not needed.
         if unsafe { sys::move_pages(from, fresh.address, area.bytes) }.is_err() {
             // The kernel may have unmapped the target before it gave up.
             // SAFETY: ours, and nothing in it is needed.
-            let _ = unsafe { sys::map_over(fresh.address, area.bytes, Access::ReadWrite) };
-            self.advise(fresh.address, area.bytes, target.flags);
+            let mapped = unsafe { sys::map_over(fresh.address, area.bytes, Access::ReadWrite) };
+            if mapped.is_ok() {
+                self.advise(fresh.address, area.bytes, target.flags);
+            } else if !self.is_giant(&target) {
+                target.flags |= BROKEN;
+                self.regions.desc(target.pfn).set(Kind::Area, target.flags);
+            }
             self.free(&target);
             return None;
         }
@@ -427,8 +544,8 @@ impl Vmap<'_> {
             return Some(fresh.address);
         }
         // The source is mapped, empty and zero: free at once.
-        self.account_alone(-(area.bytes as isize), 0);
-        self.settle(area.pfn, area.bytes / PAGE, area.flags, true);
+        self.account(-(area.bytes as isize), 0);
+        self.space(area.flags).state.lock().tree.insert(self.regions, area.pfn, area.bytes / PAGE);
         Some(fresh.address)
     }
 
@@ -437,133 +554,6 @@ impl Vmap<'_> {
         let advice = if flags & HUGE != 0 { Advice::Huge } else { Advice::NoHuge };
         // SAFETY: memory of ours; this advice keeps contents.
         let _ = unsafe { sys::advise(at, bytes, advice) };
-    }
-
-    /// Puts clean pages into the tree. `clean`: the system has taken them already.
-    fn settle(&self, pfn: Pfn, pages: usize, flags: u32, mut clean: bool) {
-        let (at, bytes) = (self.regions.address(pfn), pages * PAGE);
-        if flags & MOVED != 0 {
-            // SAFETY: free memory of ours.
-            clean = unsafe { sys::map_over(at, bytes, Access::ReadWrite) }.is_ok();
-            if clean {
-                self.areas.moved.fetch_sub(1, Relaxed);
-                self.board().lower(Level::Mappings, 2);
-                self.advise(at, bytes, flags);
-            }
-        } else if !clean {
-            // SAFETY: free memory of ours.
-            clean = unsafe { give_back(at, bytes) };
-        }
-        let mut state = self.space(flags).state.lock();
-        self.regions.desc(pfn).set(Kind::None, 0);
-        if clean {
-            state.tree.insert(self.regions, pfn, pages);
-        } else {
-            // Clean are only the bytes that the call reported: it stays lazy.
-            self.make_lazy(&mut state, pfn, pages, flags);
-            self.account(flags, 0, bytes as isize);
-            drop(state);
-            self.cache.sets.count(Event::PurgeRefused, 1);
-        }
-    }
-
-    /// Gives all lazily freed areas back to the system; their bytes.
-    pub fn purge(&self) -> usize {
-        self.areas.spaces.iter().map(|space| self.purge_space(space)).sum()
-    }
-
-    fn purge_space(&self, space: &Space) -> usize {
-        // All pools into one list, under the lock.
-        let mut list = Pfn::NONE;
-        {
-            let mut state = space.state.lock();
-            for pool in &mut state.pools {
-                while *pool != Pfn::NONE {
-                    let at = *pool;
-                    *pool = self.regions.desc(at).links().0;
-                    self.regions.desc(at).set_links(list, Pfn::NONE);
-                    list = at;
-                }
-            }
-        }
-        if list == Pfn::NONE {
-            return 0;
-        }
-        let mut at = self.sort(list);
-        let mut bytes = 0;
-        while at != Pfn::NONE {
-            let flags = self.regions.desc(at).rest();
-            let first = at;
-            let mut pages = self.regions.desc(at).len();
-            at = self.regions.desc(at).links().0;
-            // Neighbours in one call. A moved area has a mapping of its own.
-            while flags & MOVED == 0
-                && at == first.add(pages)
-                && first.same_window(at)
-                && self.regions.desc(at).rest() & MOVED == 0
-            {
-                let next = self.regions.desc(at);
-                pages += next.len();
-                let after = next.links().0;
-                next.set(Kind::None, 0);
-                at = after;
-            }
-            bytes += pages * PAGE;
-            self.settle(first, pages, flags, false);
-        }
-        // One settlement per purge, not one per area (seed 000).
-        self.account_alone(0, -(bytes as isize));
-        self.cache.sets.count(Event::Purge, 1);
-        self.cache.sets.count(Event::PurgeBytes, bytes as u64);
-        bytes
-    }
-
-    fn next(&self, at: Pfn) -> Pfn {
-        self.regions.desc(at).links().0
-    }
-
-    /// Sorts a list of areas by address: merges runs of doubling length, no memory.
-    fn sort(&self, mut list: Pfn) -> Pfn {
-        let mut width = 1;
-        loop {
-            let (mut head, mut tail, mut rest, mut merges) = (Pfn::NONE, Pfn::NONE, list, 0);
-            while rest != Pfn::NONE {
-                merges += 1;
-                let mut left = rest;
-                let mut lefts = 0;
-                while lefts < width && rest != Pfn::NONE {
-                    rest = self.next(rest);
-                    lefts += 1;
-                }
-                let (mut right, mut rights) = (rest, width);
-                while lefts > 0 || (rights > 0 && right != Pfn::NONE) {
-                    let from_left = lefts > 0 && (rights == 0 || right == Pfn::NONE || left < right);
-                    let node = if from_left { left } else { right };
-                    if from_left {
-                        left = self.next(left);
-                        lefts -= 1;
-                    } else {
-                        right = self.next(right);
-                        rights -= 1;
-                    }
-                    if tail == Pfn::NONE {
-                        head = node;
-                    } else {
-                        self.regions.desc(tail).set_links(node, Pfn::NONE);
-                    }
-                    tail = node;
-                }
-                rest = right;
-            }
-            if tail != Pfn::NONE {
-                self.regions.desc(tail).set_links(Pfn::NONE, Pfn::NONE);
-            }
-            list = head;
-            if merges <= 1 {
-                return list;
-            }
-            width *= 2;
-        }
     }
 
     /// Checks both spaces; for tests.

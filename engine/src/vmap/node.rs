@@ -1,0 +1,246 @@
+//! # Nodes: where lazily freed areas wait, by exact size
+//!
+//! ```text
+//! node of a CPU index   held │ bits: which lists have something │ heads[64] ──► area ──► area ──► …
+//!                                                                  list = pages mod 64, linked through descriptors
+//! ```
+//! A free puts its area on the list of the node of the CPU index that runs it; an allocation looks there
+//! first and then at the other nodes whose bit is set, so that what one thread frees another finds (Linux
+//! `mm/vmalloc.c`, `struct vmap_node`). Nobody waits for a node: who finds it held goes to the next, or to the
+//! lists of the space under its lock. So a preempted holder stops nobody, and a fork that holds all nodes
+//! leaves the way through the space.
+//!
+//! | `held` | meaning |
+//! |---|---|
+//! | 0 | free |
+//! | 1 | in somebody's turn: a few loads and stores, nothing that sleeps |
+//! | 2 | held by a fork |
+//!
+//! Units: pages. Invariant: an area is on one list or in one hand; a bit is set exactly while its list has
+//! something. Ordering: a turn begins with Acquire and ends with Release, which orders lists and descriptors.
+//! Cost: one compare-and-swap for a turn (none while the process has one thread).
+
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::{AtomicU32, AtomicU64};
+use crate::arch::sys;
+use crate::page::{Pfn, Regions};
+
+/// Lists of a node; sizes that differ by this many pages share one.
+pub const LISTS: usize = 64;
+/// Areas of a list looked at for one of the right size, alignment and kind.
+const LOOKS: usize = 16;
+/// How long who must have the node sleeps between two looks, in ns.
+const PATIENCE: u64 = 50_000;
+/// How often.
+const TRIES: usize = 100;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const FORK: u32 = 2;
+
+/// Lists of lazily freed areas. Atomics only because others peek; who changes them has a turn or a lock.
+#[derive(Debug)]
+pub struct Lists {
+    bits: AtomicU64,
+    heads: [AtomicU32; LISTS],
+    /// Areas put here since they were last taken all.
+    put: AtomicU32,
+}
+
+/// What an allocation wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// Exactly so many pages.
+    pub pages: usize,
+    /// Aligned to so many.
+    pub align: usize,
+    /// With these of the bits `mask` in the descriptor's rest.
+    pub flags: u32,
+    /// See `flags`.
+    pub mask: u32,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Lists {
+    /// Empty.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bits: AtomicU64::new(0), heads: [const { AtomicU32::new(0) }; LISTS], put: AtomicU32::new(0) }
+    }
+
+    /// Whether the list of that size has something; a look without a turn, which may be out of date.
+    #[inline]
+    pub fn may_have(&self, pages: usize) -> bool {
+        self.bits.load(Relaxed) >> (pages % LISTS) & 1 != 0
+    }
+
+    /// Whether there is anything; likewise.
+    pub fn is_empty(&self) -> bool {
+        self.bits.load(Relaxed) == 0
+    }
+
+    /// Puts an area.
+    #[inline]
+    pub fn put(&self, regions: &Regions, area: Pfn, pages: usize) {
+        let list = pages % LISTS;
+        let head = &self.heads[list];
+        regions.desc(area).set_links(Pfn(head.load(Relaxed)), Pfn::NONE);
+        head.store(area.0, Relaxed);
+        self.bits.store(self.bits.load(Relaxed) | 1 << list, Relaxed);
+        self.put.store(self.put.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Takes an area that fits.
+    #[inline]
+    pub fn take(&self, regions: &Regions, want: Want) -> Option<Pfn> {
+        let list = want.pages % LISTS;
+        let head = &self.heads[list];
+        let (mut previous, mut at) = (Pfn::NONE, Pfn(head.load(Relaxed)));
+        for _ in 0..LOOKS {
+            if at == Pfn::NONE {
+                return None;
+            }
+            let desc = regions.desc(at);
+            let next = desc.links().0;
+            if desc.len() == want.pages
+                && desc.rest() & want.mask == want.flags
+                && (at.0 as usize).is_multiple_of(want.align)
+            {
+                if previous != Pfn::NONE {
+                    regions.desc(previous).set_links(next, Pfn::NONE);
+                } else {
+                    head.store(next.0, Relaxed);
+                    if next == Pfn::NONE {
+                        self.bits.store(self.bits.load(Relaxed) & !(1 << list), Relaxed);
+                    }
+                }
+                return Some(at);
+            }
+            (previous, at) = (at, next);
+        }
+        None
+    }
+
+    /// Takes everything: the heads of the lists, and how many areas were put since the last time.
+    pub fn take_all(&self) -> ([Pfn; LISTS], u32) {
+        let mut heads = [Pfn::NONE; LISTS];
+        for (head, taken) in self.heads.iter().zip(&mut heads) {
+            *taken = Pfn(head.load(Relaxed));
+            head.store(0, Relaxed);
+        }
+        self.bits.store(0, Relaxed);
+        let put = self.put.load(Relaxed);
+        self.put.store(0, Relaxed);
+        (heads, put)
+    }
+}
+
+/// The lists of some CPU indices. On lines of its own.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Node {
+    held: AtomicU32,
+    lists: Lists,
+}
+
+/// The right to a node's lists.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    node: &'a Node,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Node {
+    /// Empty.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { held: AtomicU32::new(FREE), lists: Lists::new() }
+    }
+
+    /// See [`Lists::may_have`].
+    #[inline]
+    pub fn may_have(&self, pages: usize) -> bool {
+        self.lists.may_have(pages)
+    }
+
+    /// See [`Lists::is_empty`].
+    pub fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    /// A turn, if nobody has one.
+    #[inline]
+    pub fn enter(&self) -> Option<Turn<'_>> {
+        // Without a locked instruction while the process has one thread, see `Lock::lock_elided`.
+        if sys::single_threaded() {
+            if self.held.load(Relaxed) != FREE {
+                return None;
+            }
+            self.held.store(HELD, Relaxed);
+        } else {
+            // Acquire: pairs with the Release of the turn before.
+            self.held.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
+        }
+        Some(Turn { node: self })
+    }
+
+    /// A turn, waited for. `None` if a fork has the node, or its holder does not come to run.
+    pub fn enter_patiently(&self) -> Option<Turn<'_>> {
+        for _ in 0..TRIES {
+            if let Some(turn) = self.enter() {
+                return Some(turn);
+            }
+            if self.held.load(Relaxed) == FORK {
+                return None;
+            }
+            // The turn is over in a few ns, unless its thread was preempted: nobody wakes us.
+            sys::futex_wait_for(&self.held, HELD, PATIENCE);
+        }
+        None
+    }
+
+    /// Before a fork: nobody has a turn until [`Node::fork_end`]. The only thread of a process that
+    /// finds it held has interrupted itself, as in `Lock::fork_begin`.
+    pub fn fork_begin(&self) {
+        while self.held.compare_exchange(FREE, FORK, Acquire, Relaxed).is_err() {
+            if sys::single_threaded() {
+                return;
+            }
+            sys::futex_wait_for(&self.held, HELD, PATIENCE);
+        }
+    }
+
+    /// After a fork, in the parent and in the child.
+    pub fn fork_end(&self) {
+        if self.held.load(Relaxed) == FORK {
+            // Release: as the end of a turn.
+            self.held.store(FREE, Release);
+        }
+    }
+}
+
+impl core::ops::Deref for Turn<'_> {
+    type Target = Lists;
+    #[inline]
+    fn deref(&self) -> &Lists {
+        &self.node.lists
+    }
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: what was done to the lists is seen by the next turn.
+        self.node.held.store(FREE, Release);
+    }
+}
