@@ -253,6 +253,46 @@ int allotment_drain_idle(allotment_drained *drained);
  * way), or need not be (no restartable sequences). A lock, and a sequence. */
 int allotment_park(void);
 
+/* ---- Pages: blocks of 2^order pages of 4 KiB, aligned to their size. ----- */
+
+/* From Allotment's own heap, whatever malloc the program uses: lists for orders
+ * 0-3 and 9 on each CPU, over a buddy allocator for each NUMA node. What is free
+ * goes back to the system in time, as with malloc (docs/pages.md). After fork,
+ * parent and child each have all blocks. Errors set errno as said below. */
+
+/* The order of the largest block: 4 MiB. */
+#define ALLOTMENT_PAGES_ORDER_MAX 10u
+/* Flags, to be combined. All zero; costs nothing where the pages are known to be. */
+#define ALLOTMENT_PAGES_ZERO 1u
+/* From what is there: the system is not asked, and a reserve may be taken. */
+#define ALLOTMENT_PAGES_ATOMIC 2u
+/* From the node asked for, or not at all; else from the nearest that has any. */
+#define ALLOTMENT_PAGES_THIS_NODE 4u
+
+/* A block; from the node that runs us if `node` is -1. NULL with errno = ENOMEM
+ * without memory, EINVAL for an order, node or flag that does not exist. Orders
+ * 0-3 and 9 without flags: a sequence and a store; the others: a lock. */
+void *allotment_pages_alloc(unsigned order, int node, unsigned flags);
+
+/* Takes a block back; its order is known. 0; or -1 with errno = EINVAL and nothing
+ * changed for what is free already, inside a block, foreign, or malloc's. NULL is
+ * ignored. Some loads, a sequence and a store. */
+int allotment_pages_free(void *block);
+
+/* Writes `count` blocks; how many there are: fewer only without memory (or for
+ * an order, node or flag that does not exist: 0). Some nanoseconds a block. */
+size_t allotment_pages_alloc_bulk(unsigned order, int node, unsigned flags, void **blocks, size_t count);
+
+/* Takes blocks of whatever orders back. 0; or -1 with errno = EINVAL if any was
+ * none: all others were taken. Cheapest in the order of addresses. */
+int allotment_pages_free_bulk(void *const *blocks, size_t count);
+
+/* Writes /proc/buddyinfo, or /proc/zoneinfo with the lists of each index, of this
+ * heap into at most `size` bytes, with a zero at the end; the length of all of
+ * it, as snprintf. A lock for each 2 MiB. */
+size_t allotment_buddyinfo(char *text, size_t size);
+size_t allotment_zoneinfo(char *text, size_t size);
+
 /* ---- All ----------------------------------------------------------------- */
 
 /* "sequences", "fallback" (locked operations), or "closed" before the first

@@ -1,4 +1,4 @@
-//! Per-CPU memory from C and C++, by the library and header as installed, in both modes.
+//! Per-CPU memory and pages from C and C++, by the library and header as installed, in both modes.
 
 mod common;
 #[path = "common/installed.rs"]
@@ -12,9 +12,11 @@ fn a_c_and_a_cxx_program_allocate_in_both_modes() {
     if !needed() {
         return;
     }
-    for (compiler, standard) in LANGUAGES {
+    for ((compiler, standard), source) in
+        LANGUAGES.iter().flat_map(|&language| ["percpu.c", "pages.c"].map(|s| (language, s)))
+    {
         let scratch = Scratch::new("c-percpu");
-        let program = build("percpu.c", compiler, standard, &scratch);
+        let program = build(source, compiler, standard, &scratch);
         for tunables in ["", "glibc.pthread.rseq=0"] {
             assert_eq!(runs(Command::new(&program).env("GLIBC_TUNABLES", tunables)), "fine");
         }

@@ -98,6 +98,7 @@ macro_rules! exported {
 }
 
 mod drain;
+mod pages;
 mod percpu;
 
 /// An event counter, as C sees it.

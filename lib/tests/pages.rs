@@ -4,6 +4,13 @@
 use allotment::pages::{self, Error, Flags, Wrong};
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One test at a time: what is freed twice must not be another's by then.
+static TURN: Mutex<()> = Mutex::new(());
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn address(block: NonNull<u8>) -> usize {
     block.as_ptr() as usize
@@ -11,6 +18,7 @@ fn address(block: NonNull<u8>) -> usize {
 
 #[test]
 fn blocks_of_every_order_are_aligned_disjoint_and_freed_once() {
+    let _turn = turn();
     for order in 0..pages::ORDERS {
         let bytes = 4096_usize << order;
         let blocks: Vec<_> = (0..20).map(|_| pages::alloc(order, None, Flags::NONE).unwrap()).collect();
@@ -27,7 +35,7 @@ fn blocks_of_every_order_are_aligned_disjoint_and_freed_once() {
             unsafe {
                 assert_eq!(pages::free(block), Ok(()));
                 let again = pages::free(block).unwrap_err();
-                assert_eq!(again.address, address(block));
+                assert_eq!((again.address, again.wrong), (address(block), Wrong::Double));
             }
         }
     }
@@ -35,6 +43,7 @@ fn blocks_of_every_order_are_aligned_disjoint_and_freed_once() {
 
 #[test]
 fn what_is_no_block_is_refused() {
+    let _turn = turn();
     let block = pages::alloc(2, None, Flags::NONE).unwrap();
     let wrong = |at: usize| unsafe { pages::free(NonNull::new(at as *mut u8).unwrap()) }.unwrap_err().wrong;
     assert_eq!(wrong(address(block) + 1), Wrong::Interior);
@@ -48,6 +57,7 @@ fn what_is_no_block_is_refused() {
 
 #[test]
 fn zeroed_blocks_are_zero_however_dirty_they_were() {
+    let _turn = turn();
     for order in [0, 1, 4, 9, 10] {
         for flags in [Flags::NONE, Flags::ZERO, Flags::ZERO, Flags::ZERO | Flags::THIS_NODE] {
             let block = pages::alloc(order, None, flags).unwrap();
@@ -61,6 +71,7 @@ fn zeroed_blocks_are_zero_however_dirty_they_were() {
 
 #[test]
 fn bulk_gives_and_takes_and_refuses_the_bad_ones() {
+    let _turn = turn();
     let mut blocks = [0; 3000];
     for order in [0, 1, 4, 9] {
         let n = if order == 9 { 40 } else { blocks.len() };
@@ -74,12 +85,13 @@ fn bulk_gives_and_takes_and_refuses_the_bad_ones() {
         let bad = unsafe { pages::free_bulk(&with_bad) }.unwrap_err();
         assert_eq!((bad.address, bad.wrong), (4096, Wrong::Foreign));
         let all = unsafe { pages::free_bulk(&blocks[..n]) }.unwrap_err();
-        assert_eq!(all.address, blocks[0], "every one was taken");
+        assert_eq!((all.address, all.wrong), (blocks[0], Wrong::Double), "every one was taken");
     }
 }
 
 #[test]
 fn threads_pass_blocks_on_and_each_has_its_own() {
+    let _turn = turn();
     let (send, receive) = std::sync::mpsc::channel::<(usize, usize)>();
     std::thread::scope(|scope| {
         for thread in 1..=3_usize {
@@ -107,6 +119,7 @@ fn threads_pass_blocks_on_and_each_has_its_own() {
 
 #[test]
 fn the_reports_have_the_kernels_form() {
+    let _turn = turn();
     let block = pages::alloc(0, None, Flags::NONE).unwrap();
     let (mut buddy, mut zone) = (String::new(), String::new());
     pages::buddyinfo(&mut buddy).unwrap();

@@ -180,6 +180,7 @@ impl<E: Environment> Heap<E> {
             Duty::Usual => {
                 drop(held);
                 self.reclaim.balance(&self.cache, &self.pages, self.vmap());
+                self.page_source().prepare_more();
                 0
             }
             Duty::Halve => self.reclaim.halve(held, &self.cache, &self.pages, self.vmap()),

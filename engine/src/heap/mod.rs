@@ -627,8 +627,10 @@ impl<E: Environment> Heap<E> {
     #[must_use]
     pub fn buddyinfo(&self) -> [usize; crate::page::ORDERS] {
         let mut sum = [0; crate::page::ORDERS];
-        for zone in &self.pages.zones {
-            sum.iter_mut().zip(zone.buddyinfo(&self.pages.regions)).for_each(|(sum, n)| *sum += n);
+        for zone in self.pages.zones.iter().filter(|zone| zone.managed() > 0) {
+            sum.iter_mut()
+                .zip(zone.buddyinfo(&self.pages.regions, self.cache.sets.board()))
+                .for_each(|(sum, n)| *sum += n);
         }
         sum
     }
@@ -685,7 +687,7 @@ impl<E: Environment> Heap<E> {
     pub fn verify(&self) {
         self.slab_source().verify();
         self.vmap().verify();
-        self.pages.zones.iter().for_each(|zone| zone.verify(&self.pages.regions));
+        self.pages.zones.iter().for_each(|zone| zone.verify(&self.pages.regions, self.cache.sets.board()));
     }
 }
 

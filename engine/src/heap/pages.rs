@@ -19,7 +19,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::sys;
-use crate::page::{self, Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, USER_BITS, USER_TAG, ZoneStats};
+use crate::page::{Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, Word, ZoneStats};
 use crate::percpu::NODES;
 use crate::slab::Wrong;
 use crate::stat::Event;
@@ -33,8 +33,10 @@ const OFFSET: [u16; 16] = {
     }
     offsets
 };
-/// Blocks that a zone gives or takes at once.
-const BATCH: usize = 128;
+/// How many nodes may serve in another's place.
+const fn others(flags: Flags) -> usize {
+    if flags.has(Flags::THIS_NODE) { 0 } else { NODES }
+}
 
 impl<E: Environment> Heap<E> {
     /// A block of 2^`order` pages, aligned to its size; near the node that runs us unless another is named.
@@ -59,7 +61,7 @@ impl<E: Environment> Heap<E> {
     /// The block is somebody's from here on.
     #[inline(always)]
     fn mark(&self, block: usize, order: usize, far: u32) {
-        if let Some((desc, _)) = self.pages.regions.look(block) {
+        if let Some((_, desc)) = self.pages.regions.look(block) {
             // Relaxed: who frees the block was handed it after this.
             desc.tag.store(USER_TAG | far | (order as u32) << 8, Relaxed);
         }
@@ -97,9 +99,15 @@ impl<E: Environment> Heap<E> {
         };
         let found = match listed {
             Some(block) => Some((block, 0, false)),
-            None => source
-                .alloc_from(node.unwrap_or(here), order, flags)
-                .map(|(block, zone, clean)| (block, if zone == here { 0 } else { FAR_BIT }, clean)),
+            None => {
+                let mut found = None;
+                let take = |word: &Word, zone| {
+                    let far = if zone == here { 0 } else { FAR_BIT };
+                    word.addresses(&self.pages.regions, |block| found = Some((block, far, word.clean)));
+                };
+                source.alloc_many(node.unwrap_or(here), order, 1, flags, others(flags), take);
+                found
+            }
         };
         self.cold_end(Event::ColdAlloc, start, found.is_none());
         let (block, far, clean) = found.ok_or(Error::Exhausted)?;
@@ -123,7 +131,7 @@ impl<E: Environment> Heap<E> {
     /// If it is one, nobody uses it any more.
     #[inline]
     pub unsafe fn pages_free(&self, block: usize) -> Result<(), Wrong> {
-        if let Some((desc, _)) = self.pages.regions.look(block) {
+        if let Some((_, desc)) = self.pages.regions.look(block) {
             // Relaxed: as in `mark`.
             let tag = desc.tag.load(Relaxed);
             if tag & !ORDER_BITS == USER_TAG && block.is_multiple_of(PAGE) {
@@ -144,23 +152,28 @@ impl<E: Environment> Heap<E> {
         unsafe { self.pages_free_odd(block) }
     }
 
-    /// Unmarks a block; its order, and whether it goes past the lists.
-    fn unmark(&self, block: usize) -> Result<(usize, usize, bool), Wrong> {
-        let Some((desc, zone)) = self.pages.regions.look(block) else { return Err(Wrong::Foreign) };
+    /// Unmarks a block; its page and order.
+    #[inline(always)]
+    fn unmark(&self, block: usize) -> Result<(Pfn, usize), Wrong> {
+        let Some((pfn, desc)) = self.pages.regions.look(block) else { return Err(self.what_else(block)) };
+        // Relaxed: as in `mark`.
         let tag = desc.tag.load(Relaxed);
-        if !block.is_multiple_of(PAGE) || tag & USER_TAG != USER_TAG || tag as u8 != USER_TAG as u8 {
-            return Err(self.what_else(block, tag));
+        if !block.is_multiple_of(PAGE) || tag & !(ORDER_BITS | FAR_BIT) != USER_TAG {
+            return Err(self.what_else(block));
         }
         desc.tag.store(tag & !USER_BITS, Relaxed);
-        Ok((tag as usize >> 8 & 15, zone, tag & FAR_BIT != 0))
+        Ok((pfn, tag as usize >> 8 & 15))
     }
 
-    /// Why an address of ours is no block.
-    fn what_else(&self, address: usize, tag: u32) -> Wrong {
-        let malloc = self.slab_source().class_of(address).is_some() || self.vmap().find(address).is_some();
-        if malloc {
+    /// Why an address is no block.
+    #[cold]
+    fn what_else(&self, address: usize) -> Wrong {
+        let regions = &self.pages.regions;
+        let Some((pfn, desc)) = regions.look(address) else { return Wrong::Foreign };
+        let was_one = address.is_multiple_of(PAGE) && desc.tag.load(Relaxed) as u8 == USER_TAG as u8;
+        if self.slab_source().class_of(address).is_some() {
             Wrong::Foreign
-        } else if address.is_multiple_of(PAGE) && tag as u8 == USER_TAG as u8 {
+        } else if was_one || self.pages.zones[regions.zone(pfn)].is_free(regions, self.cache.sets.board(), pfn) {
             Wrong::Double
         } else {
             Wrong::Interior
@@ -178,8 +191,8 @@ impl<E: Environment> Heap<E> {
             return Err(Wrong::Foreign);
         }
         match self.unmark(block) {
-            Ok((order, zone, _)) => {
-                self.pages.zones[zone].free(&self.pages.regions, self.cache.sets.board(), self.pfn(block), order);
+            Ok(found) => {
+                self.page_source().free_all(core::iter::once(found));
                 Ok(())
             }
             Err(wrong) => {
@@ -189,10 +202,6 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    fn pfn(&self, block: usize) -> core::option::IntoIter<page::Pfn> {
-        self.pages.regions.find(block).map(|(_, pfn)| pfn).into_iter()
-    }
-
     /// # Safety
     /// The block is the caller's, unmarked.
     #[cold]
@@ -200,7 +209,10 @@ impl<E: Environment> Heap<E> {
     unsafe fn pages_free_cold(&self, block: usize, order: usize) {
         let start = sys::ticks();
         match OFFSET[order] {
-            0 => self.pfn(block).for_each(|pfn| self.pages.free(self.cache.sets.board(), pfn, order)),
+            0 => {
+                let found = self.pages.regions.find(block).map(|(_, pfn)| (pfn, order));
+                self.page_source().free_all(found.into_iter());
+            }
             // SAFETY: the caller's promise.
             offset => unsafe { self.cache.free(&self.page_source(), offset as usize / 16, block) },
         }
@@ -215,21 +227,23 @@ impl<E: Environment> Heap<E> {
             return 0;
         }
         let here = self.cache.sets.node();
-        let (node, source) = (node.unwrap_or(here), self.page_source());
+        let (node, source, regions) = (node.unwrap_or(here), self.page_source(), &self.pages.regions);
         let mut got = 0;
         while got < into.len() {
-            let before = got;
-            let n = (into.len() - got).min(BATCH);
-            source.alloc_many(node, order, n, flags, |block, zone, clean| {
-                self.mark(block, order, if zone == here { 0 } else { FAR_BIT });
-                if flags.has(Flags::ZERO) && !clean {
-                    // SAFETY: ours, fresh, and that long.
-                    unsafe { core::ptr::write_bytes(block as *mut u8, 0, PAGE << order) };
-                }
-                into[got] = block;
-                got += 1;
+            let n = into.len() - got;
+            let (more, _) = source.alloc_many(node, order, n, flags, others(flags), |word, zone| {
+                let far = if zone == here { 0 } else { FAR_BIT };
+                regions.set_tags(word.first, word.starts, USER_TAG | far | (order as u32) << 8);
+                word.addresses(regions, |block| {
+                    into[got] = block;
+                    got += 1;
+                    if flags.has(Flags::ZERO) && !word.clean {
+                        // SAFETY: ours, fresh, and that long.
+                        unsafe { core::ptr::write_bytes(block as *mut u8, 0, PAGE << order) };
+                    }
+                });
             });
-            if got == before {
+            if more == 0 {
                 break;
             }
         }
@@ -249,17 +263,14 @@ impl<E: Environment> Heap<E> {
             return blocks.first().map_or(Ok(()), |&first| Err((first, Wrong::Foreign)));
         }
         let mut bad = Ok(());
-        for &block in blocks {
-            match self.unmark(block) {
-                Ok((order, zone, _)) => {
-                    self.pages.zones[zone].free(&self.pages.regions, self.cache.sets.board(), self.pfn(block), order);
-                }
-                Err(wrong) => {
-                    self.cache.sets.count(Event::BadFree, 1);
-                    bad = bad.and(Err((block, wrong)));
-                }
+        self.page_source().free_all(blocks.iter().filter_map(|&block| match self.unmark(block) {
+            Ok(found) => Some(found),
+            Err(wrong) => {
+                self.cache.sets.count(Event::BadFree, 1);
+                bad = bad.and(Err((block, wrong)));
+                None
             }
-        }
+        }));
         self.reclaim.check(&self.cache, &self.pages, self.vmap());
         self.reclaim.keeper.wake();
         self.cache.sets.count(Event::ColdFree, 1);
@@ -268,9 +279,9 @@ impl<E: Environment> Heap<E> {
 
     /// A node's zone in numbers; `None` if it has no memory.
     pub fn zone_stats(&self, node: usize) -> Option<ZoneStats> {
-        let zone = self.pages.zones.get(node)?;
-        let stats = zone.stats(&self.pages.regions, node);
-        (stats.managed > 0).then_some(stats)
+        let zone = self.pages.zones.get(node).filter(|zone| zone.managed() > 0)?;
+        let stats = zone.stats(&self.pages.regions, self.cache.sets.board(), node);
+        Some(stats)
     }
 
     /// The page lists of all indices.
@@ -287,3 +298,6 @@ impl<E: Environment> Heap<E> {
 
 /// Where a tag keeps the order.
 const ORDER_BITS: u32 = 15 << 8;
+
+#[cfg(test)]
+mod tests;

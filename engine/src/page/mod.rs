@@ -1,8 +1,9 @@
 //! # `page`: pages, zones, and who owns an address
 //!
 //! [`region`] has the windows of address space, their descriptors and class
-//! maps; [`zone`] the buddy allocator of each node; this module the page
-//! layer's door: blocks of an order, through the per-CPU page lists.
+//! maps; [`block`] the bitmaps of 512 pages; [`zone`] the buddy allocator of each node over them; this
+//! module the page layer's door: blocks of an order, through the per-CPU page lists, from
+//! the node's own zone or the nearest other.
 //!
 //! The page lists are classes of the per-CPU set like any other: class
 //! `PAGES + i` caches blocks of order [`LISTED`]`[i]`. One mechanism (sheaf,
@@ -12,14 +13,17 @@
 //! as a small object; other orders one zone lock.
 
 mod api;
+mod block;
 pub mod region;
 pub mod zone;
 
 pub use api::{Error, Flags, ListStats, ZoneStats};
 pub use region::{Desc, Kind, Paging, Pfn, Regions};
-pub use zone::{ORDERS, Zone};
+pub use zone::{Gather, ORDERS, Want, Word, Zone};
 
 use crate::arch::PAGE;
+use crate::arch::atomic::AtomicU8;
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Advice};
 use crate::percpu::{Cache, NODES, Sheaf, Source};
 use crate::stat::{Board, Event};
@@ -42,6 +46,8 @@ pub struct Pages {
     pub regions: Regions,
     /// One per node.
     pub zones: [Zone; NODES],
+    /// By node, the other nodes plus one, nearest first; 0: by their numbers.
+    order: [[AtomicU8; NODES]; NODES],
 }
 
 impl Default for Pages {
@@ -61,16 +67,48 @@ pub struct PageSource<'a> {
     pub first: usize,
 }
 
+/// Orders of nodes for a table of distances.
+fn by_distance(from: usize, distance: impl Fn(usize) -> u8) -> [usize; NODES] {
+    let mut order = core::array::from_fn(|node| node);
+    // (Of equally distant nodes those with near numbers.)
+    order.sort_unstable_by_key(|&node: &usize| (node != from, distance(node), node.abs_diff(from), node));
+    order
+}
+
 impl Pages {
-    /// Nothing reserved yet.
+    /// Nothing reserved yet; zero bytes.
     #[must_use]
     pub const fn new() -> Self {
-        Self { regions: Regions::new(), zones: [const { Zone::new() }; NODES] }
+        Self {
+            regions: Regions::new(),
+            zones: [const { Zone::new() }; NODES],
+            order: [const { [const { AtomicU8::new(0) }; NODES] }; NODES],
+        }
     }
 
-    /// Takes a block of any order back, past the lists.
-    pub fn free(&self, board: &Board, block: Pfn, order: usize) {
-        self.zones[self.regions.zone(block)].free(&self.regions, board, core::iter::once(block), order);
+    /// Tells how far nodes are from each other, as `/sys/devices/system/node/node*/distance` does.
+    pub fn set_distances(&self, distances: &[[u8; NODES]; NODES]) {
+        for (from, distances) in distances.iter().enumerate() {
+            for (at, node) in by_distance(from, |to| distances[to]).into_iter().enumerate() {
+                // Relaxed: a request that reads half a table asks some node twice and some not at all.
+                self.order[from][at].store(node as u8 + 1, Relaxed);
+            }
+        }
+    }
+
+    /// The nodes in the order in which a request for `node` asks them.
+    pub fn fallback(&self, node: usize) -> [usize; NODES] {
+        if self.order[node][0].load(Relaxed) == 0 {
+            return by_distance(node, |_| 0);
+        }
+        core::array::from_fn(|at| (self.order[node][at].load(Relaxed).saturating_sub(1)) as usize)
+    }
+
+    /// Takes a block of any order back, past the lists; false if it was free already.
+    pub fn free(&self, board: &Board, block: Pfn, order: usize) -> bool {
+        let mut gather = Gather::new();
+        gather.add(block, order);
+        self.zones[self.regions.zone(block)].free(&self.regions, board, &gather) == 0
     }
 
     /// See [`crate::arch::lock::Lock::fork_begin`].
@@ -86,38 +124,61 @@ impl Pages {
 }
 
 impl PageSource<'_> {
-    /// Up to `n` blocks from the zone of the node that runs us; whether the zone had to grow.
-    fn alloc_here(&self, order: usize, n: usize, take: impl FnMut(Pfn)) -> bool {
-        let (pages, sets) = (self.pages, &self.cache.sets);
-        let node = sets.node();
-        pages.zones[node].alloc(&pages.regions, sets.board(), node, order, n, take).1
-    }
-
-    /// One block of any order, past the lists.
-    fn alloc_one(&self, order: usize) -> Option<Pfn> {
-        let mut block = None;
-        self.alloc_here(order, 1, |pfn| block = Some(pfn));
-        block
-    }
-
-    /// A block past the lists, from this node's zone; its address, its zone, and whether it reads as zero.
-    pub fn alloc_from(&self, node: usize, order: usize, flags: Flags) -> Option<(usize, usize, bool)> {
-        let mut found = None;
-        self.alloc_many(node, order, 1, flags, |block, zone, clean| found = Some((block, zone, clean)));
-        found
-    }
-    /// Up to `n` of them.
+    /// At most `n` blocks for `node`, words of them to `take` with their zone: from the node's own zone, which may
+    /// grow, else from the nearest of `others` that has any free. How many, and whether the zone had to grow.
     pub fn alloc_many(
         &self,
         node: usize,
         order: usize,
         n: usize,
-        _flags: Flags,
-        mut take: impl FnMut(usize, usize, bool),
-    ) {
+        flags: Flags,
+        others: usize,
+        mut take: impl FnMut(&Word, usize),
+    ) -> (usize, bool) {
         let (pages, board) = (self.pages, self.cache.sets.board());
-        let take = |pfn| take(pages.regions.address(pfn), node, false);
-        pages.zones[node].alloc(&pages.regions, board, node, order, n, take);
+        let want = Want { node, bind: self.cache.sets.nodes() > 1, order, flags };
+        let (got, grew) = pages.zones[node].alloc(&pages.regions, board, want, n, |word| take(word, node));
+        if got > 0 || others == 0 {
+            return (got, grew);
+        }
+        let mut spare = |at: usize| pages.zones[at].alloc_spare(&pages.regions, board, order, n, |word| take(word, at));
+        let got = pages.fallback(node).into_iter().filter(|&at| at != node && at < others).map(&mut spare);
+        (got.into_iter().find(|&got| got > 0).unwrap_or(0), grew)
+    }
+
+    /// Opens more address space for zones that are below their `low`, before somebody has to wait for it.
+    pub fn prepare_more(&self) {
+        let (pages, sets) = (self.pages, &self.cache.sets);
+        for (node, zone) in pages.zones.iter().enumerate() {
+            if zone.prepare_more(&pages.regions, sets.board(), node, sets.nodes() > 1) {
+                sets.count(Event::ZoneGrow, 1);
+            }
+        }
+    }
+
+    /// Blocks for the layers above. (Whoever frees an object of a node's must find its slab's lists, which exist for
+    /// the nodes that ran us.)
+    fn alloc_here(&self, order: usize, n: usize, mut take: impl FnMut(usize)) -> bool {
+        let node = self.cache.sets.node();
+        let regions = &self.pages.regions;
+        self.alloc_many(node, order, n, Flags::NONE, self.cache.sets.nodes(), |word, _| {
+            word.addresses(regions, &mut take)
+        })
+        .1
+    }
+
+    /// One block of any order, past the lists.
+    fn alloc_one(&self, order: usize) -> Option<usize> {
+        let mut block = None;
+        self.alloc_here(order, 1, |address| block = Some(address));
+        block
+    }
+
+    /// Takes a block back; one that is free already is counted, and left as it is.
+    fn free_one(&self, block: Pfn, order: usize) {
+        if !self.pages.free(self.cache.sets.board(), block, order) {
+            self.cache.sets.count(Event::BadFree, 1);
+        }
     }
 
     fn order(&self, class: usize) -> usize {
@@ -125,13 +186,11 @@ impl PageSource<'_> {
     }
     /// A block of `order` for the layers above: through the list if it has one.
     pub fn alloc(&self, order: usize) -> Option<Pfn> {
-        match LISTED.iter().position(|&listed| listed == order) {
-            Some(at) => {
-                let address = self.cache.alloc(self, self.first + at)?;
-                self.pages.regions.find(address).map(|(_, pfn)| pfn)
-            }
+        let address = match LISTED.iter().position(|&listed| listed == order) {
+            Some(at) => self.cache.alloc(self, self.first + at),
             None => self.alloc_one(order),
-        }
+        };
+        self.pages.regions.find(address?).map(|(_, pfn)| pfn)
     }
     /// Takes a block back.
     ///
@@ -142,16 +201,38 @@ impl PageSource<'_> {
         match LISTED.iter().position(|&listed| listed == order) {
             // SAFETY: the caller's promise; the block's address is its object.
             Some(at) => unsafe { self.cache.free(self, self.first + at, self.pages.regions.address(block)) },
-            None => self.pages.free(self.cache.sets.board(), block, order),
+            None => self.free_one(block, order),
+        }
+    }
+
+    /// Takes blocks back, past the lists, each with its order: those of one zone in a row in one gather.
+    pub fn free_all(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
+        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
+        let (mut gather, mut zone, mut refused) = (Gather::new(), 0, 0);
+        let flush = |gather: &mut Gather, zone: usize| {
+            let refused = if gather.is_empty() { 0 } else { self.pages.zones[zone].free(regions, board, gather) };
+            gather.clear();
+            refused
+        };
+        for (block, order) in blocks {
+            let its = regions.zone(block);
+            if its != zone || gather.is_full() {
+                refused += flush(&mut gather, zone);
+                zone = its;
+            }
+            refused += usize::from(!gather.add(block, order));
+        }
+        refused += flush(&mut gather, zone);
+        if refused > 0 {
+            self.cache.sets.count(Event::BadFree, refused as u64);
         }
     }
 }
 
 impl Source for PageSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
-        let regions = &self.pages.regions;
         let grew = self.alloc_here(self.order(class), n, |block| {
-            sheaf.push(regions.address(block));
+            sheaf.push(block);
         });
         self.cache.sets.count(Event::PageRefill, 1);
         if grew {
@@ -159,25 +240,21 @@ impl Source for PageSource<'_> {
         }
     }
     fn flush(&self, class: usize, sheaf: &mut Sheaf) {
-        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
-        // Each block to the zone that it came from; almost always one.
+        let order = self.order(class);
+        // (A list is in the order of its frees: neighbours seldom stand beside each other.)
         let blocks = sheaf.objects();
-        let page = |address: usize| regions.find(address).map(|(_, pfn)| pfn);
-        let present = blocks.iter().filter_map(|&at| page(at)).fold(0_u64, |set, pfn| set | 1 << regions.zone(pfn));
-        for (number, zone) in self.pages.zones.iter().enumerate().filter(|(number, _)| present >> number & 1 == 1) {
-            let ours = blocks.iter().filter_map(|&at| page(at)).filter(|&pfn| regions.zone(pfn) == number);
-            zone.free(regions, board, ours, self.order(class));
-        }
+        blocks.sort_unstable();
+        let page = |&address: &usize| self.pages.regions.find(address).map(|(_, pfn)| (pfn, order));
+        self.free_all(blocks.iter().filter_map(page));
         sheaf.clear();
         self.cache.sets.count(Event::PageFlush, 1);
     }
     fn take(&self, class: usize) -> Option<usize> {
-        let block = self.alloc_one(self.order(class))?;
-        Some(self.pages.regions.address(block))
+        self.alloc_one(self.order(class))
     }
     fn give(&self, class: usize, object: usize) {
         if let Some((_, pfn)) = self.pages.regions.find(object) {
-            self.pages.free(self.cache.sets.board(), pfn, self.order(class));
+            self.free_one(pfn, self.order(class));
         }
     }
     fn size(&self, class: usize) -> usize {
@@ -197,3 +274,6 @@ pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
         sys::advise(at, bytes, Advice::DontNeed).is_ok() || sys::advise(at, bytes, Advice::DontNeedLocked).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! root[address >> 30] ──► window's metadata, shifted so that  *(root + (address >> 12))  is the class byte
-//!                         ┌────────┬──────────────────┬─────────────────────────┐
-//!                         │ Window │ class map 256 KiB │ descriptors, 16 B a page │
-//!                         └────────┴──────────────────┴─────────────────────────┘
+//!                         ┌────────┬───────────────────┬──────────────────────────┬────────────────────┐
+//!                         │ Window │ class map 256 KiB │ descriptors, 16 B a page │ a zone's: blocks   │
+//!                         └────────┴───────────────────┴──────────────────────────┴────────────────────┘
 //! address space:          [ 1 GiB window: opened, opened, … | reserved (PROT_NONE) ]
 //! ```
 //! A window is 1 GiB of address space, aligned; what of it is ours is reserved
@@ -18,12 +18,14 @@
 //! window and one per step.
 #![allow(unsafe_code)] // address space by number
 
+use super::block::{BLOCK_SHIFT, Block};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT, opaque};
 use crate::stat::{Board, Level};
+use core::ptr::NonNull;
 
 /// log2 of a window's bytes.
 pub const WINDOW_SHIFT: u32 = 30;
@@ -37,9 +39,13 @@ pub const WINDOWS: usize = 1 << 14;
 const ROOT: usize = 1 << (47 - WINDOW_SHIFT);
 /// Bytes before the class map.
 const HEAD: usize = PAGE;
-/// Bytes of the metadata of a window with `pages` pages of ours.
-const fn meta_bytes(pages: usize) -> usize {
+/// Bytes before the blocks, of a window with `pages` pages of ours.
+const fn blocks_at(pages: usize) -> usize {
     HEAD + WINDOW_PAGES + (pages * size_of::<Desc>()).next_multiple_of(PAGE)
+}
+/// Bytes of its metadata with as many blocks.
+const fn meta_bytes(pages: usize, blocks: usize) -> usize {
+    blocks_at(pages) + (blocks * size_of::<Block>()).next_multiple_of(PAGE)
 }
 /// What is reserved where the system refuses a whole window: 8 MiB, or what is asked for.
 const FRUGAL: usize = 8 << 20;
@@ -71,6 +77,24 @@ impl Pfn {
     const fn page(self) -> usize {
         self.0 as usize % WINDOW_PAGES
     }
+    /// The block that it is in: numbers of blocks, too, go on from window to window.
+    #[must_use]
+    pub const fn block(self) -> u32 {
+        self.0 >> BLOCK_SHIFT
+    }
+}
+
+/// Calls for each bit that is set, from the lowest on.
+#[inline(always)]
+pub fn each(bits: u64, mut body: impl FnMut(usize)) {
+    if bits == u64::MAX {
+        return (0..64).for_each(body);
+    }
+    let mut left = bits;
+    while left != 0 {
+        body(left.trailing_zeros() as usize);
+        left &= left - 1;
+    }
 }
 
 /// What a page is.
@@ -79,9 +103,7 @@ impl Pfn {
 pub enum Kind {
     /// Nothing of ours, or the inside of something.
     None = 0,
-    /// First page of a free buddy block.
-    Free = 1,
-    /// First page of a buddy block in use (not a slab).
+    /// First page of a block of a zone that is or was in use (not a slab).
     Pages = 2,
     /// Any page of a slab: `link` is the slab.
     Slab = 3,
@@ -112,7 +134,6 @@ impl Desc {
     #[inline]
     pub fn kind(&self) -> Kind {
         match self.tag.load(Relaxed) as u8 {
-            1 => Kind::Free,
             2 => Kind::Pages,
             3 => Kind::Slab,
             4 => Kind::Area,
@@ -169,12 +190,14 @@ pub struct Window {
     first: u32,
     /// Page behind the last that is ours.
     end: u32,
-    /// Page behind the last that has a descriptor: as `end`, but of a giant area only the first has.
-    described: u32,
+    /// Address of its first block; 0 if it is no zone's.
+    blocks: usize,
     /// Page behind the last that was opened.
     opened: AtomicU32,
     /// The zone that its pages go back to.
     zone: u32,
+    /// A page of that zone's window before this one.
+    older: Pfn,
     /// Bytes of a giant area that begins here (see `vmap`), or 0.
     pub giant: AtomicUsize,
 }
@@ -254,9 +277,9 @@ impl Regions {
         ours.then_some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
     }
 
-    /// The descriptor of the page of an address and its zone, if it is ours.
+    /// The page of an address and its descriptor, if it is a zone's.
     #[inline(always)]
-    pub fn look(&self, address: usize) -> Option<(&Desc, usize)> {
+    pub fn look(&self, address: usize) -> Option<(Pfn, &Desc)> {
         let index = address >> WINDOW_SHIFT;
         // Relaxed: as in `class`.
         let map = self.root.get(index)?.load(Relaxed);
@@ -267,12 +290,12 @@ impl Regions {
         // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
         let window = unsafe { &*(head as *const Window) };
         let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
-        if page < window.first as usize || page >= window.described as usize {
+        if page < window.first as usize || page >= window.end as usize || window.blocks == 0 {
             return None;
         }
-        // SAFETY: every page up to `described` has a descriptor.
+        // SAFETY: every page of a zone's window has a descriptor.
         let desc = unsafe { &*(window.descs as *const Desc).add(page - window.first as usize) };
-        Some((desc, window.zone as usize))
+        Some((Pfn(window.number * WINDOW_PAGES as u32 + page as u32), desc))
     }
 
     #[inline]
@@ -301,6 +324,50 @@ impl Regions {
         unsafe { &*(window.descs as *const Desc).add(pfn.page() - window.first as usize) }
     }
 
+    /// A block of a zone; `None` where its window has no page of ours, or is no zone's.
+    #[inline]
+    #[must_use]
+    pub fn block(&self, number: u32) -> Option<NonNull<Block>> {
+        let pfn = Pfn(number << BLOCK_SHIFT);
+        let window = self.windows.get(pfn.window())?.load(Acquire);
+        // SAFETY: as in `window`.
+        let window = unsafe { window.as_ref() }?;
+        let (first, end) = (window.first >> BLOCK_SHIFT, (window.end - 1) >> BLOCK_SHIFT);
+        let at = (pfn.page() >> BLOCK_SHIFT) as u32;
+        if window.blocks == 0 || at < first || at > end {
+            return None;
+        }
+        // SAFETY: inside the window's blocks.
+        NonNull::new(unsafe { (window.blocks as *mut Block).add((at - first) as usize) })
+    }
+
+    /// The blocks of a zone whose newest window has page `newest` ([`Pfn::NONE`]: there is none), as far as they
+    /// are opened now.
+    pub fn blocks_of(&self, newest: Pfn) -> impl Iterator<Item = u32> {
+        let window = |pfn: Pfn| (pfn != Pfn::NONE).then(|| self.window(pfn));
+        core::iter::successors(window(newest), move |last| window(last.older)).flat_map(|window| {
+            let base = window.number << (WINDOW_SHIFT - PAGE_SHIFT - BLOCK_SHIFT);
+            // Relaxed: what is opened meanwhile is seen the next time.
+            let opened = window.opened.load(Relaxed);
+            let first = window.first >> BLOCK_SHIFT;
+            let end = if opened > window.first { ((opened - 1) >> BLOCK_SHIFT) + 1 } else { first };
+            (first..end).map(move |at| base + at)
+        })
+    }
+
+    /// Writes the tags of the pages of a word of 64 whose bits are set.
+    #[inline]
+    pub fn set_tags(&self, word: Pfn, bits: u64, tag: u32) {
+        let window = self.window(word);
+        let first = (window.descs as *const Desc).wrapping_add(word.page()).wrapping_sub(window.first as usize);
+        let set = |bit: usize| {
+            debug_assert!((window.first as usize..window.end as usize).contains(&(word.page() + bit)));
+            // SAFETY: the descriptor of a page of ours. Relaxed: as all of them.
+            unsafe { &*first.wrapping_add(bit) }.tag.store(tag, Relaxed);
+        };
+        each(bits, set);
+    }
+
     /// Whether the page is part of its window at all (buddies and neighbours may not be).
     #[must_use]
     pub fn contains(&self, pfn: Pfn) -> bool {
@@ -322,9 +389,21 @@ impl Regions {
         unsafe { core::ptr::write_bytes(map as *mut u8, class, pages) };
     }
 
-    /// Reserves a window with up to 1 GiB that is ours, at least `pages`; the range of its
-    /// pages. What zone they belong to, if any, is for the caller to say.
-    pub fn reserve(&self, board: &Board, paging: Paging, pages: usize, zone: usize) -> Option<(Pfn, usize)> {
+    /// Reserves a window with up to 1 GiB that is ours, at least `pages`; the range of its pages.
+    pub fn reserve(&self, board: &Board, paging: Paging, pages: usize, _: usize) -> Option<(Pfn, usize)> {
+        self.reserve_for(board, paging, pages, None)
+    }
+    /// The same for a zone, whose newest window so far has page `older`: with blocks.
+    pub fn reserve_zone(&self, board: &Board, pages: usize, zone: usize, older: Pfn) -> Option<(Pfn, usize)> {
+        self.reserve_for(board, Paging::Small, pages, Some((zone, older)))
+    }
+    fn reserve_for(
+        &self,
+        board: &Board,
+        paging: Paging,
+        pages: usize,
+        zone: Option<(usize, Pfn)>,
+    ) -> Option<(Pfn, usize)> {
         let mut made = self.made.lock();
         let least = (pages * PAGE).next_multiple_of(SMALLEST).min(WINDOW);
         // Where a whole window is refused (a limit on address space), no more than needed.
@@ -353,7 +432,7 @@ impl Regions {
             let _ = unsafe { sys::unmap(base, bytes) };
             return None;
         }
-        let (pfn, _) = self.install(board, &mut made, (base, bytes), Paging::Small, 0, true)?;
+        let (pfn, _) = self.install(board, &mut made, (base, bytes), Paging::Small, None, true)?;
         // (Only its first page's descriptor is ever used.)
         self.window(pfn).giant.store(bytes, Relaxed);
         Some(pfn)
@@ -421,21 +500,23 @@ impl Regions {
         made: &mut Made,
         (base, len): (usize, usize),
         paging: Paging,
-        zone: usize,
+        zone: Option<(usize, Pfn)>,
         giant: bool,
     ) -> Option<(Pfn, usize)> {
         let index = base >> WINDOW_SHIFT;
         let usable = index < ROOT && self.root[index].load(Relaxed) == 0;
         let pages = len.min(WINDOW) / PAGE;
-        let place = if usable { self.place(board, made, if giant { 1 } else { pages }, giant) } else { None };
+        let start = index << WINDOW_SHIFT;
+        let first = ((base - start) / PAGE) as u32;
+        let end = ((base - start + len) / PAGE).min(WINDOW_PAGES) as u32;
+        let blocks = if zone.is_some() { ((end - 1) >> BLOCK_SHIFT) - (first >> BLOCK_SHIFT) + 1 } else { 0 };
+        let described = if giant { 1 } else { pages };
+        let place = if usable { self.place(board, made, described, blocks as usize, giant) } else { None };
         let Some((number, meta)) = place else {
             // SAFETY: fresh, ours and unused.
             let _ = unsafe { sys::unmap(base, len) };
             return None;
         };
-        let start = index << WINDOW_SHIFT;
-        let first = ((base - start) / PAGE) as u32;
-        let end = ((base - start + len) / PAGE).min(WINDOW_PAGES) as u32;
         // SAFETY: `meta` is ours; advice costs nothing but itself if refused.
         unsafe {
             let advice = if paging == Paging::Huge { Advice::Huge } else { Advice::NoHuge };
@@ -446,9 +527,10 @@ impl Regions {
                 number,
                 first,
                 end,
-                described: if giant { first + 1 } else { end },
+                blocks: if blocks == 0 { 0 } else { meta + blocks_at(pages) },
                 opened: AtomicU32::new(first),
-                zone: zone as u32,
+                zone: zone.map_or(0, |(number, _)| number as u32),
+                older: zone.map_or(Pfn::NONE, |(_, older)| older),
                 giant: AtomicUsize::new(0),
             });
         }
@@ -461,7 +543,7 @@ impl Regions {
     }
 
     /// A number and metadata for a window.
-    fn place(&self, board: &Board, made: &mut Made, pages: usize, giant: bool) -> Option<(u32, usize)> {
+    fn place(&self, board: &Board, made: &mut Made, pages: usize, blocks: usize, giant: bool) -> Option<(u32, usize)> {
         // Giant areas leave spare windows; only another of them may do with few descriptors.
         if made.spare != 0 && giant {
             let number = made.spare;
@@ -473,7 +555,7 @@ impl Regions {
         if made.count as usize + 1 >= WINDOWS {
             return None;
         }
-        let bytes = meta_bytes(pages);
+        let bytes = meta_bytes(pages, blocks);
         let meta = sys::map(0, bytes, Access::ReadWrite).ok()?;
         // SAFETY: fresh and ours; a refusal costs memory only.
         let _ = unsafe { sys::advise(meta, bytes, Advice::NoHuge) };

@@ -1,18 +1,43 @@
-//! # Zones: the buddy allocator of one NUMA node
+//! # Zones: the free pages of one NUMA node
 //!
 //! ```text
-//! free[order] ──► block ⇄ block ⇄ …      orders 0–10: 4 KiB – 4 MiB, linked through descriptors
+//! free[key]  ──► block ⇄ block ⇄ …     by the largest order of its free pages, and
+//! dirty[key] ──► block ⇄ block ⇄ …     by that of those of them that may be resident
+//!                  └─ 512 pages: two bitmaps, two cache lines (see `block`)
 //! ```
-//! The buddy of page p at order o is p XOR 2ᵒ. A free block carries [`DIRTY`] if any of
-//! its pages may be resident. Allocation prefers dirty blocks (they cost no fault), from
-//! the list's front; clean ones wait at its end.
+//! A request takes the smallest sufficient run: from the list of the smallest sufficient key, so
+//! that fragmented blocks are used up and whole ones stay whole; dirty pages, which cost no fault,
+//! before clean ones. The lock is held for some words of bits; addresses and descriptors are
+//! made from them outside ([`Batch`], [`Gather`]), so that even threads that take a million pages hardly ever wait.
 //!
-//! Invariants: a free block is on the list of its order, its first descriptor says
-//! `Free` and its order, and its buddy is not free with the same order (else they are
-//! one). Lock: one per zone, held for one batch at a time, never across advice.
-//! Cost: a few descriptor writes per split or merge. (Linux `mm/page_alloc.c`.)
+//! | key | the block has |
+//! |---|---|
+//! | none (on no list) | no free page |
+//! | 0–8 | a free run of 2^key pages, none longer |
+//! | 9 | all of its pages free |
+//! | 10 (of `free` only) | the same, and so has its buddy: order 10 |
+//!
+//! ## Watermarks, in pages ([`Zone::watermarks`])
+//! | free | |
+//! |---|---|
+//! | < `min` | only [`Flags::ATOMIC`] takes what is there; others open more address space first |
+//! | < `low` | the housekeeper opens more ([`Zone::prepare_more`]) |
+//! | > `high` | a purge takes dirty pages here first |
+//!
+//! A zone of less than 32 MiB has none: a small process opens no page more for them.
+//!
+//! Units: pages, blocks by number. Invariants: a block's keys are those of its bitmaps, and it is on the
+//! lists of its keys; the zone's counts are the sums of its blocks'; what [`Zone::take_dirty`] gave is in
+//! no bitmap until [`Zone::cleaned`]. A bit that would be set twice is a double free: it is refused. Lock: one per
+//! zone, held for one batch, never across advice, but across the opening of address space. Cost: a
+//! lock and two locked adds per batch, some ten instructions per word of 64 pages.
+//! (Linux `mm/page_alloc.c` links free blocks through their descriptors instead: a line per block and merge.)
+#![allow(unsafe_code)] // blocks, by number
 
-use super::region::{Kind, Paging, Pfn, Regions};
+use super::api::{Flags, ZoneStats};
+use super::block::{self, BLOCK_PAGES, BLOCK_SHIFT, Bits, Block, DIRTY, FREE, WORDS};
+use super::region::{Pfn, Regions, each};
+use crate::arch::atomic::AtomicUsize;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::Lock;
 use crate::arch::{PAGE, sys};
@@ -20,25 +45,165 @@ use crate::stat::{Board, Level};
 
 /// Orders 0–10.
 pub const ORDERS: usize = 11;
-/// In the descriptor's rest: some page of the block may be resident.
-const DIRTY: u32 = 1 << 4;
-/// Pages opened at a time, at least: 2 MiB; a sixteenth of what is there later.
-const STEP: usize = 512;
+/// The order of a pair of blocks.
+const PAIR: usize = ORDERS - 1;
+/// The order of a block.
+const WHOLE: usize = BLOCK_SHIFT as usize;
+/// Pages opened at a time, at least: 2 MiB; a sixteenth of what is there later, at most 64 MiB.
+const STEP: usize = BLOCK_PAGES;
+const STEP_MAX: usize = 16 * 1024;
+/// Pages of a zone that is large enough for watermarks.
+const MARKED: usize = 8 * 1024;
+/// Blocks that [`Zone::take_dirty`] gives at once, at most: 8 MiB.
+const DIRTY_BLOCKS: usize = 4;
 
 /// One node's free pages.
 #[derive(Debug)]
 pub struct Zone {
     state: Lock<State>,
+    // What others may read without the lock; written under it.
+    managed: AtomicUsize,
+    free: AtomicUsize,
+    dirty: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct State {
-    first: [Pfn; ORDERS],
-    last: [Pfn; ORDERS],
+    /// By [`FREE`] and [`DIRTY`].
+    lists: [List; 2],
     /// Pages not opened yet of the newest window.
     next: Pfn,
     end: Pfn,
-    opened: usize,
+    /// A page of the newest window.
+    newest: Pfn,
+}
+
+/// Blocks by key: first and last of each list, and which lists have any.
+#[derive(Debug)]
+struct List {
+    first: [u32; ORDERS],
+    last: [u32; ORDERS],
+    any: u32,
+}
+
+/// Where free pages are kept from the requests that may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Below it only [`Flags::ATOMIC`] takes pages as they are.
+    pub min: usize,
+    /// Below it the housekeeper opens more.
+    pub low: usize,
+    /// Above it a purge begins here.
+    pub high: usize,
+}
+
+/// What a zone gave: for each word of 64 pages where the blocks begin.
+#[derive(Debug)]
+pub struct Batch {
+    words: [Word; Self::ROOM],
+    len: usize,
+}
+
+/// Blocks that begin in one word.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
+    /// The first page of the word.
+    pub first: Pfn,
+    /// Where they begin.
+    pub starts: u64,
+    /// All of them read as zero.
+    pub clean: bool,
+}
+
+impl Batch {
+    const ROOM: usize = 2 * WORDS;
+
+    const fn new() -> Self {
+        Self { words: [Word { first: Pfn::NONE, starts: 0, clean: false }; Self::ROOM], len: 0 }
+    }
+    const fn is_full(&self) -> bool {
+        self.len > Self::ROOM - WORDS
+    }
+    fn add(&mut self, number: u32, starts: &Bits, clean: bool) {
+        for (word, &starts) in starts.iter().enumerate().filter(|(_, starts)| **starts != 0) {
+            self.words[self.len] = Word { first: Pfn((number << BLOCK_SHIFT) + word as u32 * 64), starts, clean };
+            self.len += 1;
+        }
+    }
+    fn words(&self) -> &[Word] {
+        &self.words[..self.len]
+    }
+}
+
+impl Word {
+    /// The addresses of its blocks.
+    #[inline(always)]
+    pub fn addresses(&self, regions: &Regions, mut take: impl FnMut(usize)) {
+        let base = regions.address(self.first);
+        each(self.starts, |bit| take(base + bit * PAGE));
+    }
+}
+
+/// What a zone is to take: pages by word, so that neighbours cost one step together.
+#[derive(Debug)]
+pub struct Gather {
+    words: [(u32, u64); Self::ROOM],
+    len: usize,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Gather {
+    const ROOM: usize = 64;
+
+    /// Nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { words: [(0, 0); Self::ROOM], len: 0 }
+    }
+    /// Whether there may be no room for another block.
+    #[inline]
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.len > Self::ROOM - 2 * WORDS
+    }
+    /// Forgets it all.
+    pub const fn clear(&mut self) {
+        self.len = 0;
+    }
+    /// Whether there is nothing.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Adds a block; false, and nothing done, if one of its pages was just added.
+    #[inline]
+    pub fn add(&mut self, block: Pfn, order: usize) -> bool {
+        debug_assert!(!self.is_full() && block.0.is_multiple_of(1 << order));
+        let word = block.0 / 64;
+        if order >= 6 {
+            for at in 0..1 << (order - 6) {
+                self.words[self.len] = (word + at, u64::MAX);
+                self.len += 1;
+            }
+            return true;
+        }
+        let bits = block::span(block.0 as usize % 64, 1 << order);
+        if let Some(last) = self.words[..self.len].last_mut()
+            && last.0 == word
+        {
+            let fresh = last.1 & bits == 0;
+            last.1 |= bits;
+            return fresh;
+        }
+        self.words[self.len] = (word, bits);
+        self.len += 1;
+        true
+    }
 }
 
 impl Default for Zone {
@@ -47,118 +212,249 @@ impl Default for Zone {
     }
 }
 
+/// What is asked of a zone.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// Whose zone it is.
+    pub node: usize,
+    /// There are other nodes: new memory is bound to this one.
+    pub bind: bool,
+    /// The order of the blocks.
+    pub order: usize,
+    /// And how.
+    pub flags: Flags,
+}
+
 impl Zone {
-    /// Empty.
+    /// Empty; zero bytes.
     #[must_use]
     pub const fn new() -> Self {
+        const EMPTY: List = List { first: [0; ORDERS], last: [0; ORDERS], any: 0 };
         Self {
-            state: Lock::new(State {
-                first: [Pfn::NONE; ORDERS],
-                last: [Pfn::NONE; ORDERS],
-                next: Pfn::NONE,
-                end: Pfn::NONE,
-                opened: 0,
-            }),
+            state: Lock::new(State { lists: [EMPTY; 2], next: Pfn::NONE, end: Pfn::NONE, newest: Pfn::NONE }),
+            managed: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
+            dirty: AtomicUsize::new(0),
         }
     }
 
-    /// Up to `n` blocks of `order` to `take`, for a zone of this `node`; how many, and whether the zone had to grow.
+    // (Relaxed, all three: numbers.)
+    /// Pages opened so far.
+    pub fn managed(&self) -> usize {
+        self.managed.load(Relaxed)
+    }
+    /// Pages that are free.
+    pub fn free_pages(&self) -> usize {
+        self.free.load(Relaxed)
+    }
+    /// Pages that are free and may be resident.
+    pub fn dirty_pages(&self) -> usize {
+        self.dirty.load(Relaxed)
+    }
+
+    /// The kernel's: `min` is 4 √KiB KiB (32 MiB: 0.7 MiB, 4 GiB: 8 MiB); `low` is a quarter of that or a
+    /// thousandth of the zone above it, and `high` as much above `low`.
+    #[must_use]
+    pub fn watermarks(&self) -> Watermarks {
+        let managed = self.managed();
+        if managed < MARKED {
+            return Watermarks { min: 0, low: 0, high: 0 };
+        }
+        // 4 × √(4 × pages) KiB are √(4 × pages) pages.
+        let min = (managed * 4).isqrt();
+        let more = (min / 4).max(managed / 1000);
+        Watermarks { min, low: min + more, high: min + 2 * more }
+    }
+    /// Whether the housekeeper should open more.
+    #[must_use]
+    pub fn below_low(&self) -> bool {
+        self.free_pages() < self.watermarks().low
+    }
+    /// Whether a purge should begin here.
+    #[must_use]
+    pub fn above_high(&self) -> bool {
+        self.free_pages() > self.watermarks().high
+    }
+    /// Opens the next step if free pages are below `low`; whether it did.
+    pub fn prepare_more(&self, regions: &Regions, board: &Board, node: usize, bind: bool) -> bool {
+        self.below_low() && self.change(regions, board, |change| change.grow(node, bind, 0))
+    }
+
+    /// Changes the zone, and afterwards what its counts and the board say.
+    fn change<T>(&self, regions: &Regions, board: &Board, body: impl FnOnce(&mut Change<'_>) -> T) -> T {
+        let mut state = self.state.lock();
+        let managed = self.managed();
+        let mut change = Change { state: &mut state, regions, board, managed, free: 0, dirty: 0, opened: 0 };
+        let result = body(&mut change);
+        let Change { free, dirty, opened, .. } = change;
+        self.managed.store(managed + opened, Relaxed);
+        // On the board, too, under the lock: else a reader could see less than nothing.
+        for (count, level, by) in [(&self.free, Level::PagesFree, free), (&self.dirty, Level::PagesDirty, dirty)] {
+            if by != 0 {
+                count.store(count.load(Relaxed).wrapping_add_signed(by), Relaxed);
+                let change = if by > 0 { Board::raise_quietly } else { Board::lower };
+                change(board, level, by.unsigned_abs() * PAGE);
+            }
+        }
+        result
+    }
+
+    /// At most `n` blocks, words of them to `take`; how many, and whether the zone had to grow. None only without
+    /// memory; but fewer than there are if one holding of the lock does not give more.
     pub fn alloc(
         &self,
         regions: &Regions,
         board: &Board,
-        node: usize,
+        want: Want,
+        n: usize,
+        take: impl FnMut(&Word),
+    ) -> (usize, bool) {
+        let Want { node, bind, order, flags } = want;
+        let mut batch = Batch::new();
+        let min = self.watermarks().min;
+        let (got, grew) = self.change(regions, board, |change| {
+            if flags.has(Flags::ATOMIC) {
+                return (change.take(order, n, &mut batch), false);
+            }
+            let soon = n.min((Batch::ROOM * 64) >> order) << order;
+            let mut grew = min > 0 && self.free_pages() < soon + min && change.grow(node, bind, order);
+            let mut got = change.take(order, n, &mut batch);
+            // (A pair may need a second step.)
+            for _ in 0..2 {
+                if got > 0 || !change.grow(node, bind, order) {
+                    break;
+                }
+                grew = true;
+                got = change.take(order, n, &mut batch);
+            }
+            (got, grew)
+        });
+        batch.words().iter().for_each(take);
+        (got, grew)
+    }
+
+    /// The same from what is free above `min`, for another node.
+    pub fn alloc_spare(
+        &self,
+        regions: &Regions,
+        board: &Board,
         order: usize,
         n: usize,
-        mut take: impl FnMut(Pfn),
-    ) -> (usize, bool) {
-        let mut state = self.state.lock();
-        let mut grew = false;
-        for got in 0..n {
-            let block = state.pop(regions, board, order).or_else(|| {
-                grew = true;
-                state.grow(regions, board, node, order).then(|| state.pop(regions, board, order)).flatten()
-            });
-            let Some(block) = block else { return (got, grew) };
-            take(block);
+        take: impl FnMut(&Word),
+    ) -> usize {
+        let spare = self.free_pages().saturating_sub(self.watermarks().min) >> order;
+        if spare == 0 {
+            return 0;
         }
-        (n, grew)
+        let mut batch = Batch::new();
+        let got = self.change(regions, board, |change| change.take(order, n.min(spare), &mut batch));
+        batch.words().iter().for_each(take);
+        got
     }
 
-    /// Takes a block back.
-    pub fn free(&self, regions: &Regions, board: &Board, blocks: impl Iterator<Item = Pfn>, order: usize) {
-        let mut state = self.state.lock();
-        for block in blocks {
-            state.push(regions, board, block, order, DIRTY);
-        }
+    /// Takes pages back; how many of them were free already.
+    pub fn free(&self, regions: &Regions, board: &Board, gather: &Gather) -> usize {
+        self.change(regions, board, |change| change.put_all(&gather.words[..gather.len], true))
     }
 
-    /// Takes one dirty free block of at least `order` out, to be given back to the system;
-    /// it must come back through [`Zone::cleaned`].
+    /// Takes the longest run of dirty pages of a block out, or all of several blocks if that is what they are, to
+    /// be given back to the system; at least 2^`order` pages. It must come back through [`Zone::cleaned`].
     pub fn take_dirty(&self, regions: &Regions, board: &Board, order: usize) -> Option<(Pfn, usize)> {
-        let mut state = self.state.lock();
-        for order in (order..ORDERS).rev() {
-            let block = state.first[order];
-            if block != Pfn::NONE && regions.desc(block).rest() & DIRTY != 0 {
-                state.unlink(regions, board, block, order);
-                regions.desc(block).set(Kind::Pages, order as u32);
-                return Some((block, order));
-            }
+        // (Looking is free.)
+        if self.dirty_pages() == 0 {
+            return None;
         }
-        None
+        self.change(regions, board, |change| change.take_dirty(order))
     }
 
     /// Takes back what [`Zone::take_dirty`] gave, clean if the system really took it.
-    pub fn cleaned(&self, regions: &Regions, board: &Board, block: Pfn, order: usize, clean: bool) {
-        self.state.lock().push(regions, board, block, order, if clean { 0 } else { DIRTY });
+    pub fn cleaned(&self, regions: &Regions, board: &Board, first: Pfn, pages: usize, clean: bool) {
+        let refused = self.change(regions, board, |change| change.put_range(first, first.add(pages), !clean));
+        debug_assert_eq!(refused, 0, "freed while it was given back");
     }
 
-    /// Free blocks by order (`/proc/buddyinfo`).
+    /// Whether a page is free in the zone (not in a list).
     #[must_use]
-    pub fn buddyinfo(&self, regions: &Regions) -> [usize; ORDERS] {
-        let state = self.state.lock();
-        core::array::from_fn(|order| {
-            let mut count = 0;
-            let mut at = state.first[order];
-            while at != Pfn::NONE {
-                count += 1;
-                at = regions.desc(at).links().1;
-            }
-            count
+    pub fn is_free(&self, regions: &Regions, board: &Board, page: Pfn) -> bool {
+        self.change(regions, board, |change| {
+            let at = page.0 as usize % BLOCK_PAGES;
+            change.block(page.block()).bits[FREE][at / 64] >> (at % 64) & 1 == 1
         })
+    }
+
+    /// Free blocks by order (`/proc/buddyinfo`). The lock is held for a block at a time.
+    #[must_use]
+    pub fn buddyinfo(&self, regions: &Regions, board: &Board) -> [usize; ORDERS] {
+        let newest = self.state.lock().newest;
+        let mut orders = [0; ORDERS];
+        let mut halves = 0;
+        for number in regions.blocks_of(newest) {
+            let (of_block, key) = self.change(regions, board, |change| {
+                let block = change.block(number);
+                (block::by_order(&block.bits[FREE]), block.key[FREE])
+            });
+            if key as usize == PAIR + 1 {
+                halves += 1;
+            } else {
+                orders.iter_mut().zip(of_block).for_each(|(sum, n)| *sum += n);
+            }
+        }
+        orders[PAIR] = halves / 2;
+        // (One whose buddy changed between the two looks.)
+        orders[WHOLE] += halves % 2;
+        orders
     }
 
     /// In numbers.
     #[must_use]
-    pub fn stats(&self, regions: &Regions, node: usize) -> super::ZoneStats {
-        let by_order = self.buddyinfo(regions);
-        let free = by_order.iter().enumerate().map(|(order, n)| n << order).sum();
-        super::ZoneStats { node, managed: self.state.lock().opened, free, by_order, ..super::ZoneStats::default() }
+    pub fn stats(&self, regions: &Regions, board: &Board, node: usize) -> ZoneStats {
+        let Watermarks { min, low, high } = self.watermarks();
+        let by_order = self.buddyinfo(regions, board);
+        let (managed, free, dirty) = (self.managed(), self.free_pages(), self.dirty_pages());
+        ZoneStats { node, managed, free, dirty, min, low, high, by_order }
     }
 
     /// Checks the invariants; for tests.
     ///
     /// # Panics
     /// When one does not hold.
-    pub fn verify(&self, regions: &Regions) {
-        let state = self.state.lock();
-        for order in 0..ORDERS {
-            let (mut previous, mut at) = (Pfn::NONE, state.first[order]);
-            while at != Pfn::NONE {
-                let desc = regions.desc(at);
-                assert_eq!(desc.kind(), Kind::Free);
-                assert_eq!(desc.rest() as usize & 15, order);
-                assert_eq!(desc.links().0, previous);
-                assert!(at.0.is_multiple_of(1 << order));
-                let buddy = Pfn(at.0 ^ 1 << order);
-                if order + 1 < ORDERS && regions.contains(buddy) {
-                    let other = regions.desc(buddy);
-                    assert!(other.kind() != Kind::Free || other.rest() as usize & 15 != order, "unmerged buddies");
+    pub fn verify(&self, regions: &Regions, board: &Board) {
+        let (newest, counts) = self.change(regions, board, |change| {
+            let mut counts = [0; 2];
+            let mut listed = [0; 2];
+            for which in [FREE, DIRTY] {
+                for key in 0..ORDERS {
+                    let (first, last) = (change.state.lists[which].first[key], change.state.lists[which].last[key]);
+                    assert_eq!(change.state.lists[which].any >> key & 1 == 1, first != 0);
+                    let (mut previous, mut at) = (0, first);
+                    while at != 0 {
+                        let block = change.block(at);
+                        assert_eq!((block.previous[which], block.key[which] as usize), (previous, key + 1));
+                        listed[which] += 1;
+                        (previous, at) = (at, block.next[which]);
+                    }
+                    assert_eq!(last, previous);
                 }
-                (previous, at) = (at, desc.links().1);
             }
-            assert_eq!(state.last[order], previous);
-        }
+            for number in regions.blocks_of(change.state.newest) {
+                let buddy = regions.block(number ^ 1).is_some() && change.block(number ^ 1).count[FREE] == 512;
+                let block = change.block(number);
+                assert!((0..WORDS).all(|word| block.bits[DIRTY][word] & !block.bits[FREE][word] == 0));
+                for which in [FREE, DIRTY] {
+                    assert_eq!(block.count[which] as usize, block::ones(&block.bits[which]));
+                    let largest = block::largest(&block.bits[which]);
+                    let pair = which == FREE && largest == Some(WHOLE) && buddy;
+                    let key = if pair { PAIR + 1 } else { largest.map_or(0, |order| order + 1) };
+                    assert_eq!(block.key[which] as usize, key, "block {number}, bitmap {which}");
+                    counts[which] += block.count[which] as usize;
+                    listed[which] -= i32::from(key > 0);
+                }
+            }
+            assert_eq!(listed, [0; 2], "blocks on lists and blocks with free pages");
+            (change.state.newest, counts)
+        });
+        assert_eq!(counts, [self.free_pages(), self.dirty_pages()]);
+        assert!(newest == Pfn::NONE || self.managed() >= counts[FREE]);
     }
 
     /// See [`Lock::fork_begin`].
@@ -171,132 +467,276 @@ impl Zone {
     }
 }
 
-impl State {
-    fn account(board: &Board, order: usize, dirty: bool, more: bool) {
-        let bytes = PAGE << order;
-        let change = if more { Board::raise_quietly } else { Board::lower };
-        change(board, Level::PagesFree, bytes);
+/// A zone while its lock is held, and how its counts are to change.
+struct Change<'a> {
+    state: &'a mut State,
+    regions: &'a Regions,
+    board: &'a Board,
+    managed: usize,
+    free: isize,
+    dirty: isize,
+    opened: usize,
+}
+
+impl Change<'_> {
+    fn block(&mut self, number: u32) -> &mut Block {
+        let mut block = self.regions.block(number).expect("a block of a zone");
+        // SAFETY: of this zone, whose lock we hold; borrowed as we are, so one at a time.
+        unsafe { block.as_mut() }
+    }
+
+    /// Puts a block on the list of a key; dirty ones in front, where they are taken first, and of
+    /// those that are dirty here and there whole ones at the end.
+    fn relist(&mut self, number: u32, which: usize, key: u8) {
+        let block = self.block(number);
+        let (old, previous, next) = (block.key[which], block.previous[which], block.next[which]);
+        let in_front = if which == FREE { block.count[DIRTY] > 0 } else { (block.count[FREE] as usize) < BLOCK_PAGES };
+        block.key[which] = key;
+        if old > 0 {
+            let at = old as usize - 1;
+            if previous == 0 {
+                self.state.lists[which].first[at] = next;
+            } else {
+                self.block(previous).next[which] = next;
+            }
+            if next == 0 {
+                self.state.lists[which].last[at] = previous;
+            } else {
+                self.block(next).previous[which] = previous;
+            }
+            let list = &mut self.state.lists[which];
+            if list.first[at] == 0 {
+                list.any &= !(1 << at);
+            }
+        }
+        if key > 0 {
+            let list = &mut self.state.lists[which];
+            let at = key as usize - 1;
+            list.any |= 1 << at;
+            let (previous, next) = if in_front { (0, list.first[at]) } else { (list.last[at], 0) };
+            if previous == 0 {
+                list.first[at] = number;
+            }
+            if next == 0 {
+                list.last[at] = number;
+            }
+            if previous != 0 {
+                self.block(previous).next[which] = number;
+            }
+            if next != 0 {
+                self.block(next).previous[which] = number;
+            }
+            let block = self.block(number);
+            (block.previous[which], block.next[which]) = (previous, next);
+        }
+    }
+
+    /// The largest order of the block's free pages is this now. `anew`: it became dirty or clean.
+    fn rekey_free(&mut self, number: u32, largest: Option<usize>, anew: bool) {
+        let old = self.block(number).key[FREE] as usize;
+        let mut key = largest.map_or(0, |order| order + 1);
+        if key == WHOLE + 1 {
+            let buddy = number ^ 1;
+            if old == PAIR + 1 {
+                key = old;
+            } else if self.regions.block(buddy).is_some() && self.block(buddy).key[FREE] as usize == WHOLE + 1 {
+                self.relist(buddy, FREE, PAIR as u8 + 1);
+                key = PAIR + 1;
+            }
+        } else if old == PAIR + 1 {
+            self.relist(number ^ 1, FREE, WHOLE as u8 + 1);
+        }
+        if key != old || anew && key > 0 {
+            self.relist(number, FREE, key as u8);
+        }
+    }
+    fn rekey_dirty(&mut self, number: u32, largest: Option<usize>) {
+        let key = largest.map_or(0, |order| order as u8 + 1);
+        if key != self.block(number).key[DIRTY] {
+            self.relist(number, DIRTY, key);
+        }
+    }
+
+    /// Takes `n` pages, all free, out of the bitmaps.
+    fn clear(&mut self, number: u32, pages: &Bits, n: usize) {
+        let block = self.block(number);
+        let mut dirty = *pages;
+        for (word, dirty) in dirty.iter_mut().enumerate() {
+            *dirty &= block.bits[DIRTY][word];
+            block.bits[DIRTY][word] ^= *dirty;
+            block.bits[FREE][word] &= !pages[word];
+        }
+        block.count[FREE] -= n as u16;
+        let of_them = if block::is_none(&dirty) { 0 } else { block::ones(&dirty) };
+        block.count[DIRTY] -= of_them as u16;
+        let cleaned = of_them > 0 && block.count[DIRTY] == 0;
+        let left = [block.count[FREE], block.count[DIRTY]].map(|count| count > 0);
+        let [free, dirty] =
+            [FREE, DIRTY].map(|which| left[which].then(|| block::largest(&block.bits[which])).flatten());
+        self.free -= n as isize;
+        self.dirty -= of_them as isize;
+        self.rekey_free(number, free, cleaned);
+        if of_them > 0 {
+            self.rekey_dirty(number, dirty);
+        }
+    }
+
+    /// Sets pages free; how many of them were free already, and are left as they are.
+    fn put(&mut self, number: u32, pages: &Bits, dirty: bool) -> usize {
+        let block = self.block(number);
+        let (mut n, mut refused) = (0, 0);
+        let (mut from, mut to) = (WORDS, 0);
+        let was_dirty = block.count[DIRTY] > 0;
+        for (word, &bits) in pages.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+            let fresh = bits & !block.bits[FREE][word];
+            if fresh != bits {
+                refused += (bits ^ fresh).count_ones() as usize;
+            }
+            n += if fresh == u64::MAX { 64 } else { fresh.count_ones() as usize };
+            block.bits[FREE][word] |= fresh;
+            if dirty {
+                block.bits[DIRTY][word] |= fresh;
+            }
+            (from, to) = (from.min(word), word + 1);
+        }
+        if n == 0 {
+            return refused;
+        }
+        block.count[FREE] += n as u16;
+        // Runs only grow: what is largest now was so before, or lies here.
+        let now = |block: &Block, which: usize| {
+            let before = (block.key[which] as usize).min(WHOLE + 1);
+            Some((block::largest_around(&block.bits[which], from, to) + 1).max(before) - 1)
+        };
+        let free = now(block, FREE);
         if dirty {
-            change(board, Level::PagesDirty, bytes);
+            block.count[DIRTY] += n as u16;
+            let largest = now(block, DIRTY);
+            self.rekey_dirty(number, largest);
+            self.dirty += n as isize;
         }
+        self.free += n as isize;
+        self.rekey_free(number, free, dirty && !was_dirty);
+        refused
     }
 
-    /// Puts a block on its list: dirty ones in front, clean ones at the end.
-    fn link(&mut self, regions: &Regions, board: &Board, block: Pfn, order: usize, dirty: u32) {
-        let desc = regions.desc(block);
-        desc.set(Kind::Free, order as u32 | dirty);
-        desc.set_len(1 << order);
-        if dirty != 0 {
-            let next = self.first[order];
-            desc.set_links(Pfn::NONE, next);
-            if next == Pfn::NONE {
-                self.last[order] = block;
-            } else {
-                let other = regions.desc(next);
-                other.set_links(block, other.links().1);
-            }
-            self.first[order] = block;
-        } else {
-            let previous = self.last[order];
-            desc.set_links(previous, Pfn::NONE);
-            if previous == Pfn::NONE {
-                self.first[order] = block;
-            } else {
-                let other = regions.desc(previous);
-                other.set_links(other.links().0, block);
-            }
-            self.last[order] = block;
+    /// The same from one page to another.
+    fn put_range(&mut self, first: Pfn, end: Pfn, dirty: bool) -> usize {
+        let (mut at, end) = (first.0 as usize, end.0 as usize);
+        let mut refused = 0;
+        while at < end {
+            let base = at & !(BLOCK_PAGES - 1);
+            let to = end.min(base + BLOCK_PAGES);
+            refused += self.put((base >> BLOCK_SHIFT) as u32, &block::range(at - base, to - base), dirty);
+            at = to;
         }
-        Self::account(board, order, dirty != 0, true);
+        refused
     }
 
-    fn unlink(&mut self, regions: &Regions, board: &Board, block: Pfn, order: usize) {
-        let desc = regions.desc(block);
-        let (previous, next) = desc.links();
-        if previous == Pfn::NONE {
-            self.first[order] = next;
-        } else {
-            let other = regions.desc(previous);
-            other.set_links(other.links().0, next);
+    /// The same for words of pages, block by block.
+    fn put_all(&mut self, words: &[(u32, u64)], dirty: bool) -> usize {
+        let (mut at, mut refused) = (0, 0);
+        while at < words.len() {
+            let number = words[at].0 / WORDS as u32;
+            let mut pages = [0; WORDS];
+            while let Some(&(word, bits)) = words.get(at)
+                && word / WORDS as u32 == number
+            {
+                let of_word = &mut pages[word as usize % WORDS];
+                if *of_word & bits != 0 {
+                    refused += (*of_word & bits).count_ones() as usize;
+                }
+                *of_word |= bits;
+                at += 1;
+            }
+            refused += self.put(number, &pages, dirty);
         }
-        if next == Pfn::NONE {
-            self.last[order] = previous;
-        } else {
-            let other = regions.desc(next);
-            other.set_links(previous, other.links().1);
-        }
-        Self::account(board, order, desc.rest() & DIRTY != 0, false);
+        refused
     }
 
-    /// Merges upward and links.
-    fn push(&mut self, regions: &Regions, board: &Board, block: Pfn, order: usize, mut dirty: u32) {
-        let (mut block, mut order) = (block, order);
-        regions.desc(block).set(Kind::None, 0);
-        while order + 1 < ORDERS {
-            let buddy = Pfn(block.0 ^ 1 << order);
-            if !regions.contains(buddy) {
-                break;
+    /// Up to `n` blocks of `order` into the batch, while it has room; how many.
+    fn take(&mut self, order: usize, n: usize, batch: &mut Batch) -> usize {
+        let mut got = 0;
+        while got < n && !batch.is_full() {
+            if order == PAIR {
+                let [even, odd] = match self.state.lists[FREE].first[PAIR] & !1 {
+                    0 => break,
+                    even => [even, even + 1],
+                };
+                let clean = self.block(even).count[DIRTY] == 0 && self.block(odd).count[DIRTY] == 0;
+                batch.add(even, &[1, 0, 0, 0, 0, 0, 0, 0], clean);
+                [even, odd].into_iter().for_each(|number| self.clear(number, &[u64::MAX; WORDS], BLOCK_PAGES));
+                got += 1;
+                continue;
             }
-            let desc = regions.desc(buddy);
-            if desc.kind() != Kind::Free || desc.rest() as usize & 15 != order {
-                break;
-            }
-            dirty |= desc.rest() & DIRTY;
-            self.unlink(regions, board, buddy, order);
-            desc.set(Kind::None, 0);
-            block = Pfn(block.0 & !(1 << order));
-            order += 1;
+            // Dirty before clean; of either the smallest that suffices.
+            let of =
+                |list: &List| (list.any >> order != 0).then(|| order + (list.any >> order).trailing_zeros() as usize);
+            let lists = &self.state.lists;
+            let (which, number) = match (of(&lists[DIRTY]), of(&lists[FREE])) {
+                (Some(key), _) => (DIRTY, lists[DIRTY].first[key]),
+                (None, Some(key)) => (FREE, lists[FREE].first[key]),
+                (None, None) => break,
+            };
+            let block = self.block(number);
+            let (starts, some) = block::pick(&block.bits[which], block.count[which] as usize, order, n - got);
+            debug_assert!(some > 0, "a block on the wrong list");
+            let pages = if order == 0 { starts } else { block::pages_of(&starts, order) };
+            let clean = (0..WORDS).all(|word| block.bits[DIRTY][word] & pages[word] == 0);
+            batch.add(number, &starts, clean);
+            self.clear(number, &pages, some << order);
+            got += some;
         }
-        self.link(regions, board, block, order, dirty);
+        got
     }
 
-    /// Takes the smallest sufficient block, dirty before clean, and splits it.
-    fn pop(&mut self, regions: &Regions, board: &Board, order: usize) -> Option<Pfn> {
-        let is_dirty = |pfn: Pfn| regions.desc(pfn).rest() & DIRTY != 0;
-        let any = |o: &usize| self.first[*o] != Pfn::NONE;
-        let from =
-            (order..ORDERS).find(|o| any(o) && is_dirty(self.first[*o])).or_else(|| (order..ORDERS).find(any))?;
-        let block = self.first[from];
-        let dirty = regions.desc(block).rest() & DIRTY;
-        self.unlink(regions, board, block, from);
-        for half in (order..from).rev() {
-            self.link(regions, board, block.add(1 << half), half, dirty);
+    fn take_dirty(&mut self, order: usize) -> Option<(Pfn, usize)> {
+        let key = (self.state.lists[DIRTY].any.checked_ilog2()?) as usize;
+        if key < order.min(WHOLE) {
+            return None;
         }
-        regions.desc(block).set(Kind::Pages, order as u32);
-        regions.desc(block).set_len(1 << order);
-        Some(block)
+        let number = self.state.lists[DIRTY].first[key];
+        if key < WHOLE {
+            let (at, len) = block::longest(&self.block(number).bits[DIRTY]);
+            self.clear(number, &block::range(at, at + len), len);
+            return Some((Pfn(number << BLOCK_SHIFT).add(at), len));
+        }
+        // All of a block, and of those around it.
+        let same = |number: u32, other: u32| Pfn(number << BLOCK_SHIFT).same_window(Pfn(other << BLOCK_SHIFT));
+        let mut whole = |other: u32| {
+            same(number, other)
+                && self.regions.block(other).is_some()
+                && self.block(other).count[DIRTY] as usize == BLOCK_PAGES
+        };
+        let (mut first, mut end) = (number, number + 1);
+        while ((end - first) as usize) < DIRTY_BLOCKS && whole(end) {
+            end += 1;
+        }
+        while ((end - first) as usize) < DIRTY_BLOCKS && whole(first - 1) {
+            first -= 1;
+        }
+        (first..end).for_each(|number| self.clear(number, &[u64::MAX; WORDS], BLOCK_PAGES));
+        Some((Pfn(first << BLOCK_SHIFT), (end - first) as usize * BLOCK_PAGES))
     }
 
     /// Opens more address space; false when the system refuses.
-    fn grow(&mut self, regions: &Regions, board: &Board, node: usize, order: usize) -> bool {
-        if self.next.0 + (1 << order) > self.end.0 {
-            let Some((first, pages)) = regions.reserve(board, Paging::Small, 1 << order, node) else { return false };
-            self.next = first;
-            self.end = first.add(pages);
-            if node > 0 {
+    fn grow(&mut self, node: usize, bind: bool, order: usize) -> bool {
+        let (regions, board, managed) = (self.regions, self.board, self.managed + self.opened);
+        let least = STEP.max(1 << order);
+        let state = &mut *self.state;
+        if state.next.0 + (1 << order) > state.end.0 {
+            let Some((first, pages)) = regions.reserve_zone(board, least, node, state.newest) else { return false };
+            (state.next, state.end, state.newest) = (first, first.add(pages), first);
+            if bind || node > 0 {
                 sys::bind(regions.address(first), pages * PAGE, node);
             }
         }
-        let block = STEP.max(1 << order);
-        let step = (self.opened / 16).next_multiple_of(block).clamp(block, 16 * 1024);
-        let Some(fresh) = regions.open(board, self.next.add(block), step) else { return false };
-        let (mut at, end) = (self.next, fresh.end);
-        self.opened += (end.0 - at.0) as usize;
-        self.next = end;
-        while at < end {
-            let fit = (end.0 - at.0).ilog2().min(at.0.trailing_zeros()).min(ORDERS as u32 - 1);
-            self.push(regions, board, at, fit as usize, 0);
-            at = at.add(1 << fit);
-        }
+        let next = state.next;
+        let step = (managed / 16).next_multiple_of(least).clamp(least, STEP_MAX);
+        let Some(fresh) = regions.open(board, next.add(least).min(state.end), step) else { return false };
+        state.next = fresh.end;
+        self.opened += (fresh.end.0 - next.0) as usize;
+        self.put_range(next, fresh.end, false);
         true
     }
-}
-
-/// Whether a page's descriptor says that it begins a block in use; its order.
-#[must_use]
-pub fn order_of(regions: &Regions, pfn: Pfn) -> Option<usize> {
-    let desc = regions.desc(pfn);
-    // Relaxed: the caller holds the block.
-    let tag = desc.tag.load(Relaxed);
-    (tag as u8 == Kind::Pages as u8).then_some((tag >> 8) as usize & 15)
 }

@@ -279,14 +279,16 @@ impl Reclaim {
     fn purge_pages(cache: &Cache, pages: &Pages, order: usize, keep: u64) -> usize {
         let board = cache.sets.board();
         let mut given = 0;
-        for zone in &pages.zones {
+        // First where there is much.
+        let (much, little) = (pages.zones.iter().filter(|zone| zone.above_high()), pages.zones.iter());
+        for zone in much.chain(little) {
             while board.level(Level::PagesDirty) > keep
-                && let Some((block, order)) = zone.take_dirty(&pages.regions, board, order)
+                && let Some((first, len)) = zone.take_dirty(&pages.regions, board, order)
             {
-                let bytes = PAGE << order;
-                // SAFETY: the block is free and in our hand.
-                let clean = unsafe { give_back(pages.regions.address(block), bytes) };
-                zone.cleaned(&pages.regions, board, block, order, clean);
+                let bytes = PAGE * len;
+                // SAFETY: the pages are free and in our hand.
+                let clean = unsafe { give_back(pages.regions.address(first), bytes) };
+                zone.cleaned(&pages.regions, board, first, len, clean);
                 if !clean {
                     cache.sets.count(Event::PurgeRefused, 1);
                     break;

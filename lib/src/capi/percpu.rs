@@ -11,7 +11,7 @@ use core::ptr::null_mut;
 #[repr(C)]
 pub struct Memory([u8; 1]);
 
-fn invalid() {
+pub(super) fn invalid() {
     // SAFETY: the calling thread's errno.
     unsafe { *__errno_location() = Errno::EINVAL.0 };
 }
@@ -28,7 +28,7 @@ fn alloc(size: usize, align: usize, how: How) -> *mut Memory {
 }
 
 /// As `snprintf`: writes what fits, counts all.
-struct Text {
+pub(super) struct Text {
     at: *mut u8,
     room: usize,
     len: usize,
@@ -44,6 +44,20 @@ impl Write for Text {
         self.len += text.len();
         Ok(())
     }
+}
+
+/// Writes a report into `size` bytes at `at`, as `snprintf`.
+///
+/// # Safety
+/// They are the caller's.
+pub(super) unsafe fn text(at: *mut c_char, size: usize, report: impl FnOnce(&mut Text) -> fmt::Result) -> usize {
+    let mut out = Text { at: at.cast(), room: size, len: 0 };
+    let _ = report(&mut out);
+    if size != 0 {
+        // SAFETY: inside those bytes.
+        unsafe { out.at.add(out.len.min(size - 1)).write(0) };
+    }
+    out.len
 }
 
 exported! {
@@ -91,13 +105,8 @@ exported! {
         percpu::balance().depopulated
     }
     /// `percpu::report`.
-    fn allotment_percpu_stats(text: *mut c_char, size: usize) -> usize {
-        let mut out = Text { at: text.cast(), room: size, len: 0 };
-        let _ = percpu::report(&mut out);
-        if size != 0 {
-            // SAFETY: inside the caller's `size` bytes.
-            unsafe { out.at.add(out.len.min(size - 1)).write(0) };
-        }
-        out.len
+    fn allotment_percpu_stats(at: *mut c_char, size: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { text(at, size, |out| percpu::report(out)) }
     }
 }

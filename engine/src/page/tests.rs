@@ -1,0 +1,328 @@
+//! A zone against a plain list of pages, from several threads, and what it refuses.
+#![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+
+use super::*;
+use crate::stat::Level;
+use proptest::prelude::*;
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+/// A zone with windows of its own.
+struct Place {
+    regions: Box<Regions>,
+    board: Box<Board>,
+    zone: Zone,
+}
+
+impl Place {
+    fn new() -> Self {
+        unsafe {
+            let (regions, board) = (Box::<Regions>::new_zeroed(), Box::<Board>::new_zeroed());
+            Self { regions: regions.assume_init(), board: board.assume_init(), zone: Zone::new() }
+        }
+    }
+    fn alloc(&self, order: usize, n: usize, flags: Flags) -> Vec<(Pfn, bool)> {
+        let mut got = Vec::new();
+        let want = Want { node: 0, bind: false, order, flags };
+        let take = |word: &Word| {
+            word.addresses(&self.regions, |at| got.push((self.regions.find(at).unwrap().1, word.clean)));
+        };
+        let (count, _) = self.zone.alloc(&self.regions, &self.board, want, n, take);
+        assert_eq!(count, got.len());
+        got
+    }
+    /// How many pages were refused.
+    fn free(&self, blocks: &[(Pfn, usize)]) -> usize {
+        let mut refused = 0;
+        for some in blocks.chunks(8) {
+            let mut gather = Gather::new();
+            for &(block, order) in some {
+                if gather.is_full() {
+                    refused += self.zone.free(&self.regions, &self.board, &gather);
+                    gather.clear();
+                }
+                refused += usize::from(!gather.add(block, order)) << order;
+            }
+            refused += self.zone.free(&self.regions, &self.board, &gather);
+        }
+        refused
+    }
+    fn verify(&self) {
+        self.zone.verify(&self.regions, &self.board);
+        let levels = [Level::PagesFree, Level::PagesDirty].map(|level| self.board.level(level) as usize / PAGE);
+        assert_eq!(levels, [self.zone.free_pages(), self.zone.dirty_pages()]);
+    }
+}
+
+/// What each page is, and nothing else.
+#[derive(Default)]
+struct Model {
+    first: u32,
+    /// (free, dirty)
+    pages: Vec<(bool, bool)>,
+    live: BTreeMap<u32, usize>,
+}
+
+impl Model {
+    /// The zone grew: fresh pages are free and clean.
+    fn grow(&mut self, place: &Place, seen: Pfn) {
+        if self.first == 0 {
+            self.first = seen.0 & !(1024 - 1);
+        }
+        self.pages.resize(place.zone.managed(), (true, false));
+    }
+    fn at(&mut self, page: u32) -> &mut (bool, bool) {
+        &mut self.pages[(page - self.first) as usize]
+    }
+    /// Aligned runs of 2^order pages that are free (and dirty).
+    fn runs(&self, order: usize, dirty: bool) -> usize {
+        self.pages.chunks_exact(1 << order).filter(|run| run.iter().all(|page| page.0 && (!dirty || page.1))).count()
+    }
+    fn buddyinfo(&self) -> [usize; ORDERS] {
+        let runs: Vec<_> = (0..ORDERS).map(|order| self.runs(order, false)).chain([0]).collect();
+        core::array::from_fn(|order| runs[order] - 2 * runs[order + 1])
+    }
+    fn take(&mut self, block: Pfn, order: usize, clean: bool) {
+        assert!(block.0.is_multiple_of(1 << order));
+        assert!(self.live.insert(block.0, order).is_none());
+        for page in block.0..block.0 + (1 << order) {
+            let page = self.at(page);
+            assert!(page.0, "handed out twice");
+            assert!(!clean || !page.1, "called clean");
+            *page = (false, false);
+        }
+    }
+    fn give(&mut self, block: u32, order: usize) {
+        assert_eq!(self.live.remove(&block), Some(order));
+        (block..block + (1 << order)).for_each(|page| *self.at(page) = (true, true));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Alloc(usize, usize, bool),
+    Free(Vec<usize>),
+    FreeAll(usize),
+    Double(usize),
+    Purge(usize, bool),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let order = prop_oneof![4 => Just(0_usize), 4 => 0..4_usize, 2 => 0..ORDERS];
+    let op = prop_oneof![
+        6 => (order, 1..200_usize, any::<bool>()).prop_map(|(order, n, atomic)| Op::Alloc(order, n, atomic)),
+        6 => prop::collection::vec(any::<usize>(), 1..150).prop_map(Op::Free),
+        2 => any::<usize>().prop_map(Op::FreeAll),
+        2 => any::<usize>().prop_map(Op::Double),
+        2 => (0..ORDERS, any::<bool>()).prop_map(|(order, clean)| Op::Purge(order, clean)),
+    ];
+    prop::collection::vec(op, 1..80)
+}
+
+fn run(ops: Vec<Op>) -> Place {
+    let place = Place::new();
+    let mut model = Model::default();
+    for op in ops {
+        match op {
+            Op::Alloc(order, n, atomic) => {
+                // Enough to see pairs, not more than a test should touch.
+                let n = n.min(3000 >> order).max(1);
+                let flags = if atomic { Flags::ATOMIC } else { Flags::NONE };
+                let had = model.pages.len();
+                let (dirty, free) = (order < 10 && model.runs(order, true) > 0, model.runs(order, false));
+                let got = place.alloc(order, n, flags);
+                assert!(got.len() <= n && (!got.is_empty() || atomic && free == 0), "{order}: {free} free");
+                assert!(!atomic || place.zone.managed() == had, "an atomic request opened memory");
+                assert!(!dirty || !got[0].1, "clean before dirty");
+                if let Some(&(seen, _)) = got.first() {
+                    model.grow(&place, seen);
+                }
+                got.into_iter().for_each(|(block, clean)| model.take(block, order, clean));
+            }
+            Op::Free(which) => {
+                let mut blocks = Vec::new();
+                for which in which {
+                    let Some((&block, &order)) = model.live.iter().nth(which % model.live.len().max(1)) else { break };
+                    model.give(block, order);
+                    blocks.push((Pfn(block), order));
+                }
+                assert_eq!(place.free(&blocks), 0);
+            }
+            Op::FreeAll(odd) => {
+                // In order, as a bulk free does; every other one, so that the rest stays in pieces.
+                let all: Vec<_> = model.live.iter().map(|(&block, &order)| (Pfn(block), order)).collect();
+                let some: Vec<_> =
+                    all.into_iter().enumerate().filter(|(at, _)| (at ^ odd) & 3 != 0).map(|(_, b)| b).collect();
+                some.iter().for_each(|&(block, order)| model.give(block.0, order));
+                assert_eq!(place.free(&some), 0);
+            }
+            Op::Double(which) => {
+                // Whatever is free: refused page by page.
+                let free: Vec<_> = (0..model.pages.len()).filter(|&page| model.pages[page].0).collect();
+                if !free.is_empty() {
+                    let page = free[which % free.len()] as u32 + model.first;
+                    let n = place.zone.free_pages();
+                    assert_eq!(place.free(&[(Pfn(page), 0)]), 1);
+                    assert_eq!(place.free(&[(Pfn(page), 0), (Pfn(page), 0)]), 2);
+                    assert_eq!(place.zone.free_pages(), n);
+                }
+            }
+            Op::Purge(order, clean) => {
+                let mut out = Vec::new();
+                while let Some((first, len)) = place.zone.take_dirty(&place.regions, &place.board, order) {
+                    assert!(len >= 1 << order.min(9));
+                    for page in first.0..first.0 + len as u32 {
+                        assert_eq!(*model.at(page), (true, true), "taken to be purged");
+                        *model.at(page) = (false, false);
+                    }
+                    out.push((first, len));
+                    place.verify();
+                }
+                assert_eq!(model.runs(order.min(9), true), 0, "left dirty");
+                for (first, len) in out {
+                    place.zone.cleaned(&place.regions, &place.board, first, len, clean);
+                    (first.0..first.0 + len as u32).for_each(|page| *model.at(page) = (true, !clean));
+                }
+            }
+        }
+        place.verify();
+        let dirty = model.pages.iter().filter(|page| page.1).count();
+        assert_eq!(place.zone.dirty_pages(), dirty);
+        assert_eq!(place.zone.buddyinfo(&place.regions, &place.board), model.buddyinfo());
+    }
+    place
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_zone_is_a_list_of_pages(ops in ops()) {
+        run(ops);
+    }
+}
+
+#[test]
+fn threads_get_different_pages_and_nothing_is_lost() {
+    let place = Place::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let place = &place;
+            scope.spawn(move || {
+                let mut held: Vec<(Pfn, usize)> = Vec::new();
+                let mut random = thread as u64 + 1;
+                for round in 0..3000_usize {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let order = [0, 0, 1, 3, 9][(random >> 33) as usize % 5];
+                    for (block, _) in place.alloc(order, 1 + (random >> 40) as usize % 60, Flags::NONE) {
+                        let at = place.regions.address(block) as *mut usize;
+                        // (Read as it was left: by nobody or by a thread that gave it back.)
+                        unsafe { at.write(thread << 32 | block.0 as usize) };
+                        held.push((block, order));
+                    }
+                    while held.len() > 100 || round % 50 == 0 && !held.is_empty() {
+                        let (block, order) = held.swap_remove((random >> 35) as usize % held.len());
+                        let at = place.regions.address(block) as *const usize;
+                        assert_eq!(unsafe { at.read() }, thread << 32 | block.0 as usize, "two have it");
+                        assert_eq!(place.free(&[(block, order)]), 0);
+                    }
+                    if round % 64 == 0
+                        && let Some((first, len)) = place.zone.take_dirty(&place.regions, &place.board, 2)
+                    {
+                        let clean = unsafe { give_back(place.regions.address(first), len * PAGE) };
+                        place.zone.cleaned(&place.regions, &place.board, first, len, clean);
+                    }
+                }
+                assert_eq!(place.free(&held), 0);
+            });
+        }
+    });
+    place.verify();
+    assert_eq!(place.zone.free_pages(), place.zone.managed());
+}
+
+#[test]
+fn clean_pages_are_zero() {
+    let place = Place::new();
+    let word = |block: Pfn| unsafe { (place.regions.address(block) as *mut u64).as_mut().unwrap() };
+    for round in 0..3 {
+        let (mut held, mut clean_ones) = (Vec::new(), 0);
+        for order in [0, 3, 5, 9, 10] {
+            for (block, clean) in place.alloc(order, 3, Flags::NONE) {
+                clean_ones += usize::from(clean);
+                assert!(!clean || (0..1 << order).all(|page| *word(block.add(page)) == 0), "called clean");
+                (0..1 << order).for_each(|page| *word(block.add(page)) = 7);
+                held.push((block, order));
+            }
+        }
+        assert!(round == 1 || clean_ones > 0, "fresh or given back");
+        place.free(&held);
+        while round == 1
+            && let Some((first, len)) = place.zone.take_dirty(&place.regions, &place.board, 0)
+        {
+            let clean = unsafe { give_back(place.regions.address(first), len * PAGE) };
+            place.zone.cleaned(&place.regions, &place.board, first, len, clean);
+        }
+    }
+}
+
+#[test]
+fn fragmented_blocks_are_used_up_first_and_whole_ones_stay_whole() {
+    let place = Place::new();
+    let pages = place.alloc(0, 512, Flags::NONE);
+    let more: Vec<_> = (0..4).flat_map(|_| place.alloc(9, 1, Flags::NONE)).collect();
+    assert_eq!((pages.len(), more.len()), (512, 4));
+    place.free(&more.iter().map(|&(block, _)| (block, 9)).collect::<Vec<_>>());
+    // Every other page: no two are neighbours.
+    place.free(&pages.iter().step_by(2).map(|&(page, _)| (page, 0)).collect::<Vec<_>>());
+    let whole = || place.zone.buddyinfo(&place.regions, &place.board)[9..].to_vec();
+    let before = whole();
+    for _ in 0..256 {
+        let got = place.alloc(0, 1, Flags::NONE);
+        assert_eq!(got[0].0.block(), pages[0].0.block());
+    }
+    assert_eq!(whole(), before);
+    assert_ne!(place.alloc(0, 1, Flags::NONE)[0].0.block(), pages[0].0.block());
+}
+
+#[test]
+fn watermarks_keep_pages_for_the_atomic_and_small_zones_have_none() {
+    let place = Place::new();
+    let mut held = place.alloc(0, 512, Flags::NONE);
+    assert_eq!((place.zone.managed(), place.zone.free_pages()), (512, 0), "a small zone gives its last page");
+    while place.zone.managed() < 20_000 {
+        held.extend(place.alloc(9, 1, Flags::NONE));
+    }
+    let marks = place.zone.watermarks();
+    assert_eq!(marks.min, (place.zone.managed() * 4).isqrt());
+    assert!(marks.min < marks.low && marks.low < marks.high);
+    // Down to the mark without more than a step; then it grows instead.
+    let managed = place.zone.managed();
+    while place.zone.managed() == managed {
+        assert!(place.zone.free_pages() >= marks.min);
+        assert_eq!(place.alloc(0, 1, Flags::NONE).len(), 1);
+    }
+    // Atomic requests have the rest, and open nothing.
+    let (managed, mut n) = (place.zone.managed(), 0);
+    while !place.alloc(0, 100, Flags::ATOMIC).is_empty() {
+        n += 1;
+    }
+    assert!(n > 0);
+    assert_eq!((place.zone.managed(), place.zone.free_pages()), (managed, 0));
+    assert!(place.zone.below_low() && place.zone.prepare_more(&place.regions, &place.board, 0, false));
+    assert!(!place.zone.below_low() && !place.zone.prepare_more(&place.regions, &place.board, 0, false));
+    place.verify();
+}
+
+#[test]
+fn nodes_are_asked_by_their_distance() {
+    let pages = unsafe { Box::<Pages>::new_zeroed().assume_init() };
+    assert_eq!(pages.fallback(0), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(pages.fallback(3), [3, 2, 4, 1, 5, 0, 6, 7]);
+    let mut distances = [[10; NODES]; NODES];
+    distances[0] = [10, 21, 21, 11, 21, 21, 21, 11];
+    pages.set_distances(&distances);
+    assert_eq!(pages.fallback(0), [0, 3, 7, 1, 2, 4, 5, 6]);
+    assert_eq!(pages.fallback(5)[0], 5);
+}
