@@ -14,7 +14,10 @@ use allotment_models::machine::{self, Sabotage};
 use allotment_models::stat::Mode;
 
 const INDICES: usize = 2;
-const SIZES: [usize; 4] = [1024, 1024, 2048, 4096];
+/// What is parked when it is freed, what is not, and what no other fits beside.
+const SIZES: [usize; 4] = [256, 1024, 2048, 4096];
+/// Of a part that is looked at.
+const PART: usize = 256;
 
 macro_rules! space_models {
     ($name:ident: $space:ident) => {
@@ -29,13 +32,13 @@ macro_rules! space_models {
                         let size = SIZES[machine::choose(SIZES.len())];
                         let at = space.alloc(size, 4, How::Normal).expect("VIOLATION: no memory").address();
                         machine::assert_inside(at);
-                        // Each KiB of it is nobody else's.
-                        (at..at + size).step_by(1024).for_each(machine::take);
+                        // Each part of it is nobody else's.
+                        (at..at + size).step_by(PART).for_each(machine::take);
                         live.push((at, size));
                     } else {
                         let (at, size) = live.swap_remove(machine::choose(live.len()));
                         machine::assert_inside(at);
-                        (at..at + size).step_by(1024).for_each(machine::give);
+                        (at..at + size).step_by(PART).for_each(machine::give);
                         // SAFETY: it is ours.
                         let freed = unsafe { space.free(at) };
                         assert!(freed.is_ok(), "VIOLATION: {at:#x}: {freed:?}");
@@ -43,7 +46,7 @@ macro_rules! space_models {
                 }
                 for (at, size) in live {
                     machine::assert_inside(at);
-                    (at..at + size).step_by(1024).for_each(machine::give);
+                    (at..at + size).step_by(PART).for_each(machine::give);
                     // SAFETY: as above.
                     let freed = unsafe { space.free(at) };
                     assert!(freed.is_ok(), "VIOLATION: {at:#x}: {freed:?}");

@@ -24,19 +24,24 @@
 //! skipped has no fit. And an allocation makes few of them too high, each of which costs one
 //! look.
 //!
+//! **Parked.** A freed allocation of at most [`PARK_MOST`] granules may be kept whole, for who asks for its size: 16 of
+//! a chunk ([`Body::park`]). Both bitmaps, `free` and `used` hold it as allocated, and no bound has to be raised; `live`
+//! does not count it, and [`Body::find`] refuses to free it again. [`Body::settle`] frees them. A chunk without a
+//! live allocation has none.
+//!
 //! The search is first fit. It begins at the cursor of its key (size and alignment); keys
 //! hash into [`KEYS`] places and push each other out; one that was pushed out is looked for where
 //! the last free was, and around. Words are skipped by `reach`, 64 at a time.
 //!
 //! Units: granules of 4 bytes, words of 64 granules, pages of 16 words.
 //! Locks: the chunk's own. Cost: about 280 instructions for a first fit in the cursor's word,
-//! 300 for a free.
+//! 300 for a free; half of each for what is parked and taken again.
 #![allow(unsafe_code)] // a chunk is found by its address
 
 use super::bitmap::{self, FAR, GRANULE_SHIFT, WORD_BITS, Word};
 use super::units::UNIT;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicUsize};
+use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::{PAGE, PAGE_SHIFT};
 use core::num::NonZeroUsize;
@@ -57,8 +62,12 @@ const REACH: u32 = u8::MAX as u32;
 const NO_RUN: (u32, u32) = (u32::MAX, u32::MAX);
 /// Sizes and alignments whose cursor a chunk keeps.
 pub const KEYS: usize = 16;
-/// `live` is added to the space's number when it is a multiple of this.
-pub const DRIFT: u32 = 32;
+/// `live` is added to the space's number when it has moved further than this.
+pub const DRIFT: u32 = 128;
+/// Freed allocations that a chunk keeps whole.
+pub const PARKED: usize = 16;
+/// Granules of one, at most.
+pub const PARK_MOST: u32 = 64;
 /// [`Body::slot`] of a chunk that is on no list.
 pub const NO_SLOT: u32 = 0;
 
@@ -141,6 +150,8 @@ pub struct Totals {
     pub empty_most: AtomicIsize,
     /// When an allocation does.
     pub empty_least: AtomicIsize,
+    /// 1: something was parked since all chunks were last settled.
+    pub parked: AtomicU32,
     empty: Apart<AtomicIsize>,
     live: Apart<(AtomicUsize, AtomicUsize)>,
 }
@@ -152,6 +163,7 @@ impl Totals {
         Self {
             empty_most: AtomicIsize::new(0),
             empty_least: AtomicIsize::new(0),
+            parked: AtomicU32::new(0),
             empty: Apart(AtomicIsize::new(0)),
             live: Apart((AtomicUsize::new(0), AtomicUsize::new(0))),
         }
@@ -160,7 +172,7 @@ impl Totals {
     pub fn empty(&self) -> &AtomicIsize {
         &self.empty.0
     }
-    /// Live allocations, less what chunks have not yet told (fewer than [`DRIFT`] each, either way).
+    /// Live allocations, less what chunks have not yet told ([`DRIFT`] each at most, either way).
     pub fn live(&self) -> &AtomicUsize {
         &self.live.0.0
     }
@@ -170,8 +182,8 @@ impl Totals {
     }
 }
 
-/// What a chunk's lock guards. In the order of use: with the lock, a free touches the first
-/// three lines, a page's and its words'.
+/// What a chunk's lock guards. In the order of use: what is parked and taken again touches the first two lines
+/// and one of sizes, with the lock; a free one more, a page's and its words'.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Body {
@@ -181,43 +193,47 @@ pub struct Body {
     dirty: u64,
     /// Who allocates here: a claim's number plus one; 0: anybody who finds it in a slot.
     pub owner: u32,
-    /// A free that raises `contig_hint` to this asks for a higher slot.
-    pub raise_at: u32,
-    /// At least the longest free run.
-    pub contig_hint: u32,
-    /// Free granules, without the reserved region.
-    pub free: u32,
-    /// Live allocations (the kernel's `nr_alloc` of a chunk).
+    /// Live allocations (the kernel's `nr_alloc` of a chunk), without what is parked; 0: nothing is.
     pub live: u32,
+    /// `live` when it was last added to the space's.
+    told: u32,
     /// Granules of the reserved region, at the beginning; the first chunk only.
     pub reserved: u32,
+    /// Which places of `parked` are taken.
+    kept: u16,
+    /// The word in which to look first for what has no cursor.
+    rover: u16,
     /// The chunk that is never given back, nor any page of it.
     pub first: bool,
     /// Its words reach 255.
     growing: bool,
-    /// The word in which to look first for what has no cursor.
-    rover: u16,
-    /// The free run around the last free, if nothing was allocated since.
-    run: (u32, u32),
-    sizes: [u16; KEYS],
-    masks: [u16; KEYS],
-    cursors: [u16; KEYS],
     /// Allocations ever.
     pub allocs: u64,
+    /// What is parked: `start << 8 | granules`; 0: nothing.
+    parked: [u32; PARKED],
     /// Smallest allocation ever, bytes.
     pub smallest: u32,
     /// Largest allocation ever, bytes.
     pub largest: u32,
+    /// Free granules, without the reserved region and what is parked.
+    pub free: u32,
+    /// At least the longest free run.
+    pub contig_hint: u32,
+    /// A free that raises `contig_hint` to this asks for a higher slot.
+    pub raise_at: u32,
+    /// The slot that it is listed in. Changed under the space's lock and this one.
+    pub slot: u32,
+    /// The free run around the last free, if nothing was allocated since.
+    run: (u32, u32),
     /// Pages that are filled, or will be at the first touch.
     pub populated: u64,
     /// Populated pages without an allocation, but for those of the reserved region (as in the kernel).
     pub empty: u32,
-    /// `live` when it was last added to the space's.
-    told: u32,
     /// `allocs` when another index last looked for idle chunks.
     pub seen: u64,
-    /// The slot that it is listed in. Changed under the space's lock and this one.
-    pub slot: u32,
+    sizes: [u16; KEYS],
+    masks: [u16; KEYS],
+    cursors: [u16; KEYS],
     used: [u16; PAGES as usize],
     reach: [u8; WORDS as usize],
     pub(super) words: [Word; WORDS as usize + 1],
@@ -304,6 +320,8 @@ impl Body {
         reserved: 0,
         first: false,
         growing: false,
+        kept: 0,
+        parked: [0; PARKED],
         rover: 0,
         run: (0, 0),
         sizes: [0; KEYS],
@@ -448,12 +466,18 @@ impl Body {
         }
         self.free -= if start >= self.reserved { n } else { 0 };
         let dirty = self.dirty & pages(start, start + n);
+        self.count(1, totals);
         self.allocs += 1;
-        self.live += 1;
-        if self.live.is_multiple_of(DRIFT) {
+        Taken::new(self.base + ((start as usize) << GRANULE_SHIFT), dirty, low)
+    }
+
+    /// Changes `live`, and tells the space now and then.
+    #[inline]
+    fn count(&mut self, by: i32, totals: &Totals) {
+        self.live = self.live.wrapping_add_signed(by);
+        if self.live.wrapping_sub(self.told).wrapping_add(DRIFT) > 2 * DRIFT {
             self.tell(totals);
         }
-        Taken::new(self.base + ((start as usize) << GRANULE_SHIFT), dirty, low)
     }
 
     /// The part of [`Body::commit`] for what ends at a page's end or crosses it.
@@ -522,6 +546,71 @@ impl Body {
         self.commit(start, n, totals)
     }
 
+    /// Keeps the live allocation `[start, start + n)` whole instead of freeing it, if there is room: to both bitmaps
+    /// it stays one, to who counts it is free. Its place.
+    #[inline]
+    pub fn park(&mut self, start: u32, n: u32, totals: &Totals) -> Option<usize> {
+        let place = self.kept.trailing_ones() as usize;
+        // The last one: then the chunk may go.
+        if place >= PARKED || self.live == 1 || start < self.reserved {
+            return None;
+        }
+        self.parked[place] = start << 8 | n;
+        self.kept |= 1 << place;
+        self.count(-1, totals);
+        Some(place)
+    }
+
+    /// Allocates what is parked at this address and place, with `n` granules.
+    #[inline]
+    pub fn unpark(&mut self, address: usize, place: usize, n: u32, totals: &Totals) -> Option<Taken> {
+        let offset = address.wrapping_sub(self.base);
+        if offset >= UNIT || self.base == 0 {
+            return None;
+        }
+        let start = (offset >> GRANULE_SHIFT) as u32;
+        let place = place % PARKED;
+        if self.parked[place] != start << 8 | n {
+            return None;
+        }
+        self.forget(place);
+        self.count(1, totals);
+        self.allocs += 1;
+        // Its pages are dirty, said or not.
+        Taken::new(address, pages(start, start + n), false)
+    }
+
+    /// Whether this is parked.
+    #[inline]
+    fn is_parked(&self, start: u32, n: u32) -> bool {
+        // Vector instructions.
+        self.parked.iter().fold(0, |any, &what| any | u32::from(what == start << 8 | n)) != 0
+    }
+    #[inline]
+    fn forget(&mut self, place: usize) {
+        self.parked[place] = 0;
+        self.kept &= !(1 << place);
+    }
+
+    /// What is parked.
+    fn parked(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let parked = self.parked.iter().filter(|&&what| what != 0);
+        parked.map(|&what| (what >> 8, (what >> 8) + (what & 0xff)))
+    }
+
+    /// Frees all that is parked; whether more pages are empty than may be.
+    #[inline(never)]
+    pub fn settle(&mut self, totals: &Totals) -> bool {
+        let mut balance = false;
+        while self.kept != 0 {
+            let place = self.kept.trailing_zeros() as usize;
+            let what = self.parked[place];
+            self.forget(place);
+            balance |= self.release(what >> 8, (what >> 8) + (what & 0xff), totals).balance;
+        }
+        balance
+    }
+
     /// Allocates in pages that are populated only, first fit; no bound is used or changed.
     #[cold]
     pub fn take_populated(&mut self, n: u32, mask: u32, totals: &Totals) -> Option<Taken> {
@@ -562,12 +651,12 @@ impl Body {
         None
     }
 
-    /// Frees what begins at this address of unit 0.
+    /// The live allocation that begins at this address of unit 0.
     ///
     /// # Errors
-    /// [`Wrong`]; nothing was changed.
+    /// [`Wrong`]: there is none.
     #[inline]
-    pub fn give(&mut self, address: usize, totals: &Totals) -> Result<After, Wrong> {
+    pub fn find(&self, address: usize) -> Result<(u32, u32), Wrong> {
         let offset = address.wrapping_sub(self.base);
         if offset >= UNIT || self.base == 0 {
             return Err(Wrong::Foreign);
@@ -576,14 +665,39 @@ impl Body {
         let word = self.words[(start / WORD_BITS) as usize];
         let at = start % WORD_BITS;
         if (word.alloc & word.bound) >> at & 1 == 0 || !offset.is_multiple_of(GRANULE) {
-            return Err(if word.alloc >> at & 1 == 0 { Wrong::Double } else { Wrong::Interior });
+            return Err(self.wrong(start));
         }
         let end = bitmap::end(&self.words, start);
-        bitmap::clear(&mut self.words, start, end);
-        self.live -= 1;
-        if self.live.is_multiple_of(DRIFT) {
-            self.tell(totals);
+        if self.kept != 0 && end - start <= PARK_MOST && self.is_parked(start, end - start) {
+            return Err(Wrong::Double);
         }
+        Ok((start, end))
+    }
+
+    /// Why nothing live begins here.
+    #[cold]
+    fn wrong(&self, start: u32) -> Wrong {
+        let word = self.words[(start / WORD_BITS) as usize];
+        let parked = self.parked().any(|(begin, end)| (begin..end).contains(&start));
+        if word.alloc >> (start % WORD_BITS) & 1 == 0 || parked { Wrong::Double } else { Wrong::Interior }
+    }
+
+    /// Frees a live allocation.
+    #[inline]
+    pub fn give(&mut self, start: u32, end: u32, totals: &Totals) -> After {
+        self.count(-1, totals);
+        let mut after = self.release(start, end, totals);
+        if self.live == 0 && self.kept != 0 {
+            after.balance |= self.settle(totals);
+        }
+        after.relocate |= self.live == 0 && self.slot != NO_SLOT;
+        after
+    }
+
+    /// Frees `[start, end)`, which is not counted.
+    #[inline]
+    fn release(&mut self, start: u32, end: u32, totals: &Totals) -> After {
+        bitmap::clear(&mut self.words, start, end);
         let page = start / PAGE_BITS;
         let mut after = After::default();
         if end / PAGE_BITS == page {
@@ -599,9 +713,9 @@ impl Body {
             self.free += end - start;
             let (from, n) = self.raise(start, end);
             after.hole = (self.base + ((from as usize) << GRANULE_SHIFT), n);
-            after.relocate = self.contig_hint >= self.raise_at || (self.live == 0 && self.slot != NO_SLOT);
+            after.relocate = self.contig_hint >= self.raise_at;
         }
-        Ok(after)
+        after
     }
 
     /// Raises every bound that the free run around `[start, end)` makes wrong.
@@ -685,7 +799,9 @@ impl Body {
                 }
                 let start = at + begins.trailing_zeros();
                 at = bitmap::end(&self.words, start);
-                return Some((start, at));
+                if !self.parked().any(|parked| parked == (start, at)) {
+                    return Some((start, at));
+                }
             }
             None
         })
@@ -744,15 +860,18 @@ impl Body {
         extern crate std;
         use std::vec::Vec;
         let taken: Vec<bool> = (0..BITS).map(|at| self.words[(at / 64) as usize].alloc >> (at % 64) & 1 == 1).collect();
+        assert!(self.kept == 0 || self.live != 0, "a chunk that may go keeps something");
+        let parked = self.parked().map(|(start, end)| (start, end - start));
+        let all: Vec<(u32, u32)> = live.iter().copied().chain(parked).collect();
         let mut count = 0;
-        for &(start, n) in live {
+        for &(start, n) in &all {
             assert!(taken[start as usize..(start + n) as usize].iter().all(|taken| *taken), "lost bits");
             assert_eq!(bitmap::end(&self.words, start), start + n, "length of {start}");
             count += n;
         }
         assert_eq!(taken.iter().filter(|taken| **taken).count() as u32, count, "leaked bits");
         assert_eq!(self.live as usize, live.len());
-        let outside: u32 = live.iter().filter(|(start, _)| *start >= self.reserved).map(|(_, n)| n).sum();
+        let outside: u32 = all.iter().filter(|(start, _)| *start >= self.reserved).map(|(_, n)| n).sum();
         assert_eq!(self.free, BITS - self.reserved - outside);
         for page in 0..PAGES {
             let bits = &taken[(page * PAGE_BITS) as usize..((page + 1) * PAGE_BITS) as usize];
@@ -779,6 +898,11 @@ impl Body {
         }
         let (from, to) = self.run;
         assert!(from > to || self.run == NO_RUN || run[from as usize] >= to - from, "remembered run");
+    }
+
+    /// Whether nothing is parked.
+    pub fn keeps_nothing(&self) -> bool {
+        self.kept == 0
     }
 
     /// Whether `n` granules fit anywhere, by a linear scan.

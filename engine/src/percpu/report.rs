@@ -2,7 +2,7 @@
 //!
 //! The kernel's fields, in the kernel's layout (`/sys/kernel/debug/percpu_stats`). Numbers of a
 //! chunk are exact at the moment that its lock is held; `nr_max_alloc` is the largest that was
-//! noted, which chunks do every [`super::chunk::DRIFT`] allocations: it may be that much too low for each
+//! noted, which chunks do when they have changed by [`super::chunk::DRIFT`]: it may be that much too low for each
 //! chunk. Fragmentation is found by a walk over both bitmaps.
 //!
 //! Locks: the space's for its numbers, then each chunk's for its own. Cost: a walk of all
@@ -48,7 +48,8 @@ impl Space {
     /// The numbers now.
     #[must_use]
     pub fn stats(&'static self) -> Stats {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        self.settle_all(&mut state, true);
         let mut stats = Stats {
             allocs: state.allocs,
             chunks: state.chunks,

@@ -1,14 +1,16 @@
 //! # Per-CPU memory
 //!
 //! ```text
-//! alloc(size, align) ─► claims[index]: a hole that a free has left     one lock, of its chunk
+//! alloc(size, align) ─► claims[index]: a freed one of this very size   one lock, of its chunk
+//!                            │ none
+//!                            ▼ a hole that a free has left             one lock, of its chunk
 //!                            │ none
 //!                            ▼ the claimed chunk: first fit            one lock, of the chunk
 //!                            │ no fit, or no chunk
 //!                            ▼
-//!             slots, fullest first ─► idle claims of others ─► a new chunk      the space's lock
+//!             slots, fullest first ─► what is parked ─► idle claims of others ─► a new chunk    the space's lock
 //!
-//! free(address) ─► leaves[address >> 33][address >> 18] ─► chunk     one lock, of the chunk
+//! free(address) ─► leaves[address >> 33][address >> 18] ─► chunk: parks it, or frees it       one lock, of the chunk
 //! ```
 //! A handle is an address in nobody's unit; index `i` has its copy `(i + 1) × UNIT` further.
 //! Any size from 1 byte to a unit, any power-of-two alignment to a page, zeroed.
@@ -25,7 +27,12 @@
 //! index in use, and none with one thread.
 //!
 //! **Exact before it grows.** A chunk is made only if a linear scan of all chunks that are
-//! listed, or idle, would find no fit: hints skip a chunk only where they prove it.
+//! listed, or idle, would find no fit: hints skip a chunk only where they prove it, and what is parked
+//! anywhere is freed before (`settle_all`).
+//!
+//! **Sheaves.** A chunk parks freed small allocations ([`super::chunk`]), and the index that freed one remembers where
+//! (its claim), 16 of a size. The chunk is right and the claim may be wrong, so a race loses a place to look at and
+//! no memory. Numbers are of the chunk, and count what is parked as free.
 //!
 //! **Zeroing.** Fresh pages are zero and not written. A page in which something has been freed
 //! is dirty; allocations there zero their bytes in the units of indices below
@@ -47,7 +54,7 @@
 extern crate std;
 
 use super::bitmap::FAR;
-use super::chunk::{After, Body, Chunk, GRANULE, PAGES, Taken, Totals};
+use super::chunk::{After, Body, Chunk, GRANULE, PAGES, PARK_MOST, Taken, Totals};
 use super::slots::{SLOTS, Slots, slot_of};
 use super::units::{Handle, UNIT, UNIT_SHIFT, Units};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -125,6 +132,8 @@ pub struct Balanced {
     pub populated: usize,
 }
 
+/// Parked allocations of a size that a claim remembers.
+const SHEAF: usize = 16;
 /// Holes that a claim remembers for each slot.
 const DEPTH: usize = 4;
 /// Slots of holes.
@@ -137,6 +146,13 @@ const HOLE_MOST: u32 = 4 * FAR;
 #[derive(Debug)]
 struct Claim {
     chunk: AtomicPtr<Chunk>,
+    /// Sizes of which something is parked: bit `granules - 1`.
+    sizes: AtomicU64,
+    /// How many.
+    parked_counts: [AtomicU8; PARK_MOST as usize],
+    /// Where: the last ones, by size. Only where to look: the chunk says whether it is still so. Relaxed,
+    /// and a race loses some, which stay parked until the chunk is settled.
+    parked: [[AtomicU64; SHEAF]; PARK_MOST as usize],
     /// Slots that have holes.
     full: AtomicU64,
     /// How many.
@@ -150,10 +166,41 @@ impl Claim {
     const fn new() -> Self {
         Self {
             chunk: AtomicPtr::new(null_mut()),
+            sizes: AtomicU64::new(0),
+            parked_counts: [const { AtomicU8::new(0) }; PARK_MOST as usize],
+            parked: [const { [const { AtomicU64::new(0) }; SHEAF] }; PARK_MOST as usize],
             full: AtomicU64::new(0),
             counts: [const { AtomicU8::new(0) }; HOLES],
             holes: [const { [const { AtomicU64::new(0) }; DEPTH] }; HOLES],
         }
+    }
+
+    /// Whether another one of `n` granules can be parked.
+    #[inline]
+    fn has_room(&self, n: u32) -> bool {
+        n <= PARK_MOST && (self.parked_counts[n as usize - 1].load(Relaxed) as usize) < SHEAF
+    }
+    #[inline]
+    fn push(&self, address: usize, place: usize, n: u32) {
+        let count = self.parked_counts[n as usize - 1].load(Relaxed) as usize % SHEAF;
+        self.parked[n as usize - 1][count].store((address as u64) << 8 | place as u64, Relaxed);
+        self.parked_counts[n as usize - 1].store(count as u8 + 1, Relaxed);
+        self.sizes.store(self.sizes.load(Relaxed) | 1 << (n - 1), Relaxed);
+    }
+    /// The last one of `n` granules, if it is so aligned: its address, and place in its chunk.
+    #[inline]
+    fn pop(&self, n: u32, mask: u32) -> Option<(usize, usize)> {
+        let count = (self.parked_counts[n as usize - 1].load(Relaxed) as usize).clamp(1, SHEAF) - 1;
+        let parked = self.parked[n as usize - 1][count].load(Relaxed);
+        let (address, place) = ((parked >> 8) as usize, (parked & 0xff) as usize);
+        if address & (mask as usize * GRANULE) != 0 {
+            return None;
+        }
+        self.parked_counts[n as usize - 1].store(count as u8, Relaxed);
+        if count == 0 {
+            self.sizes.store(self.sizes.load(Relaxed) & !(1 << (n - 1)), Relaxed);
+        }
+        Some((address, place))
     }
 
     #[inline]
@@ -296,6 +343,13 @@ impl Space {
         let (n, mask) = request(size, align)?;
         if how == How::Normal {
             let claim = self.units.here() % CLAIMS;
+            // What was freed of this very size.
+            if n <= PARK_MOST
+                && self.claims[claim].sizes.load(Relaxed) >> (n - 1) & 1 != 0
+                && let Some(taken) = self.unpark(claim, size, n, mask)
+            {
+                return Ok(self.finish(taken, n));
+            }
             // A hole: none in a program that only allocates.
             let holes = self.claims[claim].full.load(Relaxed);
             if holes != 0
@@ -317,6 +371,20 @@ impl Space {
             }
         }
         self.alloc_slow(size, n, mask, how)
+    }
+
+    /// Allocates what a free has left whole, in whatever chunk.
+    #[inline(never)]
+    fn unpark(&'static self, claim: usize, size: usize, n: u32, mask: u32) -> Option<Taken> {
+        let (address, place) = self.claims[claim].pop(n, mask)?;
+        let mut body = self.chunk_of(address)?.body.lock_elided();
+        // Not from a chunk that another index has claimed.
+        if body.owner != 0 && body.owner != claim as u32 + 1 {
+            return None;
+        }
+        let taken = body.unpark(address, place, n, &self.totals)?;
+        body.note_size(size as u32);
+        Some(taken)
     }
 
     /// Allocates in a hole that a free has left, in whatever chunk.
@@ -386,13 +454,14 @@ impl Space {
         let (address, bytes) = (taken.address(), n as usize * GRANULE);
         // Whoever wrote a unit raised `high` before; that it is seen here follows from what
         // ordered its use of the memory before the free.
-        let units = self.written();
         if address % PAGE + bytes > PAGE {
             return self.zero_pages(taken, bytes);
         }
-        for unit in units {
+        let (mut at, units) = (address + self.written().start() * UNIT, self.written().count());
+        for _ in 0..units {
             // SAFETY: the allocation's bytes in a unit; nobody else has it yet.
-            unsafe { zero_bytes(address + unit * UNIT, bytes) };
+            unsafe { zero_bytes(at, bytes) };
+            at += UNIT;
         }
     }
 
@@ -470,6 +539,11 @@ impl Space {
         if let Some(taken) = self.pick(state, ask) {
             return Some(taken);
         }
+        if self.settle_all(state, true)
+            && let Some(taken) = self.pick(state, ask)
+        {
+            return Some(taken);
+        }
         if self.release_idle(state, claim)
             && let Some(taken) = self.pick(state, ask)
         {
@@ -544,6 +618,7 @@ impl Space {
     fn release(&'static self, state: &mut State, chunk: &'static Chunk, body: &mut Body) {
         self.claims[body.owner as usize - 1].chunk.store(null_mut(), Relaxed);
         body.owner = 0;
+        body.settle(&self.totals);
         state.slots.add(chunk, body);
         self.settle_idle(state, chunk, body);
     }
@@ -600,6 +675,27 @@ impl Space {
         any
     }
 
+    /// Frees what is parked in all chunks (that nobody holds, if it shall not wait), so that a search finds it;
+    /// whether there was anything. Cost: a visit of each chunk, if anything was parked since the last time.
+    #[cold]
+    pub(super) fn settle_all(&'static self, state: &mut State, wait: bool) -> bool {
+        // Relaxed: what is parked and not seen here is parked later; what this thread knows of, it sees.
+        if self.totals.parked.load(Relaxed) == 0 {
+            return false;
+        }
+        self.totals.parked.store(0, Relaxed);
+        for chunk in self.chunks() {
+            let body = if wait { Some(chunk.body.lock_elided()) } else { chunk.body.try_lock() };
+            let Some(mut body) = body else {
+                self.totals.parked.store(1, Relaxed);
+                continue;
+            };
+            body.settle(&self.totals);
+            state.slots.relocate(chunk, &mut body);
+        }
+        true
+    }
+
     /// Without a system call, and without waiting for anybody.
     fn alloc_populated(&'static self, size: usize, n: u32, mask: u32) -> Option<Taken> {
         let take = |chunk: &'static Chunk| {
@@ -614,6 +710,7 @@ impl Space {
             return Some(taken);
         }
         let mut state = self.state.try_lock()?;
+        self.settle_all(&mut state, false);
         let mut slot = slot_of(n);
         while let Some(at) = state.slots.next(slot) {
             let mut chunk = state.slots.first(at);
@@ -771,11 +868,26 @@ impl Space {
     #[inline]
     pub unsafe fn free(&'static self, address: usize) -> Result<(), Wrong> {
         let Some(chunk) = self.chunk_of(address) else { return Err(Wrong::Foreign) };
+        let at = self.units.here() % CLAIMS;
+        let claim = &self.claims[at];
         let mut body = chunk.body.lock_elided();
-        let after = body.give(address, &self.totals)?;
+        let (start, end) = body.find(address)?;
+        if claim.has_room(end - start)
+            && (body.owner == 0 || body.owner == at as u32 + 1)
+            && let Some(place) = body.park(start, end - start, &self.totals)
+        {
+            drop(body);
+            claim.push(address, place, end - start);
+            // Relaxed: see `settle_all`. Stored to seldom, so that threads do not share it.
+            if self.totals.parked.load(Relaxed) == 0 {
+                self.totals.parked.store(1, Relaxed);
+            }
+            return Ok(());
+        }
+        let after = body.give(start, end, &self.totals);
         drop(body);
         if after.hole.1 != 0 {
-            self.claims[self.units.here() % CLAIMS].remember(after.hole.0, after.hole.1.min(HOLE_MOST));
+            claim.remember(after.hole.0, after.hole.1.min(HOLE_MOST));
         }
         if after.any() {
             self.after_free(chunk, after);
@@ -830,6 +942,7 @@ impl Space {
     pub fn balance(&'static self) -> Balanced {
         let mut done = Balanced::default();
         let mut populated = 0;
+        self.settle_all(&mut self.state.lock(), true);
         for chunk in self.chunks() {
             let mut body = chunk.body.lock();
             if body.base == 0 {
@@ -1031,12 +1144,8 @@ unsafe fn zero_bytes(at: usize, bytes: usize) {
                 to.cast::<u64>().write_unaligned(0);
                 to.add(bytes - 8).cast::<u64>().write_unaligned(0);
             }
-            16..=128 => {
-                let mut done = 0;
-                while done + 16 < bytes {
-                    to.add(done).cast::<u128>().write_unaligned(0);
-                    done += 16;
-                }
+            16..32 => {
+                to.cast::<u128>().write_unaligned(0);
                 to.add(bytes - 16).cast::<u128>().write_unaligned(0);
             }
             _ => to.write_bytes(0, bytes),

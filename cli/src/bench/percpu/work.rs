@@ -10,6 +10,7 @@ use super::area::AreaMap;
 use allotment::percpu::{self, How};
 use std::hint::black_box;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// What is measured, and in what.
@@ -22,6 +23,14 @@ pub const METRICS: &[(&str, &str)] = &[
     ("alloc-cpu", "ns/op"),
     ("free-cpu", "ns/op"),
     ("again-cpu", "ns/op"),
+    // By the wall, of short slices: medians and the best ones.
+    ("alone", "ns/pair"),
+    ("alone-best", "ns/pair"),
+    ("both", "ns/pair"),
+    ("both-best", "ns/pair"),
+    // Time of a pair with both for that of one alone: 1 is twice the throughput.
+    ("slowdown", "x"),
+    ("slowdown-best", "x"),
     // Chunks at the end for each at first.
     ("growth", "x"),
     ("metadata", "B/object"),
@@ -66,6 +75,8 @@ enum Kind {
     Reuse(usize),
     /// Threads on their own.
     Threads,
+    /// Two threads on two CPUs, in slices, against each of them alone.
+    Slices,
 }
 
 /// A case.
@@ -158,6 +169,13 @@ pub const CASES: &[Work] = &[
         threads: &[1, 2],
         who: &[OURS],
         kind: Kind::Threads,
+    },
+    Work {
+        name: "two-cpus",
+        about: "64 bytes: two pinned threads at once against each alone, in slices of 2,000 pairs, by the wall",
+        threads: &[2],
+        who: &[OURS],
+        kind: Kind::Slices,
     },
 ];
 
@@ -414,6 +432,91 @@ fn threads(count: usize, threads: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Pairs of a slice.
+const SLICE: usize = 2000;
+/// What a slice is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Alone(usize),
+    Both,
+}
+
+/// Pins the calling thread to the `nth` CPU that it may run on.
+fn pin(nth: usize) -> Result<(), String> {
+    // SAFETY: the calling thread's own set, read and written.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) != 0 {
+            return Err("no affinity".to_owned());
+        }
+        let cpu = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).nth(nth);
+        let cpu = cpu.ok_or("fewer than two CPUs")?;
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut one);
+        if libc::sched_setaffinity(0, size_of_val(&one), &raw const one) != 0 {
+            return Err("cannot be pinned".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Two threads take turns alone and run at once, in slices so short that what else the machine does hits few of them.
+fn slices(count: usize) -> Result<(), String> {
+    let rounds = (count / SLICE).max(3);
+    let (start, ready) = (Barrier::new(2), AtomicUsize::new(0));
+    let work = &|me: usize| -> Result<[Vec<f64>; 2], String> {
+        // (Both come to every barrier, whatever went wrong.)
+        let mut error = pin(me).err();
+        let mut heap = Ours(true);
+        let mut handles = vec![1; SLICE];
+        let mut times = [vec![], vec![]];
+        for round in 0..rounds {
+            for turn in [Turn::Alone(0), Turn::Both, Turn::Alone(1)] {
+                start.wait();
+                if turn == Turn::Both {
+                    // Awake, both of them. Relaxed: only a moment.
+                    ready.fetch_add(1, Relaxed);
+                    while ready.load(Relaxed) < 2 * (round + 1) {
+                        std::hint::spin_loop();
+                    }
+                } else if turn != Turn::Alone(me) {
+                    continue;
+                }
+                let pair = timed(SLICE, || {
+                    fill(&mut heap, &mut handles, 64, 8)?;
+                    empty(&mut heap, &handles)?;
+                    Ok(())
+                });
+                match pair {
+                    Ok(pair) => times[usize::from(turn == Turn::Both)].push(pair),
+                    Err(why) => error = Some(why),
+                }
+            }
+        }
+        error.map_or(Ok(times), Err)
+    };
+    let times = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|me| scope.spawn(move || work(me)));
+        threads.map(|thread| thread.join().unwrap_or_else(|_| Err("a thread died".to_owned())))
+    });
+    let mut all = [vec![], vec![]];
+    for times in times {
+        let [alone, both] = times?;
+        all[0].extend(alone);
+        all[1].extend(both);
+    }
+    all.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+    let [alone, both] = all;
+    let (alone, alone_best, both, both_best) = (alone[alone.len() / 2], alone[0], both[both.len() / 2], both[0]);
+    sample("alone", alone);
+    sample("alone-best", alone_best);
+    sample("both", both);
+    sample("both-best", both_best);
+    sample("slowdown", both / alone);
+    sample("slowdown-best", both_best / alone_best);
+    Ok(())
+}
+
 /// What zeroing alone costs: every second KiB of touched memory.
 fn memset(size: usize, count: usize) -> Result<(), String> {
     let mut memory = vec![7_u8; count * size];
@@ -476,6 +579,7 @@ pub fn work(what: &str, count_threads: usize, scale: u64) -> Result<(), String> 
         ("memset", Kind::Churn(most)) => memset_churn(most, count, LIVE.min(count)),
         ("miss", Kind::History(size, _)) => miss(size, count),
         (_, Kind::Threads) => threads(count, count_threads),
+        (_, Kind::Slices) => slices(count),
         ("area", kind) => run(&mut AreaMap::new(), kind, count / 5, LIVE.min(count) / 5),
         ("area-few", kind) => run(&mut AreaMap::new(), kind, count / 50, LIVE.min(count) / 5),
         ("ours", kind) => run(&mut Ours(true), kind, count, LIVE.min(count)),
@@ -491,7 +595,7 @@ fn run(heap: &mut impl Alloc, kind: Kind, count: usize, live: usize) -> Result<(
         Kind::Holes => aligned(heap, count, true),
         Kind::Churn(most) => churn(heap, most, count, live),
         Kind::Reuse(size) => reuse(heap, size, count),
-        Kind::Threads => Ok(()),
+        Kind::Threads | Kind::Slices => Ok(()),
     }
 }
 
