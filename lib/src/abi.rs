@@ -222,7 +222,7 @@ fn info() -> Info {
     HEAP.prepare();
     let sets = &HEAP.cache().sets;
     let board = sets.board();
-    let level = |level| board.exact(level) as usize;
+    let level = |level| sets.level(level) as usize;
     let cached: usize = (1..allotment_engine::slab::class::CLASSES)
         .map(|class| HEAP.cache().cached(class) * board.class[class].size.load(Relaxed) as usize)
         .sum();
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_i
     let put = |text: &[u8]| unsafe { fputs(text.as_ptr().cast(), stream) };
     put(b"<malloc version=\"allotment-1\">\n\0");
     for level in Level::ALL {
-        let value = HEAP.cache().sets.board().level(*level);
+        let value = HEAP.cache().sets.level(*level);
         put(element("level", level.name(), value).as_bytes());
     }
     for event in Event::ALL {
@@ -343,7 +343,7 @@ pub extern "C" fn malloc_stats() {
     line.end();
     for level in Level::ALL {
         let mut line = Line::new();
-        let _ = write!(line, "{:12} {:>16}  {}", level.name(), sets.board().level(*level), level.meaning());
+        let _ = write!(line, "{:12} {:>16}  {}", level.name(), sets.level(*level), level.meaning());
         line.end();
     }
 }

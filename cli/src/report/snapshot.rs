@@ -120,13 +120,14 @@ impl Snapshot {
             let base = offset_of!(Board, class) + at * size_of::<ClassLevels>();
             Class {
                 size: board.long(base + offset_of!(ClassLevels, size)),
-                taken: board.long(base + offset_of!(ClassLevels, taken)),
                 slabs: board.long(base + offset_of!(ClassLevels, slabs)),
                 ..Class::default()
             }
         };
         let mut all: Vec<Class> = (0..classes).map(class).collect();
         let mut events = vec![0_u64; Event::ALL.len()];
+        let mut levels: Vec<u64> =
+            (0..Level::ALL.len()).map(|at| board.long(offset_of!(Board, levels) + at * size_of::<u64>())).collect();
         let mut page = vec![0; TALLY_BYTES];
         for set in 0..sets as usize {
             if !fetch(&mut page, (BOARD_BYTES + set * TALLY_BYTES) as u64) {
@@ -138,14 +139,25 @@ impl Snapshot {
                 class.allocs = class.allocs.saturating_add(tally.long(base + offset_of!(ClassOps, allocs)));
                 class.frees = class.frees.saturating_add(tally.long(base + offset_of!(ClassOps, frees)));
             }
+            // (Levels are sums modulo 2⁶⁴: what one set took another gave back.)
+            for (at, class) in all.iter_mut().enumerate() {
+                class.taken = class.taken.wrapping_add(tally.long(offset_of!(Tally, taken) + at * size_of::<u64>()));
+            }
+            for (at, level) in levels.iter_mut().enumerate() {
+                *level = level.wrapping_add(tally.long(offset_of!(Tally, levels) + at * size_of::<u64>()));
+            }
             for (at, event) in events.iter_mut().enumerate() {
                 *event = event.saturating_add(tally.long(offset_of!(Tally, events) + at * size_of::<u64>()));
             }
         }
-        let page_orders = all.split_off(size_classes);
         let lent = (0..VMAP_NODES)
             .map(|at| board.long(offset_of!(Board, nodes) + at * size_of::<NodeTally>() + offset_of!(NodeTally, lent)))
             .fold(0_u64, u64::wrapping_add);
+        for (&level, word) in Level::ALL.iter().zip(&mut levels) {
+            *word = settle(level, *word, lent);
+        }
+        all.iter_mut().for_each(|class| class.taken = class.taken.cast_signed().max(0).cast_unsigned());
+        let page_orders = all.split_off(size_classes);
         Ok(Self {
             mode: board.short(offset_of!(Board, mode)),
             reason: board.short(offset_of!(Board, reason)),
@@ -153,12 +165,7 @@ impl Snapshot {
             sets,
             size_classes: all,
             page_orders,
-            levels: Level::ALL
-                .iter()
-                .map(|&level| {
-                    settle(level, board.long(offset_of!(Board, levels) + level as usize * size_of::<u64>()), lent)
-                })
-                .collect(),
+            levels,
             events,
             start_ticks: board.long(offset_of!(Board, start_ticks)),
             start_ns: board.long(offset_of!(Board, start_ns)),
@@ -207,6 +214,9 @@ pub mod tests {
             self.long(base, allocs);
             self.long(base + 8, frees);
         }
+        pub fn differential(&mut self, set: usize, level: Level, value: u64) {
+            self.long(BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, levels) + level as usize * 8, value);
+        }
         pub fn event(&mut self, set: usize, event: Event, value: u64) {
             self.long(BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, events) + event as usize * 8, value);
         }
@@ -232,12 +242,17 @@ pub mod tests {
         fabric.ops(1, 1, 5, 3);
         fabric.ops(2, 1, 99, 99);
         fabric.ops(1, 2, 7, 7);
+        fabric.level(Level::Taken, 100);
+        fabric.differential(0, Level::Taken, 20);
+        fabric.differential(1, Level::Taken, 10_u64.wrapping_neg());
+        fabric.differential(1, Level::Lazy, 10_u64.wrapping_neg());
         fabric.event(0, Event::Fence, 2);
         fabric.event(1, Event::Fence, 3);
         let read = fabric.read().expect("a board");
         assert_eq!(read.size_classes[1], Class { size: 16, allocs: 15, frees: 7, ..Class::default() });
         assert_eq!(read.page_orders, [Class { size: 4096, allocs: 7, frees: 7, ..Class::default() }]);
         assert_eq!(read.event(Event::Fence), 5);
+        assert_eq!((read.level(Level::Taken), read.level(Level::Lazy)), (110, 0));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::arch::rseq::{self, Fence};
 use crate::knob::Id;
 use crate::percpu::cache::{Report, Way};
 use crate::percpu::sim::Cpu;
+use crate::stat::board::LEVEL_THRESHOLD;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -83,16 +84,19 @@ fn assert_empty(heap: &Heap<Test>) {
     for class in 1..CLASSES {
         let levels = &heap.cache.sets.board().class[class];
         assert_eq!(
-            (levels.taken.load(Relaxed), heap.cache.cached(class), levels.slabs.load(Relaxed)),
+            (heap.cache.sets.taken(class), heap.cache.cached(class), levels.slabs.load(Relaxed)),
             (0, 0, 0),
             "class {class}: taken, cached, slabs"
         );
     }
-    let board = heap.cache.sets.board();
-    for level in [Level::Taken, Level::Slabs, Level::Areas, Level::Lazy, Level::PagesDirty] {
-        assert_eq!(board.exact(level), 0, "{}", level.name());
+    let sets = &heap.cache.sets;
+    for level in [Level::Taken, Level::Slabs, Level::Areas, Level::Lazy, Level::PagesDirty, Level::Barns] {
+        assert_eq!(sets.level(level), 0, "{}", level.name());
+        let word = sets.board().levels[level as usize].load(Relaxed).cast_signed();
+        let bound = LEVEL_THRESHOLD * sets.board().sets.load(Relaxed) as u64;
+        assert!(word.unsigned_abs() <= bound, "{}: the word alone is off by {word}", level.name());
     }
-    assert_eq!(board.level(Level::PagesFree) % PAGE as u64, 0);
+    assert_eq!(sets.level(Level::PagesFree) % PAGE as u64, 0);
 }
 
 #[derive(Clone, Debug)]

@@ -191,7 +191,7 @@ impl Cache {
         let Some(empty) = self.take_main(class, main) else { return main != Word::NONE };
         let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
-                self.sets.board().lower(Level::Barns, full.len() * source.size(class));
+                self.sets.shift(Level::Barns, -((full.len() * source.size(class)) as isize));
                 self.sets.count(Event::BarnFull, 1);
                 full
             }
@@ -268,7 +268,7 @@ impl Cache {
             return Err(sheaf);
         }
         let empty = self.barn(class).trade_full(sheaf)?;
-        board.raise(Level::Barns, bytes);
+        self.sets.shift(Level::Barns, bytes as isize);
         self.sets.count(Event::BarnPut, 1);
         Ok(empty)
     }
@@ -375,7 +375,7 @@ impl Cache {
     /// A full sheaf of a barn.
     fn take_full(&self, source: &impl Source, class: usize, barn: &Barn) -> Option<Sheaf> {
         let sheaf = barn.take_full()?;
-        self.sets.board().lower(Level::Barns, sheaf.len() * source.size(class));
+        self.sets.shift(Level::Barns, -((sheaf.len() * source.size(class)) as isize));
         Some(sheaf)
     }
 

@@ -37,8 +37,8 @@ use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::{self, Area, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::meta::Meta;
-use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, SETS_MAX, SHARE_BYTES, TALLY_BYTES};
-use crate::stat::{Board, Event, Mode, Tally};
+use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, TALLY_BYTES, settle};
+use crate::stat::{Board, Event, Level, Mode, Tally};
 
 /// Indices that can ever be: Linux's largest number of CPUs on x86-64.
 pub const INDICES: usize = 8192;
@@ -501,9 +501,8 @@ impl Sets {
         }
     }
 
-    /// Counts events in this CPU's tally.
-    pub fn count(&self, event: Event, n: u64) {
-        let at = core::mem::offset_of!(Tally, events) + event as usize * 8;
+    /// Adds `n` to the word at offset `at` of this CPU's tally, modulo 2⁶⁴; to that of nobody's tally if that cannot be done.
+    fn add(&self, at: usize, n: u64) {
         if self.mode() == Mode::Sequences {
             for _ in 0..3 {
                 // SAFETY: `self` is the board, `at` a word of a tally.
@@ -513,7 +512,63 @@ impl Sets {
             }
         }
         // Tally 0 belongs to no set: everybody adds to it with a locked add.
-        self.tally(0).events[event as usize].fetch_add(n, Relaxed);
+        self.word(self.tally(0), at).fetch_add(n, Relaxed);
+    }
+
+    fn word<'a>(&self, tally: &'a Tally, at: usize) -> &'a AtomicU64 {
+        debug_assert!(at.is_multiple_of(8) && at < TALLY_BYTES);
+        // SAFETY: a tally is words, and a page.
+        unsafe { &*(&raw const *tally).cast::<u8>().add(at).cast::<AtomicU64>() }
+    }
+
+    /// Counts events in this CPU's tally.
+    pub fn count(&self, event: Event, n: u64) {
+        self.add(core::mem::offset_of!(Tally, events) + event as usize * 8, n);
+    }
+
+    /// Changes a level by this CPU's differential, which is folded into the board's word when it has grown past
+    /// [`LEVEL_THRESHOLD`]; whether it was. Cost: a sequence and a few loads, no locked instruction but to fold.
+    pub fn shift(&self, level: Level, by: isize) -> bool {
+        let at = core::mem::offset_of!(Tally, levels) + level as usize * 8;
+        if self.mode() != Mode::Sequences {
+            self.board().levels[level as usize].fetch_add(by as u64, Relaxed);
+            return true;
+        }
+        self.add(at, by as u64);
+        // The tally of this index; 0 while closed, whose differential is folded at once.
+        let offset = self.slots[self.here().0 % INDICES].load(Acquire);
+        let number = if offset == 0 { 0 } else { self.number_of(self.set_at(offset)) };
+        let word = self.word(self.tally(number), at);
+        let differential = word.load(Relaxed);
+        if differential.cast_signed().unsigned_abs() <= LEVEL_THRESHOLD {
+            return false;
+        }
+        // What is added here is taken from whatever tally this thread finds itself at: the sum is the same, and
+        // a reader between the two is off by it. Relaxed: a level publishes nothing.
+        self.board().levels[level as usize].fetch_add(differential, Relaxed);
+        self.add(at, differential.wrapping_neg());
+        true
+    }
+
+    /// A level: the board's word, all differentials, and what nodes of `vmap` have not told. Exact when nobody changes it.
+    #[must_use]
+    pub fn level(&self, level: Level) -> u64 {
+        let at = core::mem::offset_of!(Tally, levels) + level as usize * 8;
+        let word = self.board().levels[level as usize].load(Relaxed);
+        let sum = self.tallies().fold(word, |sum, tally| sum.wrapping_add(self.word(tally, at).load(Relaxed)));
+        settle(level, sum, self.board().lent())
+    }
+
+    /// Objects of a class went out of slabs (or came back, if negative).
+    pub fn take(&self, class: usize, objects: isize) {
+        self.add(core::mem::offset_of!(Tally, taken) + class * 8, objects as u64);
+    }
+
+    /// Objects of a class that are out of slabs, in use or cached. Exact when nobody changes it.
+    #[must_use]
+    pub fn taken(&self, class: usize) -> u64 {
+        let sum = self.tallies().fold(0_u64, |sum, tally| sum.wrapping_add(tally.taken[class].load(Relaxed)));
+        sum.cast_signed().max(0) as u64
     }
 
     /// Counts operations that went past the sets.
@@ -523,11 +578,15 @@ impl Sets {
         ops.frees.fetch_add(frees, Relaxed);
     }
 
+    fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        let sets = self.board().sets.load(Relaxed) as usize;
+        (0..sets.clamp(1, SETS_MAX)).map(|number| self.tally(number))
+    }
+
     /// Sum of an event over all tallies.
     #[must_use]
     pub fn event(&self, event: Event) -> u64 {
-        let sets = self.board().sets.load(Relaxed) as usize;
-        (0..sets.clamp(1, SETS_MAX)).map(|n| self.tally(n).events[event as usize].load(Relaxed)).sum()
+        self.tallies().map(|tally| tally.events[event as usize].load(Relaxed)).sum()
     }
 
     /// Interrupts the sequences that may run on `cpu`.

@@ -239,7 +239,7 @@ impl Reclaim {
     /// Gives back until at most `keep` bytes of areas are left; the bytes given back.
     fn purge_areas<'a>(&'a self, mut held: Guard<'a, ()>, cache: &Cache, vmap: Vmap<'_>, keep: u64) -> usize {
         let (mut bytes, mut gathered) = (0, false);
-        while cache.sets.board().exact(Level::Lazy) > keep {
+        while cache.sets.level(Level::Lazy) > keep {
             bytes += if vmap.areas.is_pending() {
                 vmap.purge_pending(SLICE)
             } else if !gathered {
@@ -257,7 +257,7 @@ impl Reclaim {
     /// Leaves at most half of what is free and resident; the bytes given back.
     pub fn halve(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
         let board = cache.sets.board();
-        self.purge_to(held, cache, pages, vmap, board.exact(Level::Lazy).max(board.level(Level::PagesDirty)) / 2)
+        self.purge_to(held, cache, pages, vmap, cache.sets.level(Level::Lazy).max(board.level(Level::PagesDirty)) / 2)
     }
 
     /// Gives back all that is free; the bytes.

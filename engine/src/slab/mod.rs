@@ -545,15 +545,10 @@ impl SlabSource<'_> {
         if objects == 0 {
             return;
         }
-        let board = self.cache.sets.board();
-        let bytes = objects * SIZES[class] as usize;
-        if taken {
-            board.class[class].taken.fetch_add(objects as u64, Relaxed);
-            board.raise(Level::Taken, bytes);
-            board.grown();
-        } else {
-            board.class[class].taken.fetch_sub(objects as u64, Relaxed);
-            board.lower(Level::Taken, bytes);
+        let (sets, sign) = (&self.cache.sets, if taken { 1 } else { -1 });
+        sets.take(class, sign * objects as isize);
+        if sets.shift(Level::Taken, sign * (objects * SIZES[class] as usize) as isize) && taken {
+            sets.board().grown();
         }
     }
 

@@ -12,6 +12,9 @@
 //!
 //! Units: bytes unless a name says otherwise. Invariant: every word has one
 //! meaning for ever under one `version`; readers sum over `0..sets` tallies.
+//! A level that every slow path changes has a differential in each tally, as the kernel's `vm_stat_diff`: the level is
+//! the board's word and all differentials; the word alone is off by at most [`LEVEL_THRESHOLD`] for each set, and one
+//! change for each thread between its two steps. Limits look at the word, reports at the sum.
 //! Locks: none; all words are relaxed atomics, a reader sees each word whole.
 //! Cost: the fast paths add one `inc` to a word of their own tally, nothing else.
 //! An interrupted sequence may have counted before it was aborted, so
@@ -23,11 +26,13 @@ use crate::arch::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// First word of a board ("ALOTMENT", little endian).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
 /// Raised whenever a word changes its meaning or place.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most sets (and so tallies) a process can have.
 pub const SETS_MAX: usize = 1024;
 /// Room for classes: size classes of slabs first, then the page orders.
 pub const CLASSES_MAX: usize = 88;
+/// What a set's differential of a level may grow to, in bytes, before it is folded into the board's word.
+pub const LEVEL_THRESHOLD: u64 = 32 * 1024;
 /// Bytes of the board before the first tally.
 pub const BOARD_BYTES: usize = 16 * 1024;
 /// Bytes of one tally.
@@ -145,8 +150,6 @@ pub enum Index {
 pub struct ClassLevels {
     /// Bytes of an object (or block of pages).
     pub size: AtomicU64,
-    /// Objects out of slabs: in use or cached.
-    pub taken: AtomicU64,
     /// Slabs of this class.
     pub slabs: AtomicU64,
 }
@@ -218,6 +221,10 @@ pub struct Tally {
     pub class: [ClassOps; CLASSES_MAX],
     /// By [`Event`].
     pub events: [AtomicU64; Event::ALL.len()],
+    /// By [`Level`]: what this set changed and has not folded into the board yet, modulo 2⁶⁴.
+    pub levels: [AtomicU64; Level::ALL.len()],
+    /// Objects out of slabs, in use or cached, by class: what this set took less what it gave back, modulo 2⁶⁴.
+    pub taken: [AtomicU64; CLASSES_MAX],
 }
 
 const _: () = assert!(size_of::<Board>() <= BOARD_BYTES);
@@ -235,20 +242,17 @@ pub fn settle(level: Level, settled: u64, lent: u64) -> u64 {
 }
 
 impl Board {
-    /// The level now. Where what was raised is lowered by another thread first it is below
-    /// zero for a moment, and read as zero.
+    /// The board's word of a level: one load, without what sets have not folded yet. Where what was raised is lowered
+    /// by another thread first it is below zero for a moment, and read as zero.
     #[must_use]
     pub fn level(&self, level: Level) -> u64 {
         // Relaxed: a level is a number for eyes and heuristics, it publishes nothing.
         self.levels[level as usize].load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
-    /// The same with what the nodes of `vmap` have not told yet: [`Level::Areas`] and [`Level::Lazy`] are off
-    /// by that, each node's at most `vmap::LENT` bytes; the other levels are not.
+    /// What the nodes of `vmap` have not told yet (see [`settle`]): each node's at most `vmap::LENT` bytes.
     #[must_use]
-    pub fn exact(&self, level: Level) -> u64 {
-        let lent = self.nodes.iter().fold(0_u64, |sum, node| sum.wrapping_add(node.lent.load(Relaxed)));
-        let settled = self.levels[level as usize].load(Relaxed);
-        settle(level, settled, lent)
+    pub fn lent(&self) -> u64 {
+        self.nodes.iter().fold(0, |sum, node| sum.wrapping_add(node.lent.load(Relaxed)))
     }
     /// Raises a level; returns its new value.
     pub fn raise(&self, level: Level, by: usize) -> u64 {
