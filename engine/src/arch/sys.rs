@@ -80,6 +80,10 @@ mod nr {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
+    #[cfg(test)]
+    if let Some(result) = fault::strike(number, a) {
+        return result;
+    }
     let result: isize;
     // SAFETY: the kernel's convention: number in rax, arguments in rdi rsi rdx
     // r10 r8 r9; it changes rax, rcx and r11 only. What it does to memory is
@@ -491,5 +495,70 @@ pub fn thread_pointer() -> usize {
         }
         // SAFETY: the address of the thread's own errno.
         unsafe { __errno_location() as usize }
+    }
+}
+
+/// Faults for tests: calls that manage memory are refused, or done in part and then refused.
+#[cfg(test)]
+pub mod fault {
+    use super::{Errno, MAP_FIXED, Range, call, nr};
+    use std::cell::Cell;
+
+    std::thread_local! {
+        /// One call in so many of this thread fails; 0: none.
+        static ONE_IN: Cell<u64> = const { Cell::new(0) };
+        static RANDOM: Cell<u64> = const { Cell::new(1) };
+        static STRUCK: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// From now on one call in `one_in` of this thread fails (0: none); how many did so far.
+    pub fn storm(one_in: u64, seed: u64) -> u64 {
+        ONE_IN.with(|cell| cell.set(one_in));
+        RANDOM.with(|cell| cell.set(seed | 1));
+        STRUCK.with(|cell| cell.replace(0))
+    }
+
+    fn random() -> u64 {
+        RANDOM.with(|cell| {
+            let mut x = cell.get();
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            cell.set(x);
+            x
+        })
+    }
+
+    pub(super) fn strike(number: usize, a: [usize; 6]) -> Option<Result<usize, Errno>> {
+        const FAIL: [usize; 6] = [nr::MMAP, nr::MPROTECT, nr::MREMAP, nr::MADVISE, nr::PROCESS_MADVISE, nr::MUNMAP];
+        let one_in = ONE_IN.get();
+        if one_in == 0 || !FAIL.contains(&number) || !(random() >> 8).is_multiple_of(one_in) {
+            return None;
+        }
+        ONE_IN.with(|cell| cell.set(0));
+        let mut result = Err(Errno([4, 11, 12, 22][(random() >> 8) as usize % 4]));
+        // In part: half of the range, half of the vector, or what `MAP_FIXED` unmaps first.
+        // SAFETY: a part of what the caller may do.
+        unsafe {
+            match number {
+                nr::MADVISE => _ = call(number, [a[0], a[1] / 2 / 4096 * 4096, a[2], 0, 0, 0]),
+                nr::PROCESS_MADVISE if a[2] > 1 => {
+                    let half = a[2] / 2;
+                    result = call(number, [a[0], a[1], half, a[3], a[4], a[5]]);
+                    if random() & 256 == 0 && result.is_ok() {
+                        // And the first page of the next range, which may be in the sum.
+                        let next = *(a[1] as *const Range).add(half);
+                        let _ = call(nr::MADVISE, [next.at, 4096, a[3], 0, 0, 0]);
+                        result = result.map(|done| done + 4096);
+                    }
+                }
+                // (Not really unmapped: another thread would be given the hole.)
+                nr::MMAP if a[3] & MAP_FIXED != 0 => _ = call(nr::MADVISE, [a[0], a[1], 4, 0, 0, 0]),
+                _ => {}
+            }
+        }
+        ONE_IN.with(|cell| cell.set(one_in));
+        STRUCK.with(|cell| cell.set(cell.get() + 1));
+        Some(result)
     }
 }

@@ -62,12 +62,10 @@ const HUGE: u32 = 1;
 const MOVED: u32 = 2;
 /// Its last page is a guard page, which is not the program's.
 const GUARD: u32 = 4;
-/// Perhaps not mapped, because a system call failed half done: never reused, mapped afresh by a purge.
-const BROKEN: u32 = 8;
 /// What an area must have like the one that it is reused as.
-const LIKE: u32 = HUGE | GUARD | BROKEN;
+const LIKE: u32 = HUGE | GUARD;
 /// Areas that a purge neither merges with neighbours nor cuts.
-const ALONE: u32 = MOVED | GUARD | BROKEN;
+const ALONE: u32 = MOVED | GUARD;
 
 /// Areas of one kind of pages.
 #[derive(Debug)]
@@ -281,8 +279,11 @@ impl Vmap<'_> {
     /// Cost: a turn.
     pub fn reuse(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align, flags) = self.shape(bytes, align);
-        let flags = flags?;
-        let want = Want { pages, align, flags, mask: LIKE };
+        self.reuse_like(Want { pages, align, flags: flags?, mask: LIKE })
+    }
+
+    #[inline]
+    fn reuse_like(&self, want: Want) -> Option<Fresh> {
         let pfn = self.reuse_from(self.home(), want).or_else(|| self.reuse_elsewhere(want))?;
         let desc = self.regions.desc(pfn);
         desc.set(Kind::Area, desc.rest());
@@ -318,6 +319,26 @@ impl Vmap<'_> {
             self.account(bytes, -bytes);
             Some(pfn)
         })
+    }
+
+    /// An area with a page behind it where every access faults; `None` without memory, for giants, and where the
+    /// kernel has no such pages (before Linux 6.13). The guard costs no mapping, and stays while the area is
+    /// lazy: a reused one costs no system call.
+    pub fn alloc_guarded(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let (pages, align, flags) = self.shape(bytes, align);
+        let (pages, flags) = (pages + 1, flags? | GUARD);
+        if let Some(fresh) = self.reuse_like(Want { pages, align, flags, mask: LIKE }) {
+            return Some(fresh);
+        }
+        let fresh = self.alloc_run(flags & HUGE, pages, align, true)?;
+        let area = self.find(fresh.address)?;
+        // SAFETY: the last page of a fresh area.
+        if unsafe { sys::advise(fresh.address + (pages - 1) * PAGE, PAGE, Advice::GuardInstall) }.is_err() {
+            self.free(&area);
+            return None;
+        }
+        self.regions.desc(area.pfn).set(Kind::Area, area.flags | GUARD);
+        Some(fresh)
     }
 
     /// Tells of an area that begins.
@@ -389,8 +410,10 @@ impl Vmap<'_> {
             return None;
         }
         let pages = desc.len();
-        let bytes = if pages == 0 { window.giant.load(Relaxed) } else { pages << PAGE_SHIFT };
-        Some(Area { pfn, bytes, flags: desc.rest() })
+        let flags = desc.rest();
+        let guards = ((flags & GUARD) / GUARD) as usize;
+        let bytes = if pages == 0 { window.giant.load(Relaxed) } else { (pages - guards) << PAGE_SHIFT };
+        Some(Area { pfn, bytes, flags })
     }
 
     fn is_giant(&self, area: &Area) -> bool {
@@ -514,7 +537,7 @@ impl Vmap<'_> {
             return None;
         }
         let fresh = self.alloc(bytes, PAGE)?;
-        let mut target = self.find(fresh.address)?;
+        let target = self.find(fresh.address)?;
         let from = self.regions.address(area.pfn);
         // SAFETY: both are ours; the target's contents are not needed.
         if unsafe { sys::move_pages(from, fresh.address, area.bytes) }.is_err() {
@@ -523,11 +546,14 @@ impl Vmap<'_> {
             let mapped = unsafe { sys::map_over(fresh.address, area.bytes, Access::ReadWrite) };
             if mapped.is_ok() {
                 self.advise(fresh.address, area.bytes, target.flags);
-            } else if !self.is_giant(&target) {
-                target.flags |= BROKEN;
-                self.regions.desc(target.pfn).set(Kind::Area, target.flags);
+                self.free(&target);
+            } else {
+                // Perhaps it is not mapped any more, and perhaps by now it is somebody else's: address
+                // space that is never used again.
+                self.regions.desc(target.pfn).set(Kind::None, 0);
+                self.account(-(target.bytes as isize), 0);
+                self.cache.sets.count(Event::AreaFree, 1);
             }
-            self.free(&target);
             return None;
         }
         if target.flags & MOVED == 0 {
@@ -556,19 +582,34 @@ impl Vmap<'_> {
         let _ = unsafe { sys::advise(at, bytes, advice) };
     }
 
-    /// Checks both spaces; for tests.
+    /// Checks all structures; for tests, when nobody else uses them. Pages that are free or lazy.
     ///
     /// # Panics
     /// When an invariant does not hold.
-    pub fn verify(&self) {
+    pub fn verify(&self) -> usize {
+        let mut pages = 0;
+        let lists = self.areas.nodes.iter().map(|node| node.lists()).chain(self.areas.spaces.iter().map(|s| &s.rest));
+        for list in lists {
+            list.verify(self.regions, &mut |len| pages += len);
+        }
         for space in &self.areas.spaces {
             let state = space.state.lock();
-            let mut end = Pfn::NONE;
-            state.tree.verify(self.regions, &mut |at, pages| {
-                assert!(at > end || !at.same_window(end), "runs overlap or touch");
-                end = at.add(pages);
+            let mut last = Pfn::NONE;
+            state.tree.verify(self.regions, &mut |at, len| {
+                assert!(at > last.add(1) || !at.same_window(last), "runs overlap or touch");
+                last = at.add(len - 1);
+                pages += len;
             });
         }
+        let mut at = Pfn(self.areas.pending.load(Relaxed));
+        while at != Pfn::NONE {
+            let desc = self.regions.desc(at);
+            assert_eq!(desc.kind(), Kind::Lazy);
+            assert!(desc.links().0 == Pfn::NONE || desc.links().0 > at, "pending is not in order");
+            pages += desc.len();
+            at = desc.links().0;
+        }
+        pages
     }
 }
 

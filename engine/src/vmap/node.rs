@@ -23,7 +23,7 @@
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicU64};
 use crate::arch::sys;
-use crate::page::{Pfn, Regions};
+use crate::page::{Kind, Pfn, Regions};
 
 /// Lists of a node; sizes that differ by this many pages share one.
 pub const LISTS: usize = 64;
@@ -140,6 +140,25 @@ impl Lists {
     }
 }
 
+impl Lists {
+    /// Checks the lists, for tests, and tells of each area's pages.
+    ///
+    /// # Panics
+    /// When an invariant does not hold.
+    pub fn verify(&self, regions: &Regions, each: &mut impl FnMut(usize)) {
+        for (list, head) in self.heads.iter().enumerate() {
+            let mut at = Pfn(head.load(Relaxed));
+            assert_eq!(self.bits.load(Relaxed) >> list & 1 != 0, at != Pfn::NONE, "a bit says otherwise");
+            while at != Pfn::NONE {
+                let desc = regions.desc(at);
+                assert_eq!((desc.kind(), desc.len() % LISTS), (Kind::Lazy, list));
+                each(desc.len());
+                at = desc.links().0;
+            }
+        }
+    }
+}
+
 /// The lists of some CPU indices. On lines of its own.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -171,6 +190,11 @@ impl Node {
     #[inline]
     pub fn may_have(&self, pages: usize) -> bool {
         self.lists.may_have(pages)
+    }
+
+    /// Its lists, for a look.
+    pub(super) fn lists(&self) -> &Lists {
+        &self.lists
     }
 
     /// See [`Lists::is_empty`].

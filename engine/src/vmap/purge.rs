@@ -13,7 +13,7 @@
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
 //! areas, then one call for each range that does not touch its neighbour (a 128th of one in vectors).
 
-use super::{ALONE, Areas, BROKEN, CONGRUENT, GUARD, HUGE, MOVED, Vmap};
+use super::{ALONE, Areas, CONGRUENT, GUARD, HUGE, MOVED, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
@@ -33,7 +33,19 @@ struct Run {
     first: Pfn,
     pages: usize,
     flags: u32,
-    clean: bool,
+    end: End,
+}
+
+/// What became of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The system refused, or did a part: lazy as before.
+    Dirty,
+    /// It reads as zero.
+    Clean,
+    /// It could not be mapped afresh, and the refused call may have unmapped it: by now it may be somebody
+    /// else's mapping. Address space that is never used again.
+    Lost,
 }
 
 impl Areas {
@@ -140,7 +152,7 @@ impl Vmap<'_> {
 
     /// Releases the first of what is pending: the bytes tried, and those given back.
     fn purge_slice(&self, most: usize) -> (usize, usize) {
-        const NOTHING: Run = Run { first: Pfn::NONE, pages: 0, flags: 0, clean: false };
+        const NOTHING: Run = Run { first: Pfn::NONE, pages: 0, flags: 0, end: End::Dirty };
         let mut runs = [NOTHING; RANGES];
         let (mut count, mut left) = (0, most.div_ceil(PAGE));
         let mut at = Pfn(self.areas.pending.load(Relaxed));
@@ -158,8 +170,9 @@ impl Vmap<'_> {
         let runs = &mut runs[..count];
         self.release(runs);
         self.settle(runs);
-        let sum = |clean: bool| runs.iter().filter(|run| run.clean || !clean).map(|run| run.pages * PAGE).sum();
-        (sum(false), sum(true))
+        let bytes = |run: &Run| run.pages * PAGE;
+        let gone = runs.iter().filter(|run| run.end != End::Dirty).map(bytes).sum();
+        (runs.iter().map(bytes).sum(), gone)
     }
 
     /// The run of lazy pages that begins at `at`, at most about `left` pages of it, and what comes after. Without
@@ -169,7 +182,7 @@ impl Vmap<'_> {
         let flags = desc.rest();
         let (mut pages, mut next) = (desc.len(), desc.links().0);
         if flags & ALONE != 0 {
-            return (Run { first: at, pages, flags, clean: false }, next);
+            return (Run { first: at, pages, flags, end: End::Dirty }, next);
         }
         while pages < left && next == at.add(pages) && at.same_window(next) && self.regions.desc(next).rest() == flags {
             let neighbour = self.regions.desc(next);
@@ -198,10 +211,10 @@ impl Vmap<'_> {
                 }
             }
         }
-        (Run { first: at, pages, flags, clean: false }, next)
+        (Run { first: at, pages, flags, end: End::Dirty }, next)
     }
 
-    /// Asks the system to take the runs; each is `clean` if the system said so for all of it.
+    /// Asks the system to take the runs; each is clean if the system said so for all of it.
     fn release(&self, runs: &mut [Run]) {
         let plain = |run: &Run| run.flags & ALONE == 0;
         if self.areas.vectors.load(Relaxed) {
@@ -226,42 +239,38 @@ impl Vmap<'_> {
                             break;
                         }
                         done -= run.pages * PAGE;
-                        run.clean = true;
+                        run.end = End::Clean;
                     }
                 }
                 from += count.max(1);
             }
         }
-        for run in runs.iter_mut().filter(|run| !run.clean) {
-            run.clean = self.release_one(run);
-            if !run.clean {
+        for run in runs.iter_mut().filter(|run| run.end == End::Dirty) {
+            run.end = self.release_one(run);
+            if run.end != End::Clean {
                 self.cache.sets.count(Event::PurgeRefused, 1);
             }
         }
     }
 
-    fn release_one(&self, run: &mut Run) -> bool {
+    fn release_one(&self, run: &Run) -> End {
         let (at, bytes) = (self.regions.address(run.first), run.pages * PAGE);
-        if run.flags & (MOVED | BROKEN) != 0 {
+        if run.flags & MOVED != 0 {
             // SAFETY: lazy memory in our hand.
-            let fresh = unsafe { sys::map_over(at, bytes, Access::ReadWrite) }.is_ok();
-            if fresh {
-                if run.flags & MOVED != 0 {
-                    self.areas.moved.fetch_sub(1, Relaxed);
-                    self.board().lower(Level::Mappings, 2);
-                }
-                self.advise(at, bytes, run.flags);
-            } else {
-                // Perhaps there is nothing there any more.
-                run.flags |= BROKEN;
+            if unsafe { sys::map_over(at, bytes, Access::ReadWrite) }.is_err() {
+                return End::Lost;
             }
-            return fresh;
+            self.areas.moved.fetch_sub(1, Relaxed);
+            self.board().lower(Level::Mappings, 2);
+            self.advise(at, bytes, run.flags);
+            return End::Clean;
         }
         // SAFETY: lazy memory in our hand; the advice of its last page takes the guard away.
-        unsafe {
+        let clean = unsafe {
             (run.flags & GUARD == 0 || sys::advise(at + bytes - PAGE, PAGE, Advice::GuardRemove).is_ok())
                 && give_back(at, bytes)
-        }
+        };
+        if clean { End::Clean } else { End::Dirty }
     }
 
     /// Puts what is clean into the trees, and the rest where it is lazy again.
@@ -276,13 +285,13 @@ impl Vmap<'_> {
                 let mut state = space.state.lock();
                 for run in batch.iter().filter(ours) {
                     let desc = self.regions.desc(run.first);
-                    if run.clean {
-                        desc.set(Kind::None, 0);
-                        state.tree.insert(self.regions, run.first, run.pages);
-                    } else {
-                        desc.set_len(run.pages);
-                        desc.set(Kind::Lazy, run.flags);
-                        space.rest.put(self.regions, run.first, run.pages);
+                    match run.end {
+                        End::Clean => state.tree.insert(self.regions, run.first, run.pages),
+                        End::Lost => desc.set(Kind::None, 0),
+                        End::Dirty => {
+                            desc.set_len(run.pages);
+                            space.rest.put(self.regions, run.first, run.pages);
+                        }
                     }
                 }
             }

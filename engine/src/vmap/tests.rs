@@ -1,10 +1,20 @@
-//! The tree of free runs against a plain list, and areas that grow, shrink and move.
+//! The tree of free runs against a plain list; areas of many nodes against a model, in calm and in a storm of
+//! refused system calls; threads that free, take and purge.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use super::tree::Tree;
+use super::{Areas, Freed, GUARD, LENT, Vmap};
+use crate::arch::PAGE;
+use crate::arch::seq;
+use crate::arch::sys::{self, Access, fault};
+use crate::page::region::WINDOW_PAGES;
 use crate::page::{Paging, Pfn, Regions};
-use crate::stat::Board;
+use crate::percpu::sim::Cpu;
+use crate::percpu::{Cache, Simulation, sets};
+use crate::stat::{Board, Event, Level, Mode};
 use proptest::prelude::*;
+use std::boxed::Box;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
@@ -70,4 +80,316 @@ proptest! {
             prop_assert_eq!(&runs, &free);
         }
     }
+}
+
+static CPUS: [Cpu; 8] = [const { Cpu::new() }; 8];
+static INDICES: [Cpu; 8] = [const { Cpu::new() }; 8];
+static SIMULATION: Simulation = Simulation { cpus: &CPUS, indices: &INDICES, here, nodes: 1 };
+std::thread_local!(static HERE: Cell<usize> = const { Cell::new(0) });
+fn here() -> (usize, u32) {
+    let index = HERE.get();
+    (index, index as u32)
+}
+
+/// What a heap has for its areas.
+struct World {
+    areas: Areas,
+    regions: Box<Regions>,
+    cache: Box<Cache>,
+}
+
+impl World {
+    fn new() -> Self {
+        let world = Self {
+            areas: Areas::new(),
+            regions: unsafe { Box::<Regions>::new_zeroed().assume_init() },
+            cache: unsafe { Box::<Cache>::new_zeroed().assume_init() },
+        };
+        let base = sys::map(0, sets::BYTES, Access::ReadWrite).unwrap();
+        unsafe { world.cache.sets.open(base, Mode::Simulated, seq::Area::default(), Some(&SIMULATION)) };
+        world.cache.knobs.reset();
+        world.areas.prepare();
+        world
+    }
+    fn vmap(&self) -> Vmap<'_> {
+        Vmap { areas: &self.areas, regions: &self.regions, cache: &self.cache }
+    }
+    fn exact(&self, level: Level) -> usize {
+        self.cache.sets.board().exact(level) as usize
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Alloc(usize, u32),
+    Guarded(usize),
+    Free(usize),
+    Resize(usize, usize),
+    Move(usize, usize),
+    Purge(usize),
+    PutBack,
+    Fork(usize),
+    Go(usize),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let pages = || prop_oneof![6 => 9..14_usize, 3 => 14..300_usize, 1 => 500..1600_usize];
+    let op = prop_oneof![
+        8 => (pages(), 0..10_u32).prop_map(|(pages, shift)| Op::Alloc(pages, if shift < 7 { 0 } else { shift })),
+        1 => pages().prop_map(Op::Guarded),
+        7 => any::<usize>().prop_map(Op::Free),
+        2 => (any::<usize>(), pages()).prop_map(|(which, pages)| Op::Resize(which, pages)),
+        1 => (any::<usize>(), pages()).prop_map(|(which, pages)| Op::Move(which, pages)),
+        1 => prop_oneof![1..20_usize, 20..2000_usize, Just(usize::MAX / PAGE)].prop_map(Op::Purge),
+        1 => Just(Op::PutBack),
+        1 => pages().prop_map(Op::Fork),
+        2 => (0..8_usize).prop_map(Op::Go),
+    ];
+    prop::collection::vec(op, 1..250)
+}
+
+/// Live areas by address: pages, and the word that each page begins with.
+struct Model<'a> {
+    world: &'a World,
+    live: BTreeMap<usize, (usize, usize)>,
+    stamp: usize,
+    /// Pages of address space that the model knows of, and those that a refusal may have lost.
+    storm: bool,
+}
+
+impl Model<'_> {
+    fn stamps(at: usize, pages: usize) -> impl Iterator<Item = *mut usize> {
+        (0..pages).flat_map(move |page| [at + page * PAGE, at + page * PAGE + PAGE - 8]).map(|at| at as *mut usize)
+    }
+    fn add(&mut self, fresh: Option<super::Fresh>, pages: usize, align: usize) {
+        let Some(fresh) = fresh else {
+            assert!(self.storm, "no memory");
+            return;
+        };
+        let at = fresh.address;
+        assert!(at.is_multiple_of(align.max(1) * PAGE));
+        let before = self.live.range(..=at).next_back().is_none_or(|(&other, &(len, _))| other + len * PAGE <= at);
+        let after = self.live.range(at..).next().is_none_or(|(&other, _)| at + pages * PAGE <= other);
+        assert!(before && after, "handed out twice");
+        if fresh.zero {
+            let bytes = unsafe { core::slice::from_raw_parts(at as *const u64, pages * PAGE / 8) };
+            assert!(bytes.iter().all(|&word| word == 0), "not zero");
+        }
+        self.stamp += 1;
+        Self::stamps(at, pages).for_each(|word| unsafe { word.write(self.stamp) });
+        self.live.insert(at, (pages, self.stamp));
+    }
+    fn pick(&self, which: usize) -> Option<(usize, usize, usize)> {
+        let nth = which % self.live.len().max(1);
+        self.live.iter().nth(nth).map(|(&at, &(pages, stamp))| (at, pages, stamp))
+    }
+    fn check(at: usize, pages: usize, stamp: usize) {
+        assert!(Self::stamps(at, pages).all(|word| unsafe { word.read() } == stamp), "contents are gone");
+    }
+    fn run(&mut self, op: &Op) {
+        let vmap = self.world.vmap();
+        match *op {
+            Op::Alloc(pages, shift) => {
+                let align = 1 << shift;
+                self.add(vmap.alloc(pages * PAGE, align * PAGE), pages, align);
+            }
+            Op::Guarded(pages) => {
+                if let Some(fresh) = vmap.alloc_guarded(pages * PAGE, PAGE) {
+                    let area = vmap.find(fresh.address).unwrap();
+                    assert!(area.flags & GUARD != 0 && area.bytes == pages * PAGE);
+                    self.add(Some(fresh), pages, 1);
+                }
+            }
+            Op::Free(which) => {
+                let Some((at, pages, stamp)) = self.pick(which) else { return };
+                Self::check(at, pages, stamp);
+                let area = vmap.find(at).unwrap();
+                assert_ne!(vmap.free(&area), Freed::Not);
+                assert_eq!(vmap.free(&area), Freed::Not, "freed twice");
+                self.live.remove(&at);
+            }
+            Op::Resize(which, then) => {
+                let Some((at, pages, stamp)) = self.pick(which) else { return };
+                if vmap.resize(&vmap.find(at).unwrap(), then * PAGE) {
+                    let now = vmap.find(at).unwrap().bytes / PAGE;
+                    assert!(now >= then);
+                    Self::check(at, pages.min(then), stamp);
+                    self.live.remove(&at);
+                    self.add(Some(super::Fresh { address: at, zero: false }), now, 1);
+                }
+            }
+            Op::Move(which, then) => {
+                let Some((at, pages, stamp)) = self.pick(which) else { return };
+                if let Some(moved) = unsafe { vmap.relocate(&vmap.find(at).unwrap(), then * PAGE) } {
+                    Self::check(moved, pages, stamp);
+                    self.live.remove(&at);
+                    self.add(Some(super::Fresh { address: moved, zero: false }), then, 1);
+                }
+                Self::check(
+                    self.live.get(&at).map_or(at, |_| at),
+                    if self.live.contains_key(&at) { pages } else { 0 },
+                    stamp,
+                );
+            }
+            Op::Purge(pages) => {
+                let before = self.world.exact(Level::Lazy);
+                let bytes = vmap.purge(pages.saturating_mul(PAGE));
+                assert_eq!(self.world.exact(Level::Lazy), before - bytes);
+            }
+            Op::PutBack => vmap.put_back(),
+            Op::Fork(pages) => {
+                // The forking thread passes through.
+                self.world.areas.fork_begin();
+                self.run(&Op::Alloc(pages, 0));
+                self.run(&Op::Free(pages));
+                self.world.areas.fork_end();
+            }
+            Op::Go(index) => HERE.set(index),
+        }
+    }
+}
+
+fn against_the_model(world: &World, storm: u64, cases: u32) {
+    proptest!(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }, |(ops in ops(), seed in any::<u64>())| {
+        let vmap = world.vmap();
+        let total = vmap.verify();
+        let mut model = Model { world, live: BTreeMap::new(), stamp: 0, storm: storm > 0 };
+        fault::storm(storm, seed);
+        for op in &ops {
+            model.run(op);
+        }
+        let struck = fault::storm(0, 0);
+        // Every page is live, or free or lazy once: none is lost unless a mapping was.
+        let live: usize = model.live.values().map(|&(pages, _)| pages).sum();
+        let guards = model.live.keys().filter(|&&at| vmap.find(at).unwrap().flags & GUARD != 0).count();
+        let sum = vmap.verify() + live + guards;
+        let grown = sum.wrapping_sub(total) % WINDOW_PAGES;
+        prop_assert!(grown == 0 || storm > 0, "{} pages of {} and {}", grown, sum, total);
+        prop_assert_eq!(world.exact(Level::Areas), (live + guards) * PAGE);
+        while let Some((at, ..)) = model.pick(0) {
+            model.run(&Op::Free(0));
+            assert!(!model.live.contains_key(&at));
+        }
+        vmap.purge(usize::MAX);
+        vmap.purge(usize::MAX);
+        prop_assert_eq!(world.exact(Level::Lazy), 0, "after {} faults", struck);
+        prop_assert_eq!(world.cache.sets.board().level(Level::Areas), 0);
+        vmap.verify();
+    });
+}
+
+#[test]
+fn areas_match_the_model() {
+    let world = World::new();
+    against_the_model(&world, 0, 150);
+    let board = world.cache.sets.board();
+    assert!(board.nodes.iter().take(8).all(|node| node.purged.load(std::sync::atomic::Ordering::Relaxed) > 0));
+    let purges: u64 = board.purge_times.iter().map(|n| n.load(std::sync::atomic::Ordering::Relaxed)).sum();
+    assert_eq!(purges, world.cache.sets.event(Event::Purge));
+}
+
+#[test]
+fn areas_match_the_model_without_vectors() {
+    let world = World::new();
+    world.areas.confine();
+    against_the_model(&world, 0, 50);
+}
+
+#[test]
+fn refused_and_partial_calls_lose_nothing() {
+    for (storm, vectors) in [(2, true), (2, false), (5, true), (30, true)] {
+        let world = World::new();
+        if !vectors {
+            world.areas.confine();
+        }
+        against_the_model(&world, storm, 60);
+        assert!(world.cache.sets.event(Event::PurgeRefused) > 0);
+    }
+}
+
+#[test]
+fn a_node_owes_at_most_what_it_may() {
+    let world = World::new();
+    let vmap = world.vmap();
+    let mut live = Vec::new();
+    for round in 0..2000_usize {
+        HERE.set(round % 8);
+        if round * 7 % 16 < 9 {
+            live.extend(vmap.alloc((9 + round * 13 % 400) * PAGE, PAGE));
+        } else if !live.is_empty() {
+            let fresh = live.swap_remove(round * 31 % live.len());
+            vmap.free(&vmap.find(fresh.address).unwrap());
+        }
+        let board = world.cache.sets.board();
+        for node in &board.nodes {
+            let lent = node.lent.load(std::sync::atomic::Ordering::Relaxed) as isize;
+            assert!(lent.unsigned_abs() <= LENT);
+        }
+    }
+}
+
+/// Threads on two nodes that take, stamp, check and free, beside one that purges and one that forks.
+#[test]
+fn threads_and_purges_hand_nothing_out_twice() {
+    let world = World::new();
+    let world = &world;
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = &stop;
+    std::thread::scope(|scope| {
+        let purger = scope.spawn(move || {
+            let mut bytes = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                bytes += world.vmap().purge(if bytes % 3 == 0 { usize::MAX } else { 40 * PAGE });
+                std::thread::yield_now();
+            }
+            bytes
+        });
+        scope.spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                world.areas.fork_begin();
+                std::thread::yield_now();
+                world.areas.fork_end();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        let workers: Vec<_> = (0..6_usize)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut live: Vec<(usize, usize)> = Vec::new();
+                    let mut x = 88_172_645_463_325_252_u64 ^ (thread as u64) << 20;
+                    let end = std::time::Instant::now() + std::time::Duration::from_secs(2);
+                    for round in (0..).take_while(|round| round % 64 != 0 || std::time::Instant::now() < end) {
+                        x ^= x << 13;
+                        x ^= x >> 7;
+                        x ^= x << 17;
+                        HERE.set(x as usize % 3);
+                        let pages = 9 + (x >> 20) as usize % 4;
+                        let fresh = world.vmap().alloc(pages * PAGE, PAGE).unwrap();
+                        if fresh.zero {
+                            assert!(Model::stamps(fresh.address, pages).all(|word| unsafe { word.read() } == 0));
+                        }
+                        let stamp = thread << 32 | round;
+                        Model::stamps(fresh.address, pages).for_each(|word| unsafe { word.write(stamp) });
+                        live.push((fresh.address, stamp));
+                        while live.len() > (x >> 40) as usize % 8 {
+                            let (at, stamp) = live.swap_remove((x >> 50) as usize % live.len());
+                            let area = world.vmap().find(at).unwrap();
+                            Model::check(at, area.bytes / PAGE, stamp);
+                            assert_ne!(world.vmap().free(&area), Freed::Not);
+                        }
+                    }
+                    for (at, _) in live {
+                        world.vmap().free(&world.vmap().find(at).unwrap());
+                    }
+                })
+            })
+            .collect();
+        let done: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(purger.join().unwrap() > 0);
+        assert!(done.iter().all(Result::is_ok));
+    });
+    world.vmap().purge(usize::MAX);
+    assert_eq!((world.exact(Level::Lazy), world.exact(Level::Areas)), (0, 0));
+    world.vmap().verify();
 }
