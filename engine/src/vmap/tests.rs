@@ -115,7 +115,7 @@ impl World {
         Vmap { areas: &self.areas, regions: &self.regions, cache: &self.cache }
     }
     fn exact(&self, level: Level) -> usize {
-        self.cache.sets.board().exact(level) as usize
+        self.cache.sets.level(level) as usize
     }
 }
 
