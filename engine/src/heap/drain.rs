@@ -14,6 +14,7 @@ use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::{sys, topology};
 use crate::knob::Id;
+use crate::percpu::NODES;
 use crate::percpu::cache::{Report, Way};
 use crate::percpu::drain::Indices;
 use crate::percpu::sets::INDICES;
@@ -211,5 +212,10 @@ impl<E: Environment> Heap<E> {
             return;
         }
         topology::isolated(|cpu| self.cache.sets.isolated.insert(cpu));
+        let mut distances = [[u8::MAX; NODES]; NODES];
+        let known = (0..NODES).take_while(|&node| topology::distances(node, &mut distances[node]) > 0).count();
+        if known > 1 {
+            self.pages.set_distances(&distances);
+        }
     }
 }

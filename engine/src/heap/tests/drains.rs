@@ -251,3 +251,15 @@ fn the_knob_switches_background_drains_off() {
     assert!(HEAP.drain(Which::All, Way::Expedited).reached > 0, "but one that is asked for is done");
     assert_empty(&HEAP);
 }
+
+#[test]
+fn what_the_system_says_is_read_once_and_not_by_a_confined_process() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    assert!(HEAP.reclaim.learns() && !HEAP.reclaim.learns());
+    static CONFINED: Heap<Test> = Heap::new();
+    opened(&CONFINED);
+    CONFINED.confine();
+    CONFINED.drain(Which::All, Way::Auto);
+    assert!(CONFINED.reclaim.learns(), "it was not read");
+}
