@@ -329,8 +329,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     fn consider_keeper(&self) {
         let (board, knobs) = (self.cache.sets.board(), &self.cache.knobs);
-        let wanted = board.level(Level::Taken) + board.level(Level::Areas) >= knobs.get(Id::KeeperBytes)
-            && knobs.get(Id::IdleSeconds) > 0;
+        let wanted = board.in_use() >= knobs.get(Id::KeeperBytes) && knobs.get(Id::IdleSeconds) > 0;
         // (Creating a thread allocates: that call finds the start claimed.)
         if wanted && !self.cache.sets.is_closed() && self.reclaim.keeper.claim() {
             if E::start_keeper() {
@@ -370,7 +369,7 @@ impl<E: Environment> Heap<E> {
             let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
             let bytes = self.give_back(duty);
             if watch.rests(duty, bytes) {
-                if board.level(Level::Taken) + board.level(Level::Areas) < self.cache.knobs.get(Id::KeeperBytes) / 4 {
+                if board.in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4 {
                     return keeper.end();
                 }
                 keeper.park();

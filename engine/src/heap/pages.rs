@@ -15,10 +15,9 @@
 //! a store per block and a zone's lock per batch.
 
 use super::{CLASSES, Environment, Heap};
-use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
-use crate::arch::sys;
+use crate::arch::{PAGE, prefetch};
 use crate::page::{Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, Word, ZoneStats};
 use crate::percpu::NODES;
 use crate::slab::Wrong;
@@ -33,6 +32,9 @@ const OFFSET: [u16; 16] = {
     }
     offsets
 };
+/// Blocks whose descriptors are fetched ahead in a bulk free.
+const AHEAD: usize = 16;
+
 /// How many nodes may serve in another's place.
 const fn others(flags: Flags) -> usize {
     if flags.has(Flags::THIS_NODE) { 0 } else { NODES }
@@ -79,11 +81,8 @@ impl<E: Environment> Heap<E> {
         if !self.opened() {
             return Err(Error::Exhausted);
         }
-        let (start, here) = (sys::ticks(), self.cache.sets.node());
+        let here = self.cache.sets.node();
         let atomic = flags.has(Flags::ATOMIC);
-        if !atomic {
-            self.reclaim.check(&self.cache, &self.pages, self.vmap());
-        }
         let source = self.page_source();
         // What another node's blocks a list holds is not known.
         let offset =
@@ -109,8 +108,12 @@ impl<E: Environment> Heap<E> {
                 found
             }
         };
-        self.cold_end(Event::ColdAlloc, start, found.is_none());
+        self.cache.sets.count(Event::ColdAlloc, 1);
+        if found.is_none() {
+            self.cache.sets.count(Event::NoMemory, 1);
+        }
         let (block, far, clean) = found.ok_or(Error::Exhausted)?;
+        self.cache.sets.board().grown();
         self.mark(block, order, far);
         if flags.has(Flags::ZERO) && !clean {
             // SAFETY: ours, fresh, and that long.
@@ -207,7 +210,6 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn pages_free_cold(&self, block: usize, order: usize) {
-        let start = sys::ticks();
         match OFFSET[order] {
             0 => {
                 let found = self.pages.regions.find(block).map(|(_, pfn)| (pfn, order));
@@ -218,7 +220,7 @@ impl<E: Environment> Heap<E> {
         }
         self.reclaim.check(&self.cache, &self.pages, self.vmap());
         self.reclaim.keeper.wake();
-        self.cold_end(Event::ColdFree, start, false);
+        self.cache.sets.count(Event::ColdFree, 1);
     }
 
     /// Blocks to fill `into` with their addresses; how many there are (fewer only without memory).
@@ -248,6 +250,7 @@ impl<E: Environment> Heap<E> {
             }
         }
         self.cache.sets.count(Event::ColdAlloc, 1);
+        self.cache.sets.board().grown();
         got
     }
 
@@ -263,13 +266,18 @@ impl<E: Environment> Heap<E> {
             return blocks.first().map_or(Ok(()), |&first| Err((first, Wrong::Foreign)));
         }
         let mut bad = Ok(());
-        self.page_source().free_all(blocks.iter().filter_map(|&block| match self.unmark(block) {
-            Ok(found) => Some(found),
-            Err(wrong) => {
+        let regions = &self.pages.regions;
+        self.page_source().free_all(blocks.iter().enumerate().filter_map(|(at, &block)| {
+            // Descriptors in no order lie in no cache.
+            if let Some((_, desc)) = blocks.get(at + AHEAD).and_then(|&ahead| regions.look(ahead)) {
+                prefetch(desc);
+            }
+            let found = self.unmark(block);
+            if let Err(wrong) = found {
                 self.cache.sets.count(Event::BadFree, 1);
                 bad = bad.and(Err((block, wrong)));
-                None
             }
+            found.ok()
         }));
         self.reclaim.check(&self.cache, &self.pages, self.vmap());
         self.reclaim.keeper.wake();

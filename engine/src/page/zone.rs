@@ -42,6 +42,7 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::Lock;
 use crate::arch::{PAGE, sys};
 use crate::stat::{Board, Level};
+use core::mem::MaybeUninit;
 
 /// Orders 0–10.
 pub const ORDERS: usize = 11;
@@ -100,7 +101,7 @@ pub struct Watermarks {
 /// What a zone gave: for each word of 64 pages where the blocks begin.
 #[derive(Debug)]
 pub struct Batch {
-    words: [Word; Self::ROOM],
+    words: [MaybeUninit<Word>; Self::ROOM],
     len: usize,
 }
 
@@ -119,19 +120,21 @@ impl Batch {
     const ROOM: usize = 2 * WORDS;
 
     const fn new() -> Self {
-        Self { words: [Word { first: Pfn::NONE, starts: 0, clean: false }; Self::ROOM], len: 0 }
+        Self { words: [MaybeUninit::uninit(); Self::ROOM], len: 0 }
     }
     const fn is_full(&self) -> bool {
         self.len > Self::ROOM - WORDS
     }
     fn add(&mut self, number: u32, starts: &Bits, clean: bool) {
         for (word, &starts) in starts.iter().enumerate().filter(|(_, starts)| **starts != 0) {
-            self.words[self.len] = Word { first: Pfn((number << BLOCK_SHIFT) + word as u32 * 64), starts, clean };
+            let first = Pfn((number << BLOCK_SHIFT) + word as u32 * 64);
+            self.words[self.len] = MaybeUninit::new(Word { first, starts, clean });
             self.len += 1;
         }
     }
     fn words(&self) -> &[Word] {
-        &self.words[..self.len]
+        // SAFETY: the first `len` were written.
+        unsafe { self.words[..self.len].assume_init_ref() }
     }
 }
 
@@ -147,7 +150,7 @@ impl Word {
 /// What a zone is to take: pages by word, so that neighbours cost one step together.
 #[derive(Debug)]
 pub struct Gather {
-    words: [(u32, u64); Self::ROOM],
+    words: [MaybeUninit<(u32, u64)>; Self::ROOM],
     len: usize,
 }
 
@@ -163,7 +166,7 @@ impl Gather {
     /// Nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { words: [(0, 0); Self::ROOM], len: 0 }
+        Self { words: [MaybeUninit::uninit(); Self::ROOM], len: 0 }
     }
     /// Whether there may be no room for another block.
     #[inline]
@@ -187,22 +190,30 @@ impl Gather {
         let word = block.0 / 64;
         if order >= 6 {
             for at in 0..1 << (order - 6) {
-                self.words[self.len] = (word + at, u64::MAX);
-                self.len += 1;
+                self.push(word + at, u64::MAX);
             }
             return true;
         }
         let bits = block::span(block.0 as usize % 64, 1 << order);
         if let Some(last) = self.words[..self.len].last_mut()
+            // SAFETY: the first `len` were written.
+            && let last = unsafe { last.assume_init_mut() }
             && last.0 == word
         {
             let fresh = last.1 & bits == 0;
             last.1 |= bits;
             return fresh;
         }
-        self.words[self.len] = (word, bits);
-        self.len += 1;
+        self.push(word, bits);
         true
+    }
+    fn push(&mut self, word: u32, bits: u64) {
+        self.words[self.len] = MaybeUninit::new((word, bits));
+        self.len += 1;
+    }
+    fn words(&self) -> &[(u32, u64)] {
+        // SAFETY: the first `len` were written.
+        unsafe { self.words[..self.len].assume_init_ref() }
     }
 }
 
@@ -287,7 +298,10 @@ impl Zone {
         let mut change = Change { state: &mut state, regions, board, managed, free: 0, dirty: 0, opened: 0 };
         let result = body(&mut change);
         let Change { free, dirty, opened, .. } = change;
-        self.managed.store(managed + opened, Relaxed);
+        if opened > 0 {
+            self.managed.store(managed + opened, Relaxed);
+            board.raise(Level::PagesManaged, opened * PAGE);
+        }
         // On the board, too, under the lock: else a reader could see less than nothing.
         for (count, level, by) in [(&self.free, Level::PagesFree, free), (&self.dirty, Level::PagesDirty, dirty)] {
             if by != 0 {
@@ -354,7 +368,7 @@ impl Zone {
 
     /// Takes pages back; how many of them were free already.
     pub fn free(&self, regions: &Regions, board: &Board, gather: &Gather) -> usize {
-        self.change(regions, board, |change| change.put_all(&gather.words[..gather.len], true))
+        self.change(regions, board, |change| change.put_all(gather.words(), true))
     }
 
     /// Takes the longest run of dirty pages of a block out, or all of several blocks if that is what they are, to
@@ -583,41 +597,54 @@ impl Change<'_> {
 
     /// Sets pages free; how many of them were free already, and are left as they are.
     fn put(&mut self, number: u32, pages: &Bits, dirty: bool) -> usize {
+        let refused = (0..WORDS).map(|at| if pages[at] == 0 { 0 } else { self.set(number, at, pages[at], dirty) });
+        let refused = refused.sum();
         let block = self.block(number);
-        let (mut n, mut refused) = (0, 0);
-        let (mut from, mut to) = (WORDS, 0);
-        let was_dirty = block.count[DIRTY] > 0;
-        for (word, &bits) in pages.iter().enumerate().filter(|(_, bits)| **bits != 0) {
-            let fresh = bits & !block.bits[FREE][word];
-            if fresh != bits {
-                refused += (bits ^ fresh).count_ones() as usize;
-            }
-            n += if fresh == u64::MAX { 64 } else { fresh.count_ones() as usize };
-            block.bits[FREE][word] |= fresh;
-            if dirty {
-                block.bits[DIRTY][word] |= fresh;
-            }
-            (from, to) = (from.min(word), word + 1);
-        }
-        if n == 0 {
-            return refused;
-        }
+        let largest = [FREE, DIRTY].map(|which| block::largest(&block.bits[which]));
+        self.rekey(number, largest, dirty);
+        refused
+    }
+
+    /// The same for some of the 64 pages of one word, which is cheaper: runs only grow, so the largest
+    /// was it before or lies here.
+    fn put_word(&mut self, word: u32, bits: u64, dirty: bool) -> usize {
+        let (number, at) = (word / WORDS as u32, word as usize % WORDS);
+        let refused = self.set(number, at, bits, dirty);
+        let block = self.block(number);
+        let largest = [FREE, DIRTY].map(|which| {
+            let before = block.key[which] as usize;
+            // (That of a pair: it is whole.)
+            let here = block::largest_at(&block.bits[which], at).map_or(0, |order| order + 1);
+            here.max(before).min(WHOLE + 1).checked_sub(1)
+        });
+        self.rekey(number, largest, dirty);
+        refused
+    }
+
+    /// Sets bits of a word, and counts; how many were set already.
+    fn set(&mut self, number: u32, at: usize, bits: u64, dirty: bool) -> usize {
+        let block = self.block(number);
+        let fresh = bits & !block.bits[FREE][at];
+        let n = if fresh == u64::MAX { 64 } else { fresh.count_ones() };
+        block.bits[FREE][at] |= fresh;
         block.count[FREE] += n as u16;
-        // Runs only grow: what is largest now was so before, or lies here.
-        let now = |block: &Block, which: usize| {
-            let before = (block.key[which] as usize).min(WHOLE + 1);
-            Some((block::largest_around(&block.bits[which], from, to) + 1).max(before) - 1)
-        };
-        let free = now(block, FREE);
         if dirty {
+            block.bits[DIRTY][at] |= fresh;
             block.count[DIRTY] += n as u16;
-            let largest = now(block, DIRTY);
-            self.rekey_dirty(number, largest);
             self.dirty += n as isize;
         }
         self.free += n as isize;
-        self.rekey_free(number, free, dirty && !was_dirty);
-        refused
+        if fresh == bits { 0 } else { (bits ^ fresh).count_ones() as usize }
+    }
+
+    /// Some pages of the block became free, of which these are the largest orders now.
+    fn rekey(&mut self, number: u32, [free, dirty]: [Option<usize>; 2], became_dirty: bool) {
+        let block = self.block(number);
+        let first = became_dirty && block.key[DIRTY] == 0 && block.count[DIRTY] > 0;
+        if became_dirty {
+            self.rekey_dirty(number, dirty);
+        }
+        self.rekey_free(number, free, first);
     }
 
     /// The same from one page to another.
@@ -635,21 +662,19 @@ impl Change<'_> {
 
     /// The same for words of pages, block by block.
     fn put_all(&mut self, words: &[(u32, u64)], dirty: bool) -> usize {
-        let (mut at, mut refused) = (0, 0);
-        while at < words.len() {
-            let number = words[at].0 / WORDS as u32;
-            let mut pages = [0; WORDS];
-            while let Some(&(word, bits)) = words.get(at)
-                && word / WORDS as u32 == number
-            {
-                let of_word = &mut pages[word as usize % WORDS];
-                if *of_word & bits != 0 {
-                    refused += (*of_word & bits).count_ones() as usize;
-                }
-                *of_word |= bits;
-                at += 1;
+        let mut refused = 0;
+        for words in words.chunk_by(|one, next| one.0 / WORDS as u32 == next.0 / WORDS as u32) {
+            if let &[(word, bits)] = words {
+                refused += self.put_word(word, bits, dirty);
+                continue;
             }
-            refused += self.put(number, &pages, dirty);
+            let mut pages = [0; WORDS];
+            for &(word, bits) in words {
+                let of_word = &mut pages[word as usize % WORDS];
+                refused += (*of_word & bits).count_ones() as usize;
+                *of_word |= bits;
+            }
+            refused += self.put(words[0].0 / WORDS as u32, &pages, dirty);
         }
         refused
     }

@@ -117,7 +117,7 @@ impl Reclaim {
     fn limit(&self, cache: &Cache) -> u64 {
         let (board, knobs) = (cache.sets.board(), &cache.knobs);
         let cpus = self.cpus.load(Relaxed);
-        let in_use = board.level(Level::Areas) + board.level(Level::Taken);
+        let in_use = board.in_use();
         // fls(cpus), as in the kernel.
         let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
         let base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling);
@@ -194,7 +194,9 @@ impl Reclaim {
         let passed = Self::idle(cache) > limit;
         let areas = if passed && board.level(Level::Lazy) > keep { vmap.purge(most) } else { vmap.purge_pending(most) };
         let blocks = if passed && board.level(Level::PagesDirty) > keep {
-            Self::purge_pages(cache, pages, PURGE_ORDER, keep)
+            // (Small runs alone could pass twice the limit, and nobody is to wait for what is never taken.)
+            let order = if most > HELP { 0 } else { PURGE_ORDER };
+            Self::purge_pages(cache, pages, order, keep)
         } else {
             0
         };

@@ -276,9 +276,15 @@ impl Board {
     }
     /// Notes the bytes in use after they grew: the peak and the recent high.
     pub fn grown(&self) {
-        let now = self.level(Level::Taken) + self.level(Level::Areas);
-        self.peak(Level::TakenPeak, now);
-        self.peak(Level::Recent, now);
+        self.peak(Level::TakenPeak, self.level(Level::Taken) + self.level(Level::Areas));
+        self.peak(Level::Recent, self.in_use());
+    }
+    /// Bytes in use: objects, areas, and blocks of pages that are the program's own or in lists.
+    #[must_use]
+    pub fn in_use(&self) -> u64 {
+        let [taken, areas, managed, free, slabs] =
+            [Level::Taken, Level::Areas, Level::PagesManaged, Level::PagesFree, Level::Slabs].map(|at| self.level(at));
+        taken + areas + managed.saturating_sub(free + slabs)
     }
     /// Notes a purge of areas that took so long.
     pub fn purged(&self, ticks: u64) {

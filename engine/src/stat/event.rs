@@ -80,6 +80,7 @@ table! {
         Areas = "areas", "bytes of areas in use";
         Lazy = "lazy", "bytes of areas freed lazily: still mapped, reusable at once";
         Slabs = "slabs", "bytes of slabs";
+        PagesManaged = "pages_managed", "bytes opened by zones: free, in slabs, in lists, or the program's";
         PagesFree = "pages_free", "bytes of free pages in zones, dirty and clean";
         PagesDirty = "pages_dirty", "bytes of free pages in zones that may be resident";
         Mapped = "mapped", "bytes opened for reading and writing, metadata included";
