@@ -188,6 +188,10 @@ allotment_percpu *allotment_percpu_alloc_reserved(size_t size, size_t align);
  * NULL is ignored. Nobody may use any copy any more. */
 int allotment_percpu_free(allotment_percpu *memory);
 
+/* The same for `count` of them, none NULL, which waits less for memory if they lie
+ * at random places. -1 if any was wrong; all others are freed. */
+int allotment_percpu_free_bulk(allotment_percpu *const *memories, size_t count);
+
 /* This index's copy. The thread may be on another CPU a moment later, and
  * another thread may run on this one between two instructions: use atomics.
  * AS-SAFE. A load, a compare and an add. */

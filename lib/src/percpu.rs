@@ -240,6 +240,20 @@ pub unsafe fn free(address: usize) -> Result<(), BadFree> {
     unsafe { PERCPU.free(address) }
 }
 
+/// Frees several. Of many at random places it waits for memory less than as many calls of [`free`] do.
+///
+/// # Errors
+/// The first [`BadFree`]. All others are freed.
+///
+/// # Safety
+/// As [`free`], for each.
+pub unsafe fn free_bulk(addresses: &[usize]) -> Result<(), BadFree> {
+    let mut first = Ok(());
+    // SAFETY: the caller's promise.
+    unsafe { PERCPU.space.free_bulk(addresses, |address, wrong| first = first.and(Err(BadFree { address, wrong }))) };
+    first
+}
+
 /// This CPU's copy. The thread may be elsewhere a moment later, and another thread of this index may run between two
 /// instructions: use atomics. A load of the index, a compare, a shift and an add.
 #[inline]

@@ -41,6 +41,16 @@ fn errors_are_values() {
         assert_eq!(percpu::free(address).unwrap_err().wrong, Wrong::Double);
         assert_eq!(percpu::free(&raw const handle as usize).unwrap_err().wrong, Wrong::Foreign);
     }
+    // Of several, what is right is freed.
+    let mut several: Vec<usize> = (0..100).map(|_| percpu::alloc(300, 4, How::Normal).unwrap().address()).collect();
+    several.insert(50, several[20]);
+    // SAFETY: nobody uses them.
+    let bad = unsafe { percpu::free_bulk(&several) }.unwrap_err();
+    assert_eq!(bad, BadFree { address: several[20], wrong: Wrong::Double });
+    for address in several {
+        // SAFETY: refused.
+        assert!(unsafe { percpu::free(address) }.is_err());
+    }
     let mut text = String::new();
     percpu::report(&mut text).unwrap();
     assert!(text.contains("nr_cur_alloc") && text.contains("<- First Chunk"), "{text}");

@@ -59,6 +59,11 @@ int main(void)
     CHECK(allotment_percpu_free(memory) == -1 && errno == EINVAL);
     CHECK(allotment_percpu_free((allotment_percpu *)&sum) == -1);
     CHECK(allotment_percpu_free(NULL) == 0);
+    allotment_percpu *several[10];
+    for (int at = 0; at < 10; at++)
+        CHECK((several[at] = allotment_percpu_alloc(24, 8)) != NULL);
+    CHECK(allotment_percpu_free_bulk(several, 10) == 0);
+    CHECK(allotment_percpu_free_bulk(several, 1) == -1 && errno == EINVAL);
 
     allotment_percpu *reserved = allotment_percpu_alloc_reserved(100, 16);
     CHECK(reserved && allotment_percpu_free(reserved) == 0);

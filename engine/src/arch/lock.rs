@@ -133,6 +133,11 @@ impl<T> Lock<T> {
         self.state.store(FORK, Release);
     }
 
+    /// Where the value is. Not to be read without a guard.
+    pub fn as_ptr(&self) -> *const T {
+        self.value.get()
+    }
+
     /// Whether a fork holds it: to whoever has a guard, that it is the forking thread that passes through.
     pub fn is_forking(&self) -> bool {
         self.state.load(Relaxed) == FORK

@@ -40,14 +40,14 @@ pub fn opaque(mut value: usize) -> usize {
     value
 }
 
-/// Fetches the cache line of something that will be read soon.
+/// Fetches the cache line of something that will be read soon; nothing happens if nothing is there.
 #[inline(always)]
 #[allow(unsafe_code, reason = "a hint")]
-pub fn prefetch<T>(at: &T) {
+pub fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: changes nothing but the cache.
+    // SAFETY: changes nothing but the cache, and does not fault.
     unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>((&raw const *at).cast());
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

@@ -43,7 +43,8 @@ use super::units::UNIT;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
-use crate::arch::{PAGE, PAGE_SHIFT};
+use crate::arch::{PAGE, PAGE_SHIFT, prefetch};
+use core::mem::offset_of;
 use core::num::NonZeroUsize;
 use core::ops::Range;
 
@@ -264,6 +265,14 @@ impl Chunk {
             prev: AtomicPtr::new(core::ptr::null_mut()),
             older: AtomicPtr::new(core::ptr::null_mut()),
         }
+    }
+
+    /// Asks for the line of the bitmaps that a free of this address needs.
+    #[inline]
+    pub fn prefetch(&self, address: usize) {
+        let word = address % UNIT / (WORD_BITS as usize * GRANULE);
+        let words = self.body.as_ptr().cast::<u8>().wrapping_add(offset_of!(Body, words));
+        prefetch(words.cast::<Word>().wrapping_add(word));
     }
 }
 

@@ -132,6 +132,8 @@ pub struct Balanced {
     pub populated: usize,
 }
 
+/// How many frees of a bulk wait for memory at once.
+const AHEAD: usize = 8;
 /// Parked allocations of a size that a claim remembers.
 const SHEAF: usize = 16;
 /// Holes that a claim remembers for each slot.
@@ -893,6 +895,25 @@ impl Space {
             self.after_free(chunk, after);
         }
         Ok(())
+    }
+
+    /// Frees several, and hands what is wrong to `bad`. The bitmaps' lines of later ones are asked for while earlier
+    /// ones are freed: at random places one of them waits for memory as long as [`AHEAD`] do.
+    ///
+    /// # Safety
+    /// As [`Space::free`], for each.
+    pub unsafe fn free_bulk(&'static self, addresses: &[usize], mut bad: impl FnMut(usize, Wrong)) {
+        for (at, &address) in addresses.iter().enumerate() {
+            if let Some(&ahead) = addresses.get(at + AHEAD)
+                && let Some(chunk) = self.chunk_of(ahead)
+            {
+                chunk.prefetch(ahead);
+            }
+            // SAFETY: the caller's promise.
+            if let Err(wrong) = unsafe { self.free(address) } {
+                bad(address, wrong);
+            }
+        }
     }
 
     #[cold]

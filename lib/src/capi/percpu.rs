@@ -82,6 +82,19 @@ exported! {
         invalid();
         -1
     }
+    /// `percpu::free_bulk`.
+    fn allotment_percpu_free_bulk(memories: *const *mut Memory, count: usize) -> c_int {
+        if count == 0 {
+            return 0;
+        }
+        // SAFETY: the caller's promise; a pointer is an address.
+        let freed = unsafe { percpu::free_bulk(core::slice::from_raw_parts(memories.cast::<usize>(), count)) };
+        if freed.is_ok() {
+            return 0;
+        }
+        invalid();
+        -1
+    }
     /// `percpu::this_cpu`.
     fn allotment_percpu_this_cpu(memory: *const Memory) -> *mut c_void {
         // SAFETY: the caller's promise.

@@ -45,6 +45,7 @@ pub struct Who {
     pub name: &'static str,
 }
 const OURS: Who = Who { key: "ours", name: "allotment" };
+const BULK: Who = Who { key: "bulk", name: "allotment, free_bulk of 64" };
 const UNTOUCHED: Who = Who { key: "untouched", name: "allotment, untouched memory" };
 const AREA: Who = Who { key: "area", name: "area map (1/5)" };
 const AREA_FEW: Who = Who { key: "area-few", name: "area map (1/50)" };
@@ -104,23 +105,23 @@ pub const CASES: &[Work] = &[
     history!("4-ordered", 4, Forward, "4 bytes: allocate, free in order, again", &[OURS, UNTOUCHED, AREA]),
     history!("4-alternating", 4, Alternating, "the same, freed alternating", &[OURS, UNTOUCHED, AREA]),
     history!("4-reverse", 4, Reverse, "the same, freed in reverse", &[OURS, UNTOUCHED, AREA]),
-    history!("4-random", 4, Random, "the same, freed at random", &[OURS, UNTOUCHED, AREA, MISS]),
+    history!("4-random", 4, Random, "the same, freed at random", &[OURS, UNTOUCHED, BULK, AREA, MISS]),
     history!("16-ordered", 16, Forward, "16 bytes", &[OURS, UNTOUCHED, AREA]),
     history!("16-alternating", 16, Alternating, "freed alternating", &[OURS, UNTOUCHED, AREA]),
     history!("16-reverse", 16, Reverse, "freed in reverse", &[OURS, UNTOUCHED, AREA]),
-    history!("16-random", 16, Random, "freed at random", &[OURS, UNTOUCHED, AREA, MISS]),
+    history!("16-random", 16, Random, "freed at random", &[OURS, UNTOUCHED, BULK, AREA, MISS]),
     history!("64-ordered", 64, Forward, "64 bytes", &[OURS, UNTOUCHED, AREA]),
     history!("64-alternating", 64, Alternating, "freed alternating", &[OURS, UNTOUCHED, AREA]),
     history!("64-reverse", 64, Reverse, "freed in reverse", &[OURS, UNTOUCHED, AREA]),
-    history!("64-random", 64, Random, "freed at random", &[OURS, UNTOUCHED, AREA, MISS]),
+    history!("64-random", 64, Random, "freed at random", &[OURS, UNTOUCHED, BULK, AREA, MISS]),
     history!("128-ordered", 128, Forward, "128 bytes", &[OURS, UNTOUCHED, AREA]),
     history!("128-alternating", 128, Alternating, "freed alternating", &[OURS, UNTOUCHED, AREA]),
     history!("128-reverse", 128, Reverse, "freed in reverse", &[OURS, UNTOUCHED, AREA]),
-    history!("128-random", 128, Random, "freed at random", &[OURS, UNTOUCHED, AREA, MISS]),
+    history!("128-random", 128, Random, "freed at random", &[OURS, UNTOUCHED, BULK, AREA, MISS]),
     history!("1024-ordered", 1024, Forward, "1,024 bytes", &[OURS, UNTOUCHED, AREA]),
     history!("1024-alternating", 1024, Alternating, "half of them freed and again", &[OURS, AREA, MEMSET]),
     history!("1024-reverse", 1024, Reverse, "freed in reverse", &[OURS, UNTOUCHED, AREA]),
-    history!("1024-random", 1024, Random, "freed at random", &[OURS, UNTOUCHED, AREA, MISS]),
+    history!("1024-random", 1024, Random, "freed at random", &[OURS, UNTOUCHED, BULK, AREA, MISS]),
     Work {
         name: "4-at-8",
         about: "4 bytes at 8-byte alignment",
@@ -188,13 +189,17 @@ const LIVE: usize = 100_000;
 trait Alloc {
     fn alloc(&mut self, size: usize, align: usize) -> Result<usize, String>;
     fn free(&mut self, address: usize) -> Result<(), String>;
+    fn free_all(&mut self, addresses: &[usize]) -> Result<(), String> {
+        addresses.iter().try_for_each(|&address| self.free(address))
+    }
     /// Writes all of it, as its user would.
     fn touch(&self, address: usize, size: usize);
     fn chunks(&self) -> usize;
     fn metadata(&self) -> usize;
 }
 
-struct Ours(bool);
+/// Whether memory is written, and whether frees come in bulk.
+struct Ours(bool, bool);
 
 impl Alloc for Ours {
     #[inline(always)]
@@ -205,6 +210,14 @@ impl Alloc for Ours {
     fn free(&mut self, address: usize) -> Result<(), String> {
         // SAFETY: a history frees what it has.
         unsafe { percpu::free(address) }.map_err(|bad| bad.to_string())
+    }
+    #[inline(always)]
+    fn free_all(&mut self, addresses: &[usize]) -> Result<(), String> {
+        if !self.1 {
+            return addresses.iter().try_for_each(|&address| self.free(address));
+        }
+        // SAFETY: as above.
+        addresses.chunks(64).try_for_each(|some| unsafe { percpu::free_bulk(some) }).map_err(|bad| bad.to_string())
     }
     fn touch(&self, address: usize, size: usize) {
         if self.0 {
@@ -294,7 +307,7 @@ fn fill(heap: &mut impl Alloc, handles: &mut [usize], size: usize, align: usize)
     })
 }
 fn empty(heap: &mut impl Alloc, handles: &[usize]) -> Result<f64, String> {
-    timed(handles.len(), || handles.iter().try_for_each(|&handle| heap.free(handle)))
+    timed(handles.len(), || heap.free_all(handles))
 }
 
 fn history(heap: &mut impl Alloc, size: usize, order: Order, count: usize) -> Result<(), String> {
@@ -400,7 +413,7 @@ fn threads(count: usize, threads: usize) -> Result<(), String> {
     let start = Barrier::new(threads);
     let times: Vec<Result<[f64; 6], String>> = std::thread::scope(|scope| {
         let work = || {
-            let mut heap = Ours(true);
+            let mut heap = Ours(true, false);
             let mut handles = vec![1; count / threads];
             let calls = handles.len() as f64;
             let mut times = [0.0; 6];
@@ -467,7 +480,7 @@ fn slices(count: usize) -> Result<(), String> {
     let work = &|me: usize| -> Result<[Vec<f64>; 2], String> {
         // (Both come to every barrier, whatever went wrong.)
         let mut error = pin(me).err();
-        let mut heap = Ours(true);
+        let mut heap = Ours(true, false);
         let mut handles = vec![1; SLICE];
         let mut times = [vec![], vec![]];
         for round in 0..rounds {
@@ -582,8 +595,9 @@ pub fn work(what: &str, count_threads: usize, scale: u64) -> Result<(), String> 
         (_, Kind::Slices) => slices(count),
         ("area", kind) => run(&mut AreaMap::new(), kind, count / 5, LIVE.min(count) / 5),
         ("area-few", kind) => run(&mut AreaMap::new(), kind, count / 50, LIVE.min(count) / 5),
-        ("ours", kind) => run(&mut Ours(true), kind, count, LIVE.min(count)),
-        ("untouched", kind) => run(&mut Ours(false), kind, count, LIVE.min(count)),
+        ("bulk", kind) => run(&mut Ours(true, true), kind, count, LIVE.min(count)),
+        ("ours", kind) => run(&mut Ours(true, false), kind, count, LIVE.min(count)),
+        ("untouched", kind) => run(&mut Ours(false, false), kind, count, LIVE.min(count)),
         _ => Err(format!("no {who} in {name}")),
     }
 }
