@@ -70,11 +70,11 @@ exported! {
     /// `pages::buddyinfo`.
     fn allotment_buddyinfo(at: *mut c_char, size: usize) -> usize {
         // SAFETY: the caller's promise.
-        unsafe { text(at, size, |out| pages::buddyinfo(out)) }
+        unsafe { text(at, size, pages::buddyinfo) }
     }
     /// `pages::zoneinfo`.
     fn allotment_zoneinfo(at: *mut c_char, size: usize) -> usize {
         // SAFETY: the caller's promise.
-        unsafe { text(at, size, |out| pages::zoneinfo(out)) }
+        unsafe { text(at, size, pages::zoneinfo) }
     }
 }

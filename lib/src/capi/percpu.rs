@@ -120,6 +120,6 @@ exported! {
     /// `percpu::report`.
     fn allotment_percpu_stats(at: *mut c_char, size: usize) -> usize {
         // SAFETY: the caller's promise.
-        unsafe { text(at, size, |out| percpu::report(out)) }
+        unsafe { text(at, size, percpu::report) }
     }
 }
