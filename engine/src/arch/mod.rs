@@ -19,6 +19,7 @@ macro_rules! dawdle {
 }
 
 pub mod atomic;
+pub mod cgroup;
 pub mod dlopen;
 pub mod lock;
 pub mod outcome;

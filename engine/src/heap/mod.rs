@@ -22,7 +22,7 @@ use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicUsize};
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
-use crate::arch::{PAGE, opaque, sys};
+use crate::arch::{PAGE, cgroup, opaque, sys};
 use crate::knob::Id;
 use crate::page::{LISTED, PageSource, Pages};
 use crate::percpu::sets::BYTES;
@@ -363,6 +363,9 @@ impl<E: Environment> Heap<E> {
             keeper.sleep();
             if keeper.is_dismissed() {
                 return;
+            }
+            if !keeper.is_confined() {
+                self.reclaim.set_cap(watch.cap(cgroup::memory_limit, cgroup::pressure()));
             }
             let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
             let event = |event| self.cache.sets.event(event);

@@ -13,6 +13,9 @@
 //! | idle (no slow allocation worth the name) | half of what the period before left | |
 //! | idle for the knob's seconds | nothing | all sets are drained, free pages inside slabs go back |
 //!
+//! What may stay is capped by a sixteenth of the memory cgroup's limit, and is nothing while the system says that
+//! something waits for memory.
+//!
 //! An idle program that has nothing left to give back costs nothing: the
 //! thread parks until a slow free wakes it.
 //!
@@ -32,6 +35,12 @@ use crate::arch::sys;
 pub const PERIOD: u64 = 1_000_000_000;
 /// Periods without an operation after which a CPU's set is drained.
 pub const QUIET: u32 = 3;
+/// Looks between two at the cgroup's limit, which hardly ever changes.
+const RECENT: u64 = 8;
+/// One part in this many of the cgroup's limit may be free and resident.
+const LIMIT_SHARE: u64 = 16;
+/// Hundredths of a per cent of the last ten seconds in which something waited for memory: it is short.
+const SHORT: u64 = 100;
 /// Slow allocations in a period that are not worth the name of work.
 const NOISE: u64 = 64;
 
@@ -70,6 +79,8 @@ pub struct Watch {
     seen: u64,
     idle: u64,
     rest: bool,
+    looks: u64,
+    limit: Option<u64>,
 }
 
 impl Watch {
@@ -84,6 +95,16 @@ impl Watch {
             idle if idle < patience => Duty::Halve,
             _ => Duty::All,
         }
+    }
+
+    /// What may be free and resident at most, in bytes: a share of the cgroup's limit, which is asked for every
+    /// [`RECENT`] looks; nothing while memory is short (`pressure`, in hundredths of a per cent).
+    pub fn cap(&mut self, limit: impl FnOnce() -> Option<u64>, pressure: u64) -> Option<u64> {
+        if self.looks.is_multiple_of(RECENT) {
+            self.limit = limit();
+        }
+        self.looks += 1;
+        if pressure >= SHORT { Some(0) } else { self.limit.map(|limit| limit / LIMIT_SHARE) }
     }
 
     /// After a look that gave `bytes` back: whether there is nothing left to do.
@@ -208,6 +229,19 @@ mod tests {
         assert_eq!(watch.look(1000 + NOISE, 3), Duty::Halve);
         assert_eq!(watch.look(1000 + NOISE, 3), Duty::All);
         assert_eq!(watch.look(1001 + 2 * NOISE, 3), Duty::Usual);
+    }
+
+    #[test]
+    fn a_sixteenth_of_the_limit_and_nothing_while_memory_is_short() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.cap(|| None, SHORT - 1), None);
+        assert_eq!(watch.cap(|| unreachable!("asked just now"), SHORT), Some(0));
+        let mut watch = Watch::default();
+        assert_eq!(watch.cap(|| Some(1600), 0), Some(100));
+        for _ in 1..RECENT {
+            assert_eq!(watch.cap(|| unreachable!(), 0), Some(100));
+        }
+        assert_eq!(watch.cap(|| Some(3200), 0), Some(200));
     }
 
     #[test]
