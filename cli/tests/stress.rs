@@ -177,7 +177,7 @@ fn page_test() {
     let threads = 2 * cpus as u64 + 1;
     let round = |lasts: Duration, pause: Duration| {
         stop.store(false, Relaxed);
-        let (drains, reached, bytes) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let [drains, reached, of_cpus, bytes] = [const { AtomicU64::new(0) }; 4];
         let turns: u64 = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads)
                 .map(|thread| {
@@ -201,7 +201,11 @@ fn page_test() {
                                 drain::Report::default()
                             }
                             2 => drain::all(way),
-                            _ => drain::cpu((turn / 2 % cpus as u64) as u32, way),
+                            _ => {
+                                let report = drain::cpu((turn / 2 % cpus as u64) as u32, way);
+                                of_cpus.fetch_add(report.reached as u64, Relaxed);
+                                report
+                            }
                         };
                         reached.fetch_add(report.reached as u64, Relaxed);
                         bytes.fetch_add(report.bytes, Relaxed);
@@ -215,11 +219,16 @@ fn page_test() {
             stop.store(true, Relaxed);
             workers.into_iter().map(|worker| worker.join().expect("contents are as written")).sum()
         });
-        let [drains, reached, bytes] = [drains, reached, bytes].map(AtomicU64::into_inner);
+        let [drains, reached, of_cpus, bytes] = [drains, reached, of_cpus, bytes].map(AtomicU64::into_inner);
         shared.lock().unwrap().drain(..).for_each(Block::free);
         let _ = allotment::Allotment.trim();
-        println!("{turns} turns, {drains} drains, {reached} sets, {bytes} bytes, {} pages out", pages_out());
+        println!(
+            "{turns} turns, {drains} drains, {reached} sets ({of_cpus} by CPU), {bytes} bytes, {} pages out",
+            pages_out()
+        );
         assert!(turns > 1000 && reached > 0 && bytes > 0);
+        // (By number: also without sequences.)
+        assert!(of_cpus > 0 || pause < Duration::from_millis(1), "no CPU's caches were reached");
     };
     round(lasts() / 4, Duration::from_micros(50));
     let before = pages_out();

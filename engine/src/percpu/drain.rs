@@ -160,7 +160,9 @@ impl Sets {
             return None;
         }
         let set = self.set_at(home);
-        Some((set, set.cpu.load(Relaxed)))
+        // In the fallback an index is a CPU, and nobody writes it into a set.
+        let cpu = if self.mode() == Mode::Fallback { index as u32 } else { set.cpu.load(Relaxed) };
+        Some((set, cpu))
     }
 
     /// Whether there is something to drain at `index`.

@@ -2,7 +2,8 @@
 //!
 //! Each run is a worker process of this same binary ([`work`]): an owner stays on one CPU, a drainer on another. Beside
 //! Allotment run the seed's alternatives (`pages/lists.rs`): work queued to the owner, and lists under per-CPU
-//! spinlocks; and `no drains`, whose drainer does nothing at the same moments: what a machine's own noise is.
+//! spinlocks; `no drains`, whose drainer does nothing at the same moments: what a machine's own noise is; and `a fence
+//! alone`: what the system call costs that an expedited drain makes.
 //!
 //! `allotment` is the *expedited* way, which `Auto` takes on every CPU that is not isolated.
 
@@ -32,12 +33,15 @@ pub const METRICS: &[(&str, &str)] = &[
     ("irq-TLB", "1/s"),
     ("irq-LOC", "1/s"),
     ("irq-RES", "1/s"),
-    // Slices with and without: the median difference and its interval, by the wall; by the owner's clock.
+    // Slices with and without: the median difference and its interval, by the wall; and by the owner's clock,
+    // which other programs cannot touch.
     ("pair", "ns/op"),
     ("slower", "%"),
     ("slower-from", "%"),
     ("slower-to", "%"),
     ("slower-cpu", "%"),
+    ("slower-cpu-from", "%"),
+    ("slower-cpu-to", "%"),
 ];
 /// Of them, those of which more is better.
 pub const HIGHER: &[&str] = &["reached", "recovered"];
@@ -47,6 +51,7 @@ const NOBODY: (&str, &str) = ("none", "no drains");
 const EXPEDITED: (&str, &str) = ("expedited", OURS);
 const GENTLE: (&str, &str) = ("gentle", "allotment, gentle");
 const QUIESCENT: (&str, &str) = ("quiescent", "allotment, owner quiescent");
+const FENCE: (&str, &str) = ("fence", "a fence alone");
 const IDLE: (&str, &str) = ("idle", "allotment, idle CPUs");
 const QUEUED: (&str, &str) = ("queued", "work queued");
 const SPINNING: (&str, &str) = ("spinning", "per-CPU spinlocks");
@@ -99,7 +104,7 @@ pub const CASES: &[Work] = &[
     Work {
         name: "spins",
         about: "100 drains a second of an owner that reads the clock: gaps above 0.5 us",
-        who: &[NOBODY, EXPEDITED, GENTLE, QUIESCENT, IDLE, QUEUED, SPINNING],
+        who: &[NOBODY, FENCE, EXPEDITED, GENTLE, QUIESCENT, IDLE, QUEUED, SPINNING],
         kind: Kind::Spins,
     },
     Work {

@@ -71,6 +71,8 @@ pub enum Ours {
     Quiescent,
     /// Idle CPUs only.
     Idle,
+    /// Not at all, but the owner's CPU is fenced: what the machine makes of that alone.
+    Fence,
 }
 
 /// An owner in Allotment; whether it declares itself quiescent.
@@ -79,6 +81,14 @@ pub struct OursOwner(bool);
 
 fn drained(report: Report) -> Drained {
     Drained { reached: report.unreached == 0, bytes: report.bytes, fences: report.fences }
+}
+
+/// Ends all sequences of this process on a CPU.
+fn fence(cpu: usize) -> bool {
+    const FENCE_RSEQ: i32 = 1 << 7;
+    const ONE_CPU: u32 = 1;
+    // SAFETY: numbers only. (Allotment has registered this process.)
+    unsafe { libc::syscall(libc::SYS_membarrier, FENCE_RSEQ, ONE_CPU, cpu as i32) == 0 }
 }
 
 impl Ours {
@@ -96,6 +106,7 @@ impl System for Ours {
         match self {
             Self::Nobody => Drained { reached: true, bytes: 0, fences: 0 },
             Self::Idle => drained(drain::idle()),
+            Self::Fence => Drained { reached: fence(cpu), bytes: 0, fences: 1 },
             _ => drained(drain::cpu(cpu as u32, self.way())),
         }
     }

@@ -3,13 +3,16 @@
 //! A thread that stays on one CPU reads the time stamp counter in a tight loop, some 20 ns a turn. Where two readings
 //! lie further apart than [`LEAST`], something else had the CPU: an interrupt, the hypervisor, another
 //! thread. Those that overlap a drain (from its begin to its end, and [`SLACK`]) are told from the rest, which is what
-//! a run without drains sees too.
+//! a run without drains sees too. From [`OTHERS`] on a gap is a time slice of somebody else's, another program or
+//! another guest, and no interruption: it is in `gaps`, `largest` and `lost`, and never at a drain.
 #![allow(unsafe_code)] // an instruction
 
 use std::time::{Duration, Instant};
 
 /// Gaps from here on count, ns.
 pub const LEAST: f64 = 500.0;
+/// What is as long is no interruption, ns.
+const OTHERS: f64 = 100_000.0;
 /// What comes so soon after a drain was, ns, is counted as its own.
 const SLACK: f64 = 5_000.0;
 
@@ -96,12 +99,12 @@ pub struct Figures {
 pub fn figures(seen: &Seen, drains: &[Span], rate: f64) -> Figures {
     let us = |ticks: u64| ticks as f64 / rate / 1e3;
     let of_time = |sum: u64| 100.0 * sum as f64 / seen.looked.max(1) as f64;
-    let slack = (SLACK * rate) as u64;
+    let (slack, others) = ((SLACK * rate) as u64, (OTHERS * rate) as u64);
     let long = |gap: &Span| gap[1] - gap[0];
     let meets = |gap: &Span| {
         // The last drain that began before the gap ended.
         let after = drains.partition_point(|drain| drain[0] < gap[1]);
-        after > 0 && gap[0] < drains[after - 1][1] + slack
+        after > 0 && long(gap) < others && gap[0] < drains[after - 1][1] + slack
     };
     let at: Vec<u64> = seen.gaps.iter().filter(|gap| meets(gap)).map(long).collect();
     let lengths: Vec<f64> = at.iter().map(|&gap| us(gap)).collect();
@@ -153,6 +156,10 @@ mod tests {
         let found = figures(&seen, &[[45_000, 46_000]], 1.0);
         assert_eq!((found.at_drains, found.interruption), (1.0, 1.0));
         assert_eq!(figures(&seen, &[], 1.0).at_drains, 0.0);
+        // Somebody else's time slice is none.
+        seen.gaps = vec![[1_000, 201_000]];
+        let found = figures(&seen, &[[2_000, 4_000]], 1.0);
+        assert_eq!((found.at_drains, found.lost_at_drains, found.lost), (0.0, 0.0, 20.0));
         seen.gaps.clear();
         assert_eq!(figures(&seen, &[[1, 2]], 1.0).interruption, 0.0);
     }

@@ -48,7 +48,7 @@ fn this_cpu() -> usize {
 
 /// Other programs have to wait, if that is allowed.
 #[allow(unsafe_code)]
-fn hurry() {
+pub fn hurry() {
     // SAFETY: a number of this process.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
 }
@@ -305,11 +305,13 @@ fn pairs(system: &impl System, pairs: usize, slice: Duration) {
     });
     let of = |clock: usize| slices.iter().map(|pair| [pair[0][clock], pair[1][clock]]).collect::<Vec<_>>();
     sample("pair", median(&of(1).iter().map(|pair| pair[0]).collect::<Vec<_>>()));
-    let slower = paired::spread(&paired::changes(&of(0)));
-    sample("slower", slower.median);
-    sample("slower-from", slower.low);
-    sample("slower-to", slower.high);
-    sample("slower-cpu", paired::spread(&paired::changes(&of(1))).median);
+    let [wall, cpu] = [0, 1].map(|clock| paired::spread(&paired::changes(&of(clock))));
+    sample("slower", wall.median);
+    sample("slower-from", wall.low);
+    sample("slower-to", wall.high);
+    sample("slower-cpu", cpu.median);
+    sample("slower-cpu-from", cpu.low);
+    sample("slower-cpu-to", cpu.high);
 }
 
 fn run(system: &impl System, kind: Kind, scale: u64) {
@@ -341,6 +343,7 @@ pub fn work(what: &str, scale: u64) -> Result<(), String> {
         "gentle" => run(&Ours::Gentle, case.kind, scale),
         "quiescent" => run(&Ours::Quiescent, case.kind, scale),
         "idle" => run(&Ours::Idle, case.kind, scale),
+        "fence" => run(&Ours::Fence, case.kind, scale),
         "queued" => run(&Queued::new(), case.kind, scale),
         "spinning" => run(&Spinning::new(), case.kind, scale),
         other => return Err(format!("no {other} in {name}")),

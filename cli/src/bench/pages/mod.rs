@@ -14,6 +14,7 @@ pub mod work;
 use super::harness::{Better, Case, Contender, Sample, Setup, cpus};
 use super::peer::Peer;
 use super::process::{self, Limits};
+use allotment_engine::stat::board::CONF_ENV;
 use std::process::Command;
 use std::time::Duration;
 
@@ -86,7 +87,14 @@ pub fn contender(
                 command.arg("--expect").arg(&peer.owner);
                 peer.apply(&mut command, &None);
             }
-            None => _ = command.env_remove("LD_PRELOAD"),
+            None => {
+                command.env_remove("LD_PRELOAD").env_remove(CONF_ENV).env_remove("ALLOTMENT_SHARE");
+                if what.ends_with(pft::KEPT) {
+                    command.env(CONF_ENV, pft::KEEP);
+                } else if let Some(conf) = &setup.conf {
+                    command.env(CONF_ENV, conf);
+                }
+            }
         }
         let outcome = process::run(&mut command, Limits { time: WORKER_MOST, ..Limits::default() })?;
         samples(&outcome.output)

@@ -2,7 +2,8 @@
 //!
 //! Threads allocate pages, write a byte of each, and free all, over and over, with 0 and with 100 drains a second of
 //! all CPUs, in paired slices ([`super::super::paired`]). Time is that of the working threads (the drainer's own
-//! is a metric apart), for a million pages of all threads together. Beside Allotment: per-CPU spinlocks, and the
+//! is a metric apart), for a million pages of all threads together. Beside Allotment, which gives most of what a pass has
+//! freed back to the system as it is set by default, and beside Allotment that may keep it: per-CPU spinlocks, and the
 //! kernel itself (one mapping a pass, which faults at every page, and of which nothing is drained: how far its two
 //! columns lie apart is noise).
 //!
@@ -29,8 +30,16 @@ pub const ABOUT: &str = "page-fault test: allocate, write a byte, free; 0 and 10
 /// Numbers of threads.
 pub const THREADS: [usize; 3] = [1, 2, 4];
 /// Keys and names of who competes.
-pub const WHO: [(&str, &str); 3] =
-    [("ours", "allotment"), ("spinning", "per-CPU spinlocks"), ("kernel", "mmap, munmap (nothing to drain)")];
+pub const WHO: [(&str, &str); 4] = [
+    ("ours", "allotment"),
+    (KEPT, "allotment, free memory kept"),
+    ("spinning", "per-CPU spinlocks"),
+    ("kernel", "mmap, munmap (nothing to drain)"),
+];
+/// Allotment that may keep what is free, as the alternatives do, which never give memory back.
+pub const KEPT: &str = "kept";
+/// Its knobs.
+pub const KEEP: &str = "lazy_floor=1G,lazy_ceiling=1G";
 /// What is measured, and in what.
 pub const METRICS: &[(&str, &str)] = &[
     ("system", "s/Mpage"),
@@ -211,7 +220,7 @@ fn run(system: &impl Pass, threads: usize, scale: u64) {
 /// Runs a worker and prints its samples.
 pub fn work(who: &str, threads: usize, scale: u64) -> Result<(), String> {
     match who {
-        "ours" => run(&Ours::<true>, threads, scale),
+        "ours" | KEPT => run(&Ours::<true>, threads, scale),
         "spinning" => run(&Spinning::new(), threads, scale),
         "kernel" => run(&Faults, threads, scale),
         other => return Err(format!("no {other} in {NAME}")),

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)] // blocks of memory that one owner holds
 
 use super::super::counters::ops::{cpu_ns, stay};
+use super::super::drain::work::hurry;
 use super::super::harness::cpus;
 use super::super::process;
 use super::buddy::{Buddy, PAGE};
@@ -394,6 +395,9 @@ fn run(blocks: &impl Blocks, who: Who, kind: Kind, threads: usize, scale: u64) -
 pub fn work(what: &str, threads: usize, scale: u64, expect: Option<&Path>) -> Result<(), String> {
     if let Some(expect) = expect {
         process::owns_malloc(expect)?;
+    }
+    if scale > 0 {
+        hurry();
     }
     let (name, key) = what.split_once(':').unwrap_or((what, "ours"));
     if name == pft::NAME {
