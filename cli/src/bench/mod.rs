@@ -22,6 +22,7 @@ mod percpu;
 mod process;
 mod redis;
 mod table;
+mod vmap;
 
 pub use peer::libc_version;
 
@@ -39,6 +40,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "percpu", about: "per-CPU memory: the seed's table", cases: percpu::cases },
     Suite { name: "pages", about: "blocks of pages, and the seed's page-fault test", cases: pages::cases },
     Suite { name: "drain", about: "emptying another CPU's cache, and what its owner sees", cases: drain::cases },
+    Suite { name: "vmap", about: "large areas: the kernel's test_vmalloc, purge, 1 GiB in blocks", cases: vmap::cases },
     Suite { name: "malloc", about: "the C functions, in small", cases: malloc::cases },
     Suite { name: "apps", about: "whole programs", cases: apps::cases },
 ];
@@ -68,6 +70,7 @@ pub fn work(asked: &BenchWorker) -> ExitCode {
         "malloc" => malloc::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
         "percpu" => percpu::work::work(&asked.case, asked.threads, asked.scale),
         "pages" => pages::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
+        "vmap" => vmap::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
         "drain" => drain::work::work(&asked.case, asked.scale),
         other => Err(format!("no workers in suite {other}")),
     };
