@@ -44,7 +44,7 @@ pub(super) const ASKED: u32 = 1;
 /// See the module.
 pub(super) const PARKED: u32 = 2;
 /// See the module.
-const UNFENCED: u32 = 3;
+pub(super) const UNFENCED: u32 = 3;
 /// A CPU that never is: its fence interrupts nobody and tells whether there are fences.
 const NO_CPU: u32 = 0x7fff_ffff;
 
@@ -202,10 +202,13 @@ impl Sets {
             kept => kept,
         };
         let fresh = self.set_at(new);
-        if fresh.holds() || fresh.mark.load(Relaxed) == UNFENCED {
+        if fresh.mark.load(Relaxed) == UNFENCED && !self.fence_all() {
             return None;
         }
         fresh.mark.store(NONE, Relaxed);
+        if fresh.holds() {
+            return None;
+        }
         fresh.node.store(set.node.load(Relaxed), Relaxed);
         // So that the owner need not adopt it; if it is wrong by now, it does.
         fresh.cpu.store(set.cpu.load(Relaxed), Relaxed);
@@ -413,6 +416,90 @@ impl Sets {
             if now > 0 && limit.compare_exchange(now, now - less, Relaxed, Relaxed).is_ok() {
                 lowered(class, less as usize);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sets::BYTES;
+    use super::super::sheaf::Sheaf;
+    use super::*;
+    use crate::arch::seq::Area;
+    use crate::meta::Meta;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    const CLASS: usize = 1;
+
+    /// Sets in the fallback, and the index of one that has been drained.
+    fn drained(sets: &Sets) -> usize {
+        let base = sys::map(0, BYTES, sys::Access::ReadWrite).unwrap();
+        // SAFETY: a fresh mapping, kept for ever.
+        unsafe { sets.open(base, Mode::Fallback, Area::default(), None) };
+        let index = sets.index();
+        fill(sets, index);
+        assert!(sets.switch_off(|_| true).done.contains(index) && sets.collect(index).is_some());
+        index
+    }
+
+    /// Puts an object into the set of a CPU, when this thread happens to run there.
+    fn fill(sets: &Sets, index: usize) {
+        while !sets.holds(index) {
+            let word = Sheaf::new(&Meta::new(), sets.board()).unwrap().into_word(4);
+            sets.ready();
+            // SAFETY: a sheaf of ours.
+            let _ = unsafe { sets.swap(CLASS, false, Word::NONE, word) };
+        }
+    }
+
+    /// Or the child would find that lock held, by nobody, for ever.
+    #[test]
+    fn a_fork_waits_for_who_is_in_a_set_that_was_switched_off() {
+        static SETS: Sets = Sets::new();
+        let index = drained(&SETS);
+        let left = AtomicBool::new(false);
+        let inside = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _held = SETS.set_at(SETS.other[index].load(Relaxed)).held.lock();
+                inside.store(true, SeqCst);
+                std::thread::sleep(Duration::from_millis(50));
+                left.store(true, SeqCst);
+            });
+            while !inside.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            SETS.fork_begin();
+            assert!(left.load(SeqCst));
+            SETS.fork_end(false, false);
+        });
+    }
+
+    /// What a set lost after its switch, while the fence for it was refused, makes no difference later.
+    #[test]
+    fn an_empty_set_without_its_fence_is_used_again() {
+        static SETS: Sets = Sets::new();
+        let index = drained(&SETS);
+        SETS.set_at(SETS.other[index].load(Relaxed)).mark.store(UNFENCED, Relaxed);
+        fill(&SETS, index);
+        let switched = SETS.switch_off(|_| true);
+        assert_eq!((switched.done.len(), switched.refused), (1, 0));
+    }
+
+    /// A sequence of the parent may have been about to commit when the child's memory was copied.
+    #[test]
+    fn a_child_without_a_fence_forgets_what_was_switched_off_without_one() {
+        static SETS: Sets = Sets::new();
+        let index = drained(&SETS);
+        fill(&SETS, index);
+        assert!(SETS.switch_off(|_| true).done.contains(index));
+        let other = SETS.set_at(SETS.other[index].load(Relaxed));
+        for (mark, left) in [(NONE, true), (UNFENCED, false)] {
+            other.mark.store(mark, Relaxed);
+            SETS.fork_begin();
+            SETS.fork_end(true, true);
+            assert_eq!(other.holds(), left);
         }
     }
 }

@@ -23,7 +23,7 @@
 //! Locks: `sets` (taken before any other). Cost: nothing on the fast path but the load of the slot.
 #![allow(unsafe_code)] // addresses of sets and tallies
 
-use super::drain::{ASKED, Isolated, NONE, PARKED};
+use super::drain::{ASKED, Isolated, NONE, PARKED, UNFENCED};
 use super::layout::{Pair, Set, Word};
 use super::sheaf::Sheaf;
 use super::sim;
@@ -779,7 +779,7 @@ impl Sets {
         self.nodes_forked.store(self.nodes.fetch_max(1, Relaxed).max(1), Relaxed);
         let fenced = self.close_locked();
         if self.mode() == Mode::Fallback {
-            self.homes().for_each(|set| set.held.fork_begin());
+            self.all().for_each(|set| set.held.fork_begin());
         }
         fenced
     }
@@ -792,10 +792,12 @@ impl Sets {
             self.closed.store(1, Relaxed);
         }
         if self.mode() == Mode::Fallback {
-            self.homes().for_each(|set| set.held.fork_end());
+            self.all().for_each(|set| set.held.fork_end());
         }
         if forget {
-            self.homes().flat_map(|set| &set.pairs).for_each(|pair| {
+            // (What was switched off and fenced before can be trusted.)
+            let unfenced = self.others().filter(|set| set.mark.load(Relaxed) == UNFENCED);
+            self.homes().chain(unfenced).flat_map(|set| &set.pairs).for_each(|pair| {
                 pair.main.store(0, Relaxed);
                 pair.spare.store(0, Relaxed);
             });
@@ -804,8 +806,19 @@ impl Sets {
         self.state.fork_end();
     }
 
+    fn at<'a>(&'a self, offsets: &'a [AtomicUsize; INDICES]) -> impl Iterator<Item = &'a Set> {
+        offsets[..self.top()].iter().map(|at| at.load(Relaxed)).filter(|&at| at != 0).map(|at| self.set_at(at))
+    }
     fn homes(&self) -> impl Iterator<Item = &Set> {
-        self.home[..self.top()].iter().map(|home| home.load(Relaxed)).filter(|&o| o != 0).map(|o| self.set_at(o))
+        self.at(&self.home)
+    }
+    /// Those that wait to be collected or for the next drain. In the fallback somebody may hold one for a moment
+    /// still, until it sees that its slot leads elsewhere.
+    fn others(&self) -> impl Iterator<Item = &Set> {
+        self.at(&self.other)
+    }
+    fn all(&self) -> impl Iterator<Item = &Set> {
+        self.homes().chain(self.others())
     }
 
     /// Objects of `class` that an index has in main and spare, how many each may hold, and how many the next refill
@@ -822,9 +835,7 @@ impl Sets {
     /// Objects of `class` in the sheaves of all sets, those that wait to be collected too (exact when nobody changes them).
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
-        let others = self.other[..self.top()].iter().map(|at| at.load(Relaxed)).filter(|&at| at != 0);
-        self.homes()
-            .chain(others.map(|at| self.set_at(at)))
+        self.all()
             .map(|set| {
                 let pair = &set.pairs[class];
                 Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count()
