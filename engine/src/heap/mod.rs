@@ -662,7 +662,7 @@ impl<E: Environment> Heap<E> {
         self.areas.fork_end();
         self.slabs.fork_end(self.cache.sets.nodes_forked());
         self.cache.sets.fork_end(child, child && !fenced);
-        self.reclaim.fork_end();
+        self.reclaim.fork_end(child);
         self.count_if_open(Event::Fork);
     }
 

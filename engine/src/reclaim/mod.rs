@@ -108,9 +108,14 @@ impl Reclaim {
         self.purging.fork_begin();
     }
     /// See [`Lock::fork_end`].
-    pub fn fork_end(&self) {
+    pub fn fork_end(&self, child: bool) {
         self.purging.fork_end();
-        self.forks.fetch_sub(1, Relaxed);
+        if child {
+            // Other threads of the parent that wait to fork are none of ours.
+            self.forks.store(0, Relaxed);
+        } else {
+            self.forks.fetch_sub(1, Relaxed);
+        }
     }
 
     /// Bytes that may be free and resident.
@@ -300,5 +305,43 @@ impl Reclaim {
         }
         cache.sets.count(Event::PurgeBytes, given as u64);
         given
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::undocumented_unsafe_blocks)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+        fn _exit(status: i32) -> !;
+    }
+
+    /// Or each of the child's purges would make way for a fork that never comes.
+    #[test]
+    fn a_child_waits_for_no_other_threads_fork() {
+        static RECLAIM: Reclaim = Reclaim::new();
+        std::thread::scope(|scope| {
+            RECLAIM.fork_begin();
+            scope.spawn(|| {
+                RECLAIM.fork_begin();
+                RECLAIM.fork_end(false);
+            });
+            while RECLAIM.forks.load(Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+            let child = unsafe { fork() };
+            if child == 0 {
+                RECLAIM.fork_end(true);
+                unsafe { _exit(RECLAIM.forks.load(Relaxed) as i32) };
+            }
+            RECLAIM.fork_end(false);
+            let mut status = -1;
+            assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+        });
+        assert_eq!(RECLAIM.forks.load(Relaxed), 0);
     }
 }
