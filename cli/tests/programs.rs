@@ -245,13 +245,24 @@ fn idle_programs_give_their_memory_back() {
     let Some(idle) = program("idle.c") else { return };
     let knobs = |done: Program| done.knob("idle_seconds=1").knob("keeper_bytes=1M");
     for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
-        for what in ["pages", "mixed", "small", "fork"] {
+        for what in ["pages", "mixed", "small", "fork", "files"] {
             let done = knobs(Program::new(mode, &[&idle, what])).run().passed().took(mode, 1);
             assert_eq!(done.number("/events/keeper"), 1, "{}", done.what);
         }
         let done = Program::new(mode, &["true"]).run().passed();
         assert_eq!(done.number("/events/keeper"), 0, "{}: a small program needs none", done.what);
         let done = knobs(Program::new(mode, &[&idle, "unwatched"])).knob("idle_seconds=0").run().passed();
+        assert_eq!(done.number("/events/keeper"), 0, "{}", done.what);
+    }
+}
+
+/// Where no thread can be made, that is nobody's error.
+#[test]
+fn a_housekeeper_that_cannot_be_started_leaves_errno_alone() {
+    let (Some(deny), Some(idle)) = (program("deny.c"), program("idle.c")) else { return };
+    for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
+        let words = [&deny, "11", "clone", "clone3", "--", &idle, "errno"];
+        let done = Program::new(mode, &words).knob("keeper_bytes=1M").run().passed().took(mode, 1);
         assert_eq!(done.number("/events/keeper"), 0, "{}", done.what);
     }
 }

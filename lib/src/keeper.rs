@@ -32,6 +32,7 @@ unsafe extern "C" {
         argument: *mut c_void,
     ) -> c_int;
     fn pthread_sigmask(how: c_int, set: *const Signals, old: *mut Signals) -> c_int;
+    fn __errno_location() -> *mut c_int;
 }
 
 /// Enough for the few frames of a drain. Where thread-local data is larger, creation fails.
@@ -72,12 +73,15 @@ pub fn start() -> bool {
         if pthread_attr_init(&raw mut attributes) != 0 {
             return false;
         }
+        // (What the C library's own calls leave there when one is refused.)
+        let errno = *__errno_location();
         pthread_attr_setdetachstate(&raw mut attributes, DETACHED);
         pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
         pthread_sigmask(SIG_SETMASK, &raw const all, &raw mut old);
         let failed = pthread_create(&raw mut thread, &raw const attributes, body, ptr::null_mut()) != 0;
         pthread_sigmask(SIG_SETMASK, &raw const old, ptr::null_mut());
         pthread_attr_destroy(&raw mut attributes);
+        *__errno_location() = errno;
         !failed
     }
 }

@@ -40,7 +40,7 @@ impl Line {
     /// Writes it out.
     pub fn end(mut self) {
         let _ = self.write_char('\n');
-        sys::write(2, &self.text[..self.len]);
+        sys::complain(&self.text[..self.len]);
     }
 }
 

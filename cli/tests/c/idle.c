@@ -3,8 +3,13 @@
  *   idle small|mixed|pages    sizes of the objects
  *   idle fork                 a forked child has a housekeeper of its own
  *   idle unwatched            fills some memory and ends
+ *   idle files                the housekeeper has none of the program's files, and takes no number of theirs
+ *   idle errno                no thread can be made (run under a filter), and errno stays as it was
  */
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +73,50 @@ static int check(size_t low, size_t high, long enough)
     return percent >= enough ? 0 : 1;
 }
 
+/* Whether thread `thread` of this process has file `number`. */
+static int has(const char *thread, int number)
+{
+    char path[300];
+    snprintf(path, sizeof path, "/proc/self/task/%s/fd/%d", thread, number);
+    return !access(path, F_OK);
+}
+
+static int files(void)
+{
+    /* The lowest number that is free is this one, whenever it is asked for. */
+    int lowest = open("/dev/null", O_RDONLY);
+    int kept = fcntl(lowest, F_DUPFD, 500);
+    close(lowest);
+    for (int i = 0; i < OBJECTS; i++)
+        objects[i] = memset(malloc(256), i, 256);
+    int found = 0;
+    for (int tenths = 0; tenths < 200 && !found; tenths++) {
+        for (int i = 0; i < 20000; i++) {
+            int now = open("/dev/null", O_RDONLY);
+            if (now != lowest) {
+                fprintf(stderr, "file %d instead of %d\n", now, lowest);
+                return 1;
+            }
+            close(now);
+        }
+        DIR *threads = opendir("/proc/self/task");
+        for (struct dirent *entry; (entry = readdir(threads));) {
+            if (entry->d_name[0] == '.' || atoi(entry->d_name) == getpid())
+                continue;
+            /* (It has the program's for a moment, until it runs.) */
+            for (int wait = 0; wait < 50 && has(entry->d_name, kept); wait++)
+                usleep(100000);
+            if (has(entry->d_name, kept)) {
+                fprintf(stderr, "thread %s has the program's files\n", entry->d_name);
+                return 1;
+            }
+            found = 1;
+        }
+        closedir(threads);
+    }
+    return !found;
+}
+
 int main(int count, char **arguments)
 {
     const char *what = count > 1 ? arguments[1] : "";
@@ -90,6 +139,19 @@ int main(int count, char **arguments)
     if (!strcmp(what, "unwatched")) {
         for (int i = 0; i < 10000; i++)
             objects[i] = memset(malloc(4096), i, 4096);
+        return 0;
+    }
+    if (!strcmp(what, "files"))
+        return files();
+    if (!strcmp(what, "errno")) {
+        for (int i = 0; i < 2000; i++) {
+            errno = 77;
+            objects[i] = malloc(4096);
+            if (!objects[i] || errno != 77) {
+                fprintf(stderr, "errno became %d\n", errno);
+                return 1;
+            }
+        }
         return 0;
     }
     return 64;

@@ -332,6 +332,7 @@ static void kills_threads(void)
     while (ready)
         ;
     free(malloc(100 * MIB));
+    malloc_trim(0);
     say("ok kills_threads\n");
     _exit(0);
 }

@@ -14,6 +14,8 @@ pub struct Errno(pub i32);
 impl Errno {
     /// Not permitted.
     pub const EPERM: Self = Self(1);
+    /// No such descriptor.
+    pub const EBADF: Self = Self(9);
     /// Not now.
     pub const EAGAIN: Self = Self(11);
     /// No memory.
@@ -44,6 +46,7 @@ mod nr {
     pub const UNSHARE: usize = 272;
     pub const OPENAT: usize = 257;
     pub const MEMBARRIER: usize = 324;
+    pub const CLOSE_RANGE: usize = 436;
     pub const PROCESS_MADVISE: usize = 440;
 }
 /// The numbers that newer architectures share (aarch64, riscv64, loongarch64).
@@ -69,6 +72,7 @@ mod nr {
     pub const MADVISE: usize = 233;
     pub const MBIND: usize = 235;
     pub const MEMBARRIER: usize = 283;
+    pub const CLOSE_RANGE: usize = 436;
     pub const PROCESS_MADVISE: usize = 440;
 }
 
@@ -279,6 +283,17 @@ pub fn unshare(flags: usize) -> Result<usize, Errno> {
     unsafe { call(nr::UNSHARE, [flags, 0, 0, 0, 0, 0]) }
 }
 
+/// Gives the calling thread a table of file descriptors of its own, an empty one: what it opens takes no number
+/// that the program waits for, and what the program closes is not open here (Linux 5.9).
+///
+/// # Errors
+/// The kernel's; it shares the program's then.
+pub fn own_files() -> Result<(), Errno> {
+    const UNSHARE: usize = 2;
+    // SAFETY: no other thread loses a descriptor.
+    unsafe { call(nr::CLOSE_RANGE, [0, u32::MAX as usize, UNSHARE, 0, 0, 0]).map(drop) }
+}
+
 /// Names the calling thread (15 bytes at most).
 pub fn name_thread(name: &core::ffi::CStr) {
     const PR_SET_NAME: usize = 15;
@@ -425,21 +440,44 @@ pub fn slurp<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> Result<&'a [u8],
     Ok(&into[..read?])
 }
 
-/// Writes to a descriptor; what cannot be written is lost.
-pub fn write(fd: usize, text: &[u8]) {
+/// Writes to a descriptor.
+///
+/// # Errors
+/// As `write`.
+pub fn write(fd: usize, text: &[u8]) -> Result<usize, Errno> {
     // SAFETY: the kernel reads `text`.
-    let _ = unsafe { call(nr::WRITE, [fd, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+    unsafe { call(nr::WRITE, [fd, text.as_ptr() as usize, text.len(), 0, 0, 0]) }
 }
+
+/// Writes to the program's standard error; what cannot be written is lost.
+pub fn complain(text: &[u8]) {
+    if write(2, text) == Err(Errno::EBADF)
+        // A thread with files of its own (see `own_files`) finds the main thread's.
+        && let Ok(file) = open_as(c"/proc/self/fd/2", O_WRONLY | O_APPEND | O_NOCTTY)
+    {
+        let _ = write(file, text);
+        close(file);
+    }
+}
+
+const O_WRONLY: usize = 1;
+const O_RDWR: usize = 2;
+const O_NOCTTY: usize = 0o400;
+const O_APPEND: usize = 0o2000;
+const O_CLOEXEC: usize = 0o2_000_000;
 
 /// Opens a file (`path` ends with a zero byte) for reading and writing, or reading only.
 ///
 /// # Errors
 /// As `open`.
 pub fn open(path: &core::ffi::CStr, write: bool) -> Result<usize, Errno> {
+    open_as(path, if write { O_RDWR } else { 0 })
+}
+
+fn open_as(path: &core::ffi::CStr, flags: usize) -> Result<usize, Errno> {
     const AT_FDCWD: usize = -100_isize as usize;
-    const O_CLOEXEC: usize = 0o2_000_000;
     // SAFETY: the kernel reads the path, which ends with zero.
-    unsafe { call(nr::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_CLOEXEC | if write { 2 } else { 0 }, 0, 0, 0]) }
+    unsafe { call(nr::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_CLOEXEC | flags, 0, 0, 0]) }
 }
 
 /// Reads from a descriptor.

@@ -3,7 +3,7 @@
 //! | who | which sets | way | waits for answers |
 //! |---|---|---|---|
 //! | the program | a CPU's, all, those of CPUs that run none of our threads | as asked | [`PATIENCE`] |
-//! | `trim` | all | knob `drain`, *auto* if that is off | no |
+//! | `trim` | all; those that need no fence, once the program filters its system calls | knob `drain`, *auto* if that is off | no |
 //! | the housekeeper | of CPUs that do nothing, or whose page lists do nothing and hold another node's pages; all when the program is idle | knob `drain` | until it looks again |
 //!
 //! Lock: `Reclaim::purging` while sets are switched and emptied, so that no forked child misses what is in the
@@ -20,7 +20,7 @@ use crate::percpu::drain::Indices;
 use crate::percpu::sets::INDICES;
 use crate::reclaim::keeper::{Duty, QUIET};
 use crate::slab::class::CLASSES;
-use crate::stat::Event;
+use crate::stat::{Event, Mode};
 
 /// Nanoseconds that a gentle drain waits for owners to answer.
 pub const PATIENCE: u64 = 10_000_000;
@@ -134,13 +134,18 @@ impl<E: Environment> Heap<E> {
         self.learn();
         let everything = self.everything();
         let held = self.reclaim.lock();
+        let sets = &self.cache.sets;
+        // A filter may kill for a fence, and for a look at the threads.
+        let confined = self.reclaim.keeper.is_confined();
+        let fences = !confined || sets.mode() == Mode::Fallback || sys::single_threaded();
         let mut all = Indices::new();
-        (0..self.cache.sets.top()).for_each(|index| all.insert(index));
+        (0..sets.top()).filter(|&index| fences || sets.is_parked(index)).for_each(|index| all.insert(index));
         let way = self.background().unwrap_or(Way::Auto);
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
         for _ in 0..2 {
             let mut running = Running::new();
-            self.cache.drain(&everything, &all, way, |cpu| running.contains(cpu), &mut Report::default());
+            let runs = |cpu| !confined && running.contains(cpu);
+            self.cache.drain(&everything, &all, way, runs, &mut Report::default());
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }
         everything.slabs.trim() + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
@@ -175,6 +180,8 @@ impl<E: Environment> Heap<E> {
                 self.cache.decay(&everything, index);
             }
             let mut running = Running::new();
+            // (Who may not look takes all to run.)
+            running.asked = !self.reclaim.keeper.may_read();
             self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut Report::default());
         }
         match duty {

@@ -358,14 +358,19 @@ impl<E: Environment> Heap<E> {
         if !keeper.begin() {
             return;
         }
-        self.learn();
+        keeper.look_for_files();
+        if keeper.may_read() {
+            self.learn();
+        }
         loop {
             keeper.sleep();
             if keeper.is_dismissed() {
-                return;
+                return self.reclaim.relax();
             }
-            if !keeper.is_confined() {
+            if keeper.may_read() {
                 self.reclaim.set_cap(watch.cap(cgroup::memory_limit, cgroup::pressure()));
+            } else {
+                self.reclaim.relax();
             }
             let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
             let event = |event| self.cache.sets.event(event);
@@ -373,6 +378,7 @@ impl<E: Environment> Heap<E> {
             let bytes = self.give_back(duty);
             if watch.rests(duty, bytes) {
                 if board.in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4 {
+                    self.reclaim.relax();
                     return keeper.end();
                 }
                 keeper.park();

@@ -24,6 +24,9 @@
 //! on any call but those that manage memory. One that wants a user namespace, which a
 //! second thread forbids, sees it leave ([`Keeper::dismiss`]).
 //!
+//! It reads files with a table of descriptors of its own, or not at all: a program that has one thread may count on
+//! what number its next file gets, and one that closes all its files on having closed its own only.
+//!
 //! Units: bytes, periods. Invariant: at most one thread, none in a forked child.
 //! Locks: none held while it sleeps. Cost: a look is a few hundred loads.
 
@@ -60,6 +63,8 @@ const DISMISSED: u32 = 4;
 pub struct Keeper {
     state: AtomicU32,
     confined: AtomicBool,
+    /// The thread has files of its own.
+    files: AtomicBool,
 }
 
 /// What one look decides.
@@ -127,7 +132,7 @@ impl Keeper {
     /// Not started.
     #[must_use]
     pub const fn new() -> Self {
-        Self { state: AtomicU32::new(NONE), confined: AtomicBool::new(false) }
+        Self { state: AtomicU32::new(NONE), confined: AtomicBool::new(false), files: AtomicBool::new(false) }
     }
 
     /// Whether nobody has tried to start it.
@@ -153,6 +158,17 @@ impl Keeper {
     #[inline]
     pub fn is_confined(&self) -> bool {
         self.confined.load(Relaxed)
+    }
+
+    /// The thread leaves the program's files to the program.
+    pub fn look_for_files(&self) {
+        // Relaxed: the thread's own.
+        self.files.store(!self.is_confined() && sys::own_files().is_ok(), Relaxed);
+    }
+
+    /// Whether the thread may open files.
+    pub fn may_read(&self) -> bool {
+        self.files.load(Relaxed) && !self.is_confined()
     }
 
     /// The thread runs; false if it was dismissed meanwhile.

@@ -48,6 +48,9 @@ const NAP: u64 = 50_000;
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
 const PURGE_ORDER: usize = 4;
 
+/// The smallest cap: memory is short.
+const SHORT: u64 = 1;
+
 /// log2 of the ticks after which the recent high shrinks.
 const DECAY: u32 = 28;
 
@@ -113,6 +116,7 @@ impl Reclaim {
         if child {
             // Other threads of the parent that wait to fork are none of ours.
             self.forks.store(0, Relaxed);
+            self.relax();
         } else {
             self.forks.fetch_sub(1, Relaxed);
         }
@@ -146,7 +150,12 @@ impl Reclaim {
     /// memory cgroup and the pressure (the housekeeper).
     pub fn set_cap(&self, bytes: Option<u64>) {
         // Relaxed: a number for a heuristic.
-        self.cap.store(bytes.map_or(0, |bytes| bytes.max(1)), Relaxed);
+        self.cap.store(bytes.map_or(0, |bytes| bytes.max(SHORT)), Relaxed);
+    }
+
+    /// Nobody looks at the pressure any more: memory was short once, and no cap may stay of that.
+    pub fn relax(&self) {
+        let _ = self.cap.compare_exchange(SHORT, 0, Relaxed, Relaxed);
     }
 
     /// The cap, `u64::MAX` without one.
@@ -317,6 +326,16 @@ mod tests {
         fn fork() -> i32;
         fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
         fn _exit(status: i32) -> !;
+    }
+
+    #[test]
+    fn what_pressure_capped_is_free_again_when_nobody_looks() {
+        let reclaim = Reclaim::new();
+        for (cap, left) in [(None, u64::MAX), (Some(0), u64::MAX), (Some(4096), 4096)] {
+            reclaim.set_cap(cap);
+            reclaim.relax();
+            assert_eq!(reclaim.cap(), left);
+        }
     }
 
     /// Or each of the child's purges would make way for a fork that never comes.
