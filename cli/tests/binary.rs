@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 const EXPORTED: &str = "
     malloc calloc realloc reallocarray free free_sized free_aligned_sized posix_memalign aligned_alloc memalign
     valloc pvalloc malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_info malloc_stats mallopt vfork dlopen prctl unshare
+    _exit _Exit
     __libc_malloc __libc_calloc __libc_realloc __libc_free __libc_memalign __libc_valloc __libc_pvalloc
     __posix_memalign
     _ZdlPvm _ZdaPvm _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t
@@ -24,7 +25,7 @@ const EXPORTED: &str = "
 /// except `fputs` and `fwrite`, which `malloc_info` and `malloc_stats` call for their caller,
 /// and `pthread_create`.
 const NEEDED: &str = "
-    __errno_location __register_atfork abort bcmp dlmopen environ fputs fwrite fprintf fflush getauxval getcpu memcmp
+    __cxa_atexit __cxa_at_quick_exit __errno_location __register_atfork abort bcmp dlmopen environ fputs fwrite fprintf fflush getauxval getcpu memcmp
     memcpy memmove memset pthread_create pthread_atfork pthread_attr_init pthread_attr_setdetachstate pthread_attr_setstacksize
     pthread_attr_destroy pthread_sigmask sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
 /// May be there or not.

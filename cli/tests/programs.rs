@@ -60,6 +60,9 @@ cases! {
     life_before_and_after_main: "limits.c" "before_and_after" EVERY;
     life_exit_under_load: "limits.c" "exit_under_load" EVERY;
     life_main_thread_ends: "limits.c" "main_thread_ends" BOTH;
+    exit_ways: "exit.c" "ways" EVERY;
+    exit_memory_that_another_uses: "exit.c" "held" EVERY;
+    exit_many: "exit.c" "many" BOTH;
 }
 
 #[test]

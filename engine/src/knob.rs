@@ -83,6 +83,8 @@ knobs! {
         "a program that is idle for so long has given its free memory back, by a thread of its own (0: no such thread)";
     KeeperBytes "keeper_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
         "that thread is started when so many bytes are in use";
+    ReapBytes "reap_bytes" Kind::Bytes, 256 * MIB, 0, 1024 * GIB,
+        "a process that ends with so many bytes resident has them freed after its death, by a task that it leaves behind (0: never)";
     DeepBind "deepbind" Kind::Word(&["drop", "keep"]), 0, 0, 1,
         "what becomes of dlopen's RTLD_DEEPBIND, with which a plug-in would free our memory by the C library's free";
     Drain "drain" Kind::Word(&["auto", "gentle", "expedited", "off"]), 0, 0, 3,

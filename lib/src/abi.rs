@@ -394,6 +394,20 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     }
 }
 
+/// `_exit`, by way of [`crate::exit`]. (In the child of a `vfork` or of a bare `clone` that does nothing.)
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    crate::exit::leave(ptr::null_mut());
+    sys::exit(true, status)
+}
+
+/// `_Exit`: the same.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "C's name")]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}
+
 extern "C" fn vfork_begin() {
     HEAP.vfork_begin();
     crate::percpu::PERCPU.units.close();

@@ -18,6 +18,7 @@
 
 pub mod counter;
 pub mod drain;
+mod exit;
 mod fork;
 mod keeper;
 pub mod pages;

@@ -66,15 +66,21 @@ macro_rules! say {
     }};
 }
 
+/// Whether this is a set-uid program or the like.
+pub fn is_secure() -> bool {
+    const AT_SECURE: c_ulong = 23;
+    // SAFETY: reads what the kernel gave the process.
+    unsafe { getauxval(AT_SECURE) != 0 }
+}
+
 /// A variable of the environment; none in a set-uid program.
 fn variable(name: &str) -> Option<&'static [u8]> {
-    const AT_SECURE: c_ulong = 23;
+    if is_secure() {
+        return None;
+    }
     // SAFETY: `environ` is null or an array of strings that ends with null; nobody changes
     // it yet (the heap opens before `main`, or at the program's first allocation).
     unsafe {
-        if getauxval(AT_SECURE) != 0 {
-            return None;
-        }
         let mut at = if environ.is_null() { early_environment() } else { environ };
         while !at.is_null() && !(*at).is_null() {
             let text = CStr::from_ptr(*at).to_bytes();
@@ -210,7 +216,10 @@ fn start(heap: &Heap<Process>) {
     }
     // C's malloc is not this heap, so that the C library may allocate here.
     #[cfg(not(feature = "preload"))]
-    crate::fork::register();
+    {
+        crate::fork::register();
+        crate::exit::register();
+    }
 }
 
 /// Tells of a pointer that cannot be freed; it is left alone.
@@ -228,12 +237,13 @@ fn report(address: usize, wrong: Wrong) {
     }
 }
 
-/// The preloaded library's constructor: opens the heap and registers the fork handlers. (Elsewhere
+/// The preloaded library's constructor: opens the heap and registers the handlers of fork and exit. (Elsewhere
 /// both wait for the first allocation or the first counter: who uses neither pays nothing.)
 #[cfg(feature = "preload")]
 extern "C" fn constructor() {
     HEAP.prepare();
     crate::fork::register();
+    crate::exit::register();
 }
 
 #[cfg(feature = "preload")]

@@ -19,7 +19,7 @@ const LAYERS: &[(&str, &[Event])] = &[
     ("page", &[Event::PageRefill, Event::PageFlush, Event::ZoneGrow, Event::RegionMap]),
     ("area", &[Event::AreaAlloc, Event::AreaReuse, Event::AreaFree, Event::AreaMove, Event::AreaGrow]),
     ("purge", &[Event::Purge, Event::PurgeBytes, Event::PurgeRefused]),
-    ("process", &[Event::Keeper, Event::Drain, Event::Fence, Event::Fork, Event::Vfork]),
+    ("process", &[Event::Keeper, Event::Drain, Event::Fence, Event::Fork, Event::Vfork, Event::Reaper]),
 ];
 
 impl Report {

@@ -26,6 +26,7 @@ pub mod outcome;
 pub mod rseq;
 pub mod seq;
 pub mod sys;
+pub mod task;
 pub mod topology;
 pub mod unit_seq;
 pub mod vfork;

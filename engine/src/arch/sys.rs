@@ -20,6 +20,8 @@ impl Errno {
     pub const EAGAIN: Self = Self(11);
     /// No memory.
     pub const ENOMEM: Self = Self(12);
+    /// No such call.
+    pub const ENOSYS: Self = Self(38);
     /// Invalid argument.
     pub const EINVAL: Self = Self(22);
 }
@@ -32,8 +34,15 @@ mod nr {
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
+    pub const RT_SIGPROCMASK: usize = 14;
     pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
+    pub const EXIT: usize = 60;
+    pub const CHDIR: usize = 80;
+    pub const SETSID: usize = 112;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
+    pub const EXIT_GROUP: usize = 231;
+    pub const CLOSE_RANGE: usize = 436;
     pub const GETPID: usize = 39;
     pub const GETTID: usize = 186;
     pub const GETDENTS64: usize = 217;
@@ -52,8 +61,15 @@ mod nr {
 /// The numbers that newer architectures share (aarch64, riscv64, loongarch64).
 #[cfg(not(target_arch = "x86_64"))]
 mod nr {
+    pub const CHDIR: usize = 49;
     pub const OPENAT: usize = 56;
     pub const CLOSE: usize = 57;
+    pub const EXIT: usize = 93;
+    pub const EXIT_GROUP: usize = 94;
+    pub const RT_SIGPROCMASK: usize = 135;
+    pub const RT_SIGTIMEDWAIT: usize = 137;
+    pub const SETSID: usize = 157;
+    pub const CLOSE_RANGE: usize = 436;
     pub const READ: usize = 63;
     pub const WRITE: usize = 64;
     pub const FUTEX: usize = 98;
@@ -331,6 +347,64 @@ pub fn futex_wait_for(word: &AtomicU32, value: u32, ns: u64) {
 pub fn futex_wake(word: &AtomicU32, count: u32) {
     // SAFETY: the kernel uses the address as a key only.
     let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 129, count as usize, 0, 0, 0]) };
+}
+
+/// [`futex_wait`] for a word that the kernel itself wakes when a task ends.
+pub fn futex_wait_shared(word: &AtomicU32, value: u32) {
+    // SAFETY: the kernel reads the word, which outlives the call.
+    let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 0, value as usize, 0, 0, 0]) };
+}
+
+/// The opposite of [`futex_wait_shared`].
+pub fn futex_wake_shared(word: &AtomicU32) {
+    // SAFETY: the kernel uses the address as a key only.
+    let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 1, i32::MAX as usize, 0, 0, 0]) };
+}
+
+/// Sets the calling thread's mask of blocked signals; what it was.
+pub fn block_signals(mask: u64) -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let mut before = 0_u64;
+    let (new, old) = (&raw const mask as usize, &raw mut before as usize);
+    // SAFETY: the kernel reads and writes eight bytes of ours.
+    let _ = unsafe { call(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0]) };
+    before
+}
+
+/// Waits at most `ns` nanoseconds for a signal of the set (which is blocked); whether it came.
+#[must_use]
+pub fn signal_wait(set: u64, ns: u64) -> bool {
+    let time = [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64];
+    // SAFETY: the kernel reads set and time, which are ours.
+    unsafe { call(nr::RT_SIGTIMEDWAIT, [&raw const set as usize, 0, time.as_ptr() as usize, 8, 0, 0]) }.is_ok()
+}
+
+/// A table of descriptors of the caller's own, empty (Linux 5.9); those of a table that it shared
+/// with others stay open there, and none is copied.
+///
+/// # Errors
+/// `ENOSYS`, or what a seccomp filter says; the table is still the old one.
+pub fn drop_descriptors() -> Result<(), Errno> {
+    const UNSHARE: usize = 2;
+    // SAFETY: touches no memory; the calling task uses no descriptor.
+    unsafe { call(nr::CLOSE_RANGE, [0, u32::MAX as usize, UNSHARE, 0, 0, 0]).map(drop) }
+}
+
+/// Leaves session, process group, terminal and working directory.
+pub fn leave_session() {
+    // SAFETY: the kernel reads the path. Refusals cost nothing.
+    unsafe {
+        let _ = call(nr::SETSID, [0; 6]);
+        let _ = call(nr::CHDIR, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// Ends the calling task, or all of its process.
+pub fn exit(whole: bool, status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        let _ = unsafe { call(if whole { nr::EXIT_GROUP } else { nr::EXIT }, [status as usize, 0, 0, 0, 0, 0]) };
+    }
 }
 
 /// `membarrier(command, flags, cpu)`.

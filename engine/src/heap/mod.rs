@@ -17,6 +17,7 @@
 
 pub mod drain;
 mod pages;
+pub mod reaper;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicUsize};
@@ -68,6 +69,10 @@ pub struct Heap<E> {
     slabs: Slabs,
     areas: Areas,
     reclaim: Reclaim,
+    /// This process; and which one began, and which one ended, to leave a reaper.
+    pid: AtomicU32,
+    reaping: AtomicU32,
+    reaped: AtomicU32,
     environment: PhantomData<fn() -> E>,
 }
 
@@ -130,6 +135,9 @@ impl<E: Environment> Heap<E> {
             slabs: Slabs::new(),
             areas: Areas::new(),
             reclaim: Reclaim::new(),
+            pid: AtomicU32::new(0),
+            reaping: AtomicU32::new(0),
+            reaped: AtomicU32::new(0),
             environment: PhantomData,
         }
     }
@@ -193,6 +201,7 @@ impl<E: Environment> Heap<E> {
             unsafe { sets.open(base, mode, opening.area, opening.simulation) };
         }
         self.describe(mode, reason, opening.index);
+        self.pid.store(sys::pid(), Relaxed);
         self.opened.store(2, Release);
         if mode == Mode::Sequences {
             // Release: whoever passes the gate sees an open heap.
@@ -662,6 +671,7 @@ impl<E: Environment> Heap<E> {
         if child {
             self.cache.sets.unshare();
             self.reclaim.keeper.gone();
+            self.pid.store(sys::pid(), Relaxed);
         }
         self.cache.fork_end();
         self.pages.fork_end();

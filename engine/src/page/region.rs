@@ -438,6 +438,28 @@ impl Regions {
         Some(pfn)
     }
 
+    /// Calls for all that is opened in each window. Takes no lock: for a heap that nobody uses any more.
+    pub fn each_opened(&self, mut each: impl FnMut(usize, usize)) {
+        for number in 1..WINDOWS {
+            let window = self.windows[number].load(Acquire);
+            if window.is_null() {
+                return;
+            }
+            // SAFETY: windows stay for ever.
+            let window = unsafe { &*window };
+            let at = window.base + window.first as usize * PAGE;
+            // The root knows no spare window of a giant area that was given back.
+            let map = &raw const *window as usize + HEAD;
+            let known = self.root[window.base >> WINDOW_SHIFT].load(Relaxed).wrapping_add(window.base >> PAGE_SHIFT);
+            let opened = (window.opened.load(Relaxed) - window.first) as usize * PAGE;
+            match window.giant.load(Relaxed) {
+                0 if opened > 0 => each(at, opened),
+                giant if giant > 0 && known == map => each(at, giant),
+                _ => {}
+            }
+        }
+    }
+
     /// Gives the address space of a giant area back; the window's number and metadata wait for the next.
     ///
     /// # Safety

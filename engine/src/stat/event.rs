@@ -67,6 +67,7 @@ table! {
         Answer = "answer", "sets given up by their owners, because a drain had asked";
         Park = "park", "sets given up by threads that said they would not allocate";
         DrainMissed = "drain_missed", "sets that a drain could not reach";
+        Reaper = "reaper", "reapers left behind at the end, to free this process's memory after its death";
         BadFree = "bad_free", "foreign, misplaced or doubly freed pointers reported and left alone";
     }
 }

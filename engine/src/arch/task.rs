@@ -1,0 +1,154 @@
+//! # Tasks that share our memory and nothing else
+//!
+//! [`spawn`] is `clone` with a stack of the caller's choice and no C library around it: the new
+//! task has no thread-local data (its thread pointer is the *creator's*, whose data it must not
+//! touch), no rseq area, no `errno`. It runs raw system calls only, and never returns.
+//!
+//! [`image`] is where the code itself lies: all that such a task needs when everything else is
+//! unmapped under it. On other processors than x86-64 there are no such tasks.
+#![allow(unsafe_code)] // clone; the linker's own symbol
+
+use super::sys::Errno;
+
+/// A process of its own that shares our memory and, to begin with, our descriptors; signals nobody
+/// when it ends (until it is an orphan: then as every child), and no debugger follows into it. The
+/// word that [`spawn`] is given becomes zero when it ends.
+pub const PROCESS: usize = CLONE_VM | CLONE_FILES | CLONE_UNTRACED | CLONE_CHILD_CLEARTID;
+/// One more thread of the calling process.
+pub const THREAD: usize =
+    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_UNTRACED;
+
+/// Sharing of memory; what [`is_alone`] asks about.
+const CLONE_VM: usize = 0x100;
+const CLONE_FS: usize = 0x200;
+const CLONE_FILES: usize = 0x400;
+const CLONE_SIGHAND: usize = 0x800;
+const CLONE_THREAD: usize = 0x1_0000;
+const CLONE_SYSVSEM: usize = 0x4_0000;
+const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+const CLONE_UNTRACED: usize = 0x80_0000;
+
+/// Starts `body(argument)` on the stack that ends at `top` (aligned to 16).
+///
+/// # Safety
+/// The stack and what `body` uses outlive the task; `body` touches no thread-local data and never
+/// returns. The caller's signals are blocked, if the task is not to take any.
+///
+/// # Errors
+/// As `clone`; `ENOSYS` where this is not written for.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn spawn(
+    flags: usize,
+    top: usize,
+    word: *mut u32,
+    body: extern "C" fn(usize) -> !,
+    argument: usize,
+) -> Result<usize, Errno> {
+    const CLONE: usize = 56;
+    let result: isize;
+    // SAFETY: the kernel's convention, as in `sys`; the child has its own stack from the first
+    // instruction on and does not come back.
+    unsafe {
+        core::arch::asm!(
+            "syscall",               // clone(flags, top, -, word, -)
+            "test rax, rax",
+            "jnz 2f",                // the creator goes on
+            "xor ebp, ebp",          // the child: the end of every backtrace
+            "mov rdi, r12",
+            "call r13",              // body(argument)
+            "ud2",
+            "2:",
+            inlateout("rax") CLONE as isize => result,
+            in("rdi") flags, in("rsi") top, in("rdx") 0, in("r10") word, in("r8") 0,
+            in("r12") argument, in("r13") body,
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    if result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
+}
+
+/// See the other one.
+///
+/// # Safety
+/// None is needed.
+///
+/// # Errors
+/// `ENOSYS`.
+#[cfg(not(target_arch = "x86_64"))]
+pub unsafe fn spawn(_: usize, _: usize, _: *mut u32, _: extern "C" fn(usize) -> !, _: usize) -> Result<usize, Errno> {
+    Err(Errno::ENOSYS)
+}
+
+/// Whether no other task in the system uses the calling task's memory; `None` if the system will
+/// not say. (The kernel lets nobody leave a memory that he shares; who is alone in it may, and
+/// nothing happens.)
+#[must_use]
+pub fn is_alone() -> Option<bool> {
+    match super::sys::unshare(CLONE_VM) {
+        Ok(_) => Some(true),
+        Err(Errno::EINVAL) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// From where to where the library or program that holds this code is mapped.
+#[cfg(target_arch = "x86_64")]
+#[must_use]
+pub fn image() -> core::ops::Range<usize> {
+    /// ELF: where the program headers are, how long one is, how many there are.
+    const AT_HEADERS: usize = 32;
+    const AT_LENGTH: usize = 54;
+    const AT_COUNT: usize = 56;
+    const PT_LOAD: u32 = 1;
+    let base: usize;
+    // SAFETY: the linker's own name for the ELF header, which is mapped first; then its headers,
+    // mapped with it, as the ELF format lays them out.
+    unsafe {
+        core::arch::asm!(
+            ".hidden __ehdr_start",
+            "lea {}, [rip + __ehdr_start]",
+            out(reg) base, options(nomem, nostack, preserves_flags));
+        let word = |at: usize| ((base + at) as *const u16).read_unaligned();
+        let headers = base + ((base + AT_HEADERS) as *const usize).read_unaligned();
+        let (mut first, mut last) = (usize::MAX, 0);
+        for number in 0..usize::from(word(AT_COUNT)) {
+            let header = headers + number * usize::from(word(AT_LENGTH));
+            if (header as *const u32).read_unaligned() == PT_LOAD {
+                let at = ((header + 16) as *const usize).read_unaligned();
+                let bytes = ((header + 40) as *const usize).read_unaligned();
+                (first, last) = (first.min(at), last.max(at + bytes));
+            }
+        }
+        // Addresses in the file are relative to the header, but in programs that are not.
+        let shift = base - (first & !(super::PAGE - 1));
+        base..(last + shift).next_multiple_of(super::PAGE)
+    }
+}
+
+/// Nothing.
+#[cfg(not(target_arch = "x86_64"))]
+#[must_use]
+pub fn image() -> core::ops::Range<usize> {
+    0..0
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_holds_code_and_data_and_not_the_stack() {
+        static DATA: [u8; 64] = [1; 64];
+        let image = image();
+        let here = the_image_holds_code_and_data_and_not_the_stack as *const () as usize;
+        let stack = 0_u8;
+        assert!(image.contains(&here) && image.contains(&(DATA.as_ptr() as usize)), "{image:x?}");
+        assert!(!image.contains(&(&raw const stack as usize)), "{image:x?}");
+        assert!(image.start.is_multiple_of(crate::arch::PAGE) && image.end - image.start < 1 << 30, "{image:x?}");
+    }
+
+    #[test]
+    fn a_test_has_other_threads_beside_it() {
+        // (The harness's own waits for this one.)
+        assert_ne!(is_alone(), Some(true));
+    }
+}

@@ -1,0 +1,41 @@
+//! # The process's end
+//!
+//! A process that ends with much memory leaves a reaper ([`Heap::leave_reaper`]), so that its
+//! parent does not wait while the kernel frees. As late as possible: handlers that are
+//! registered in the library's constructor run after all others and after all destructors;
+//! only the C library's streams are flushed later. Who leaves by `_exit` (as programs do that cannot
+//! wait for their own destructors) passes `abi` on the way. A signal's death leaves none.
+#![allow(unsafe_code)] // registers with libc
+
+use crate::HEAP;
+#[allow(unused_imports, reason = "for the link above")]
+use allotment_engine::heap::Heap;
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+unsafe extern "C" {
+    fn __cxa_atexit(handler: extern "C" fn(*mut c_void), argument: *mut c_void, library: *mut c_void) -> c_int;
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+/// Called when this process ends.
+pub extern "C" fn leave(_: *mut c_void) {
+    if !crate::start::is_secure() {
+        HEAP.leave_reaper();
+    }
+}
+
+/// Registers the handlers, once.
+pub fn register() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Relaxed) {
+        return;
+    }
+    // SAFETY: the handler lives as long as the process (`-z nodelete`); without a library's name it
+    // is called at the process's end only.
+    unsafe {
+        __cxa_atexit(leave, ptr::null_mut(), ptr::null_mut());
+        __cxa_at_quick_exit(leave, ptr::null_mut());
+    }
+}
