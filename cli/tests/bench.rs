@@ -106,6 +106,36 @@ fn areas_and_purges_give_rows() {
     }
 }
 
+/// Much memory: it is freed, it leaves; and who waits for the end of a process does so no longer than the kernel.
+#[test]
+fn frees_and_ends_give_rows() {
+    let scratch = Scratch::new("frees");
+    let json = scratch.join("rows.json");
+    let words = ["bench", "free/one-1g", "free/sparse", "free/exit-8g", "--quick", "--runs", "1"];
+    let words = [&words[..], &["--peers", "glibc", "--json", json.to_str().unwrap()]].concat();
+    let (output, table, err) = allotment(&words);
+    assert_eq!(output.status.code(), Some(0), "{table}{err}");
+    if table.contains("skipped: free") {
+        return skip("frees_and_ends_give_rows", "there is not enough memory");
+    }
+    let rows: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let median = |case: &str, name: &str, metric: &str| {
+        let of = |row: &&Value| row["case"] == case && row["impl"] == name && row["metric"] == metric;
+        let row = rows.as_array().unwrap().iter().find(of);
+        row.unwrap_or_else(|| panic!("no {metric} of {name} in {case}\n{table}"))["median"].as_f64().unwrap()
+    };
+    for name in ["allotment", "glibc", "munmap", "madvise, 1 thread", "madvise, 2 threads"] {
+        assert!(median("one-1g", name, "free") > 0.0, "{name}\n{table}");
+        assert!(median("one-1g", name, "gone") >= median("one-1g", name, "free"), "{name}\n{table}");
+        assert!(median("one-1g", name, "kept") <= 13.0, "of 123 MiB {name} kept more\n{table}");
+        assert!(median("sparse", name, "touch") > 0.0, "{name}\n{table}");
+    }
+    for name in ["allotment", "allotment, no reaper", "glibc"] {
+        let (wait, gone) = (median("exit-8g", name, "wait"), median("exit-8g", name, "gone"));
+        assert!(wait > 0.0 && gone >= wait, "{name}: {wait} {gone}\n{table}");
+    }
+}
+
 /// Peak resident memory of whole programs stays within 10 % of glibc's; where it does
 /// not, the limit is what is lost today (the other peers are at +21…+32 % there).
 #[test]

@@ -12,6 +12,7 @@ mod apps;
 mod counters;
 mod drain;
 mod draw;
+mod free;
 mod harness;
 mod machine;
 mod malloc;
@@ -41,6 +42,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "pages", about: "blocks of pages, and the seed's page-fault test", cases: pages::cases },
     Suite { name: "drain", about: "emptying another CPU's cache, and what its owner sees", cases: drain::cases },
     Suite { name: "vmap", about: "large areas: the kernel's test_vmalloc, purge, 1 GiB in blocks", cases: vmap::cases },
+    Suite { name: "free", about: "much memory at once, and the end of a process", cases: free::cases },
     Suite { name: "malloc", about: "the C functions, in small", cases: malloc::cases },
     Suite { name: "apps", about: "whole programs", cases: apps::cases },
 ];
@@ -71,6 +73,7 @@ pub fn work(asked: &BenchWorker) -> ExitCode {
         "percpu" => percpu::work::work(&asked.case, asked.threads, asked.scale),
         "pages" => pages::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
         "vmap" => vmap::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
+        "free" => free::work::work(&asked.case, asked.scale, asked.expect.as_deref()),
         "drain" => drain::work::work(&asked.case, asked.scale),
         other => Err(format!("no workers in suite {other}")),
     };
