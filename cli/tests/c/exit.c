@@ -85,7 +85,9 @@ static void ends(const char *how)
     pthread_t thread;
     sigset_t set;
     sigemptyset(&set), sigaddset(&set, SIGUSR2), sigprocmask(SIG_BLOCK, &set, 0);
-    if (strcmp(how, "small"))
+    if (!strcmp(how, "untouched"))
+        blocks[0] = malloc(64 * MIB);
+    else if (strcmp(how, "small"))
         grow();
     if (!strcmp(how, "_exit"))
         _exit(0);
@@ -187,7 +189,7 @@ static void ways(void)
     bool preloaded = expected();
     static const struct { const char *how; int reapers, others; } each[] = {
         {"exit", 1}, {"_exit", 1}, {"_Exit", 1}, {"quick_exit", 1}, {"thread", 1}, {"many", 1}, {"busy", 1},
-        {"small", 0}, {"off", 0}, {"exec", 0}, {"confined", 0}, {"bare", 0}, {"vfork", 0}, {"forked", 2, 1},
+        {"small", 0}, {"untouched", 0}, {"off", 0}, {"exec", 0}, {"confined", 0}, {"bare", 0}, {"vfork", 0}, {"forked", 2, 1},
     };
     for (size_t at = 0; at < sizeof each / sizeof *each; at++) {
         Child child = finish(begin(each[at].how));

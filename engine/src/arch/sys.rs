@@ -16,6 +16,8 @@ impl Errno {
     pub const EPERM: Self = Self(1);
     /// No such descriptor.
     pub const EBADF: Self = Self(9);
+    /// A signal came.
+    pub const EINTR: Self = Self(4);
     /// Not now.
     pub const EAGAIN: Self = Self(11);
     /// No memory.
@@ -38,6 +40,7 @@ mod nr {
     pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const EXIT: usize = 60;
+    pub const WAIT4: usize = 61;
     pub const CHDIR: usize = 80;
     pub const SETSID: usize = 112;
     pub const RT_SIGTIMEDWAIT: usize = 128;
@@ -55,7 +58,6 @@ mod nr {
     pub const UNSHARE: usize = 272;
     pub const OPENAT: usize = 257;
     pub const MEMBARRIER: usize = 324;
-    pub const CLOSE_RANGE: usize = 436;
     pub const PROCESS_MADVISE: usize = 440;
 }
 /// The numbers that newer architectures share (aarch64, riscv64, loongarch64).
@@ -65,6 +67,7 @@ mod nr {
     pub const OPENAT: usize = 56;
     pub const CLOSE: usize = 57;
     pub const EXIT: usize = 93;
+    pub const WAIT4: usize = 260;
     pub const EXIT_GROUP: usize = 94;
     pub const RT_SIGPROCMASK: usize = 135;
     pub const RT_SIGTIMEDWAIT: usize = 137;
@@ -88,7 +91,6 @@ mod nr {
     pub const MADVISE: usize = 233;
     pub const MBIND: usize = 235;
     pub const MEMBARRIER: usize = 283;
-    pub const CLOSE_RANGE: usize = 436;
     pub const PROCESS_MADVISE: usize = 440;
 }
 
@@ -379,15 +381,11 @@ pub fn signal_wait(set: u64, ns: u64) -> bool {
     unsafe { call(nr::RT_SIGTIMEDWAIT, [&raw const set as usize, 0, time.as_ptr() as usize, 8, 0, 0]) }.is_ok()
 }
 
-/// A table of descriptors of the caller's own, empty (Linux 5.9); those of a table that it shared
-/// with others stay open there, and none is copied.
-///
-/// # Errors
-/// `ENOSYS`, or what a seccomp filter says; the table is still the old one.
-pub fn drop_descriptors() -> Result<(), Errno> {
-    const UNSHARE: usize = 2;
-    // SAFETY: touches no memory; the calling task uses no descriptor.
-    unsafe { call(nr::CLOSE_RANGE, [0, u32::MAX as usize, UNSHARE, 0, 0, 0]).map(drop) }
+/// Waits for the end of a task that [`super::task`] made and that signals nobody.
+pub fn wait_for(pid: usize) {
+    const ALL: usize = 0x4000_0000;
+    // SAFETY: without places for status and usage.
+    while unsafe { call(nr::WAIT4, [pid, 0, ALL, 0, 0, 0]) } == Err(Errno::EINTR) {}
 }
 
 /// Leaves session, process group, terminal and working directory.

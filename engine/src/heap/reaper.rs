@@ -69,6 +69,8 @@ struct Desk {
     word: AtomicU32,
     /// Tasks that are to release.
     tasks: u32,
+    /// Bytes from which it is worth it.
+    least: u64,
     /// Where the heap's windows are listed.
     regions: *const Regions,
     /// The code that runs.
@@ -103,8 +105,7 @@ impl<E: Environment> Heap<E> {
         let mask = sys::block_signals(u64::MAX);
         // Relaxed: whoever comes second does nothing. A forked child may leave its own.
         let first = self.reaping.swap(own, Relaxed) != own;
-        let left =
-            first && resident() >= least && waits() && leave(&self.pages.regions, sys::cpus_allowed().min(TASKS));
+        let left = first && leave(&self.pages.regions, sys::cpus_allowed().min(TASKS), least);
         if first {
             // Release: the reaper is ready, or there is none.
             self.reaped.store(own, Release);
@@ -198,12 +199,13 @@ fn number(text: &[u8], base: u32) -> u64 {
 }
 
 /// Makes the task and waits until it holds nothing but the memory; false if there is none. Signals are blocked.
-fn leave(regions: &Regions, tasks: u32) -> bool {
+fn leave(regions: &Regions, tasks: u32, least: u64) -> bool {
     let Ok(at) = sys::map(0, DESK, Access::ReadWrite) else { return false };
     let desk = at as *mut Desk;
     // SAFETY: fresh, zeroed and large enough; nobody else knows it yet.
     let word = unsafe {
         (*desk).tasks = tasks;
+        (*desk).least = least;
         (*desk).regions = regions;
         (&raw mut (*desk).image).write(task::image());
         (*desk).word.store(STARTING, Relaxed);
@@ -218,6 +220,8 @@ fn leave(regions: &Regions, tasks: u32) -> bool {
     }
     let left = made.is_ok() && word.load(Acquire) == READY;
     if !left {
+        // Nobody else would before we end.
+        made.into_iter().for_each(sys::wait_for);
         // SAFETY: no task uses it: there is none, or the kernel has cleared its word.
         let _ = unsafe { sys::unmap(at, DESK) };
     }
@@ -227,13 +231,16 @@ fn leave(regions: &Regions, tasks: u32) -> bool {
 /// The life of the reaper.
 extern "C" fn reaper(desk: usize) -> ! {
     let desk = desk as *mut Desk;
+    // SAFETY: our own desk; its creator waits.
+    let (word, least) = unsafe { (&(*desk).word, (*desk).least) };
     sys::name_thread(NAME);
     sys::leave_session();
-    if sys::drop_descriptors().is_err() || task::is_alone().is_none() || tell_death().is_err() {
+    let can = sys::own_files().is_ok() && task::is_alone().is_some() && tell_death().is_ok();
+    // (Files are opened in the reaper's own table, where no number can be the program's.)
+    if !can || resident() < least || !waits() {
         sys::exit(true, 1);
     }
-    // SAFETY: our own desk. Release: pairs with the wait for it.
-    let word = unsafe { &(*desk).word };
+    // Release: pairs with the wait for it.
     word.store(READY, Release);
     sys::futex_wake_shared(word);
     if !wait_alone() {
