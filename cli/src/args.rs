@@ -38,11 +38,7 @@ pub enum Command {
     #[command(hide = true)]
     BenchWorker(BenchWorker),
     /// Say what this machine offers, which mode results and what to change
-    #[command(after_help = "Example:
-  allotment doctor
-
-Exit codes: 0 Allotment runs in its best mode here, 1 it runs in a lesser one.")]
-    Doctor,
+    Doctor(Doctor),
 }
 
 /// `allotment run`.
@@ -118,6 +114,21 @@ pub struct Bench {
     /// List suites, cases and peers
     #[arg(long)]
     pub list: bool,
+}
+
+/// `allotment doctor`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  allotment doctor
+  allotment doctor --json | jq '.findings[] | select(.verdict != \"good\")'
+
+A program is run for a moment: what it finds decides the mode, and the exit code.
+
+Exit codes: 0 Allotment runs in its best mode here, 1 it runs in a lesser one.")]
+pub struct Doctor {
+    /// Print JSON: mode, reason, and for each finding name, value, means, verdict (good, notice, bad), advice
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `allotment bench-worker`, started by `bench`.

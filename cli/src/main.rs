@@ -46,6 +46,6 @@ fn main() -> ExitCode {
         args::Command::Run(run) => run::run(&run),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::BenchWorker(worker) => bench::work(&worker),
-        args::Command::Doctor => doctor::doctor(),
+        args::Command::Doctor(doctor) => doctor::doctor(&doctor),
     }
 }

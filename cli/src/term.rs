@@ -31,6 +31,10 @@ impl Paint {
     pub fn notice(self, text: &str) -> String {
         self.wrap("33", text)
     }
+    /// Faint: what an expert skips.
+    pub fn faint(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
     fn wrap(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }

@@ -235,7 +235,17 @@ fn doctor_foretells_the_mode() {
         Some(1) => assert!(mode.contains("fallback"), "{mode}\n{out}"),
         other => panic!("{other:?}\n{out}{err}"),
     }
-    for word in ["kernel", "C library", "rseq", "membarrier", "mode"] {
+    for word in ["kernel", "C library", "rseq", "membarrier", "huge pages", "cgroup memory", "mode"] {
         assert!(out.contains(word), "no {word} in\n{out}");
     }
+    let (_, json, _) = allotment(&["doctor", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
+    assert!(mode.contains(json["mode"].as_str().expect("a mode")), "{mode}\n{json}");
+    assert!(json["findings"].as_array().is_some_and(|findings| findings.len() > 10), "{json}");
+    // Where the C library registers nothing, it says what to change.
+    let mut without = Command::new(env!("CARGO_BIN_EXE_allotment"));
+    let without = without.arg("doctor").env("GLIBC_TUNABLES", "glibc.pthread.rseq=0").output().expect("it runs");
+    let out = String::from_utf8_lossy(&without.stdout);
+    assert!(without.status.code() == Some(1) && out.contains("!! take glibc.pthread.rseq=0 out"), "{out}");
+    assert!(out.contains("fallback ("), "{out}");
 }
