@@ -55,6 +55,7 @@ mod nr {
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const CLOCK_GETTIME: usize = 228;
     pub const MBIND: usize = 237;
+    pub const GET_MEMPOLICY: usize = 239;
     pub const UNSHARE: usize = 272;
     pub const OPENAT: usize = 257;
     pub const MEMBARRIER: usize = 324;
@@ -90,6 +91,7 @@ mod nr {
     pub const MPROTECT: usize = 226;
     pub const MADVISE: usize = 233;
     pub const MBIND: usize = 235;
+    pub const GET_MEMPOLICY: usize = 236;
     pub const MEMBARRIER: usize = 283;
     pub const PROCESS_MADVISE: usize = 440;
 }
@@ -284,10 +286,17 @@ pub unsafe fn move_pages(from: usize, to: usize, len: usize) -> Result<(), Errno
     unsafe { call(nr::MREMAP, [from, len, len, MAYMOVE_FIXED_DONTUNMAP, to, 0]).map(drop) }
 }
 
-/// Prefers one NUMA node for a range.
+/// Prefers one NUMA node for a range, unless the calling thread has a memory policy: the program knows better.
 pub fn bind(at: usize, len: usize, node: usize) {
+    const MPOL_DEFAULT: i32 = 0;
     const MPOL_PREFERRED: usize = 1;
     let mask = 1_u64 << (node & 63);
+    let mut policy = MPOL_DEFAULT;
+    // SAFETY: the kernel writes the four bytes of `policy`. Where it refuses, it refuses the other, too.
+    let _ = unsafe { call(nr::GET_MEMPOLICY, [&raw mut policy as usize, 0, 0, 0, 0, 0]) };
+    if policy != MPOL_DEFAULT {
+        return;
+    }
     // SAFETY: the kernel reads eight bytes of `mask`. A refusal costs locality only.
     let _ = unsafe { call(nr::MBIND, [at, len, MPOL_PREFERRED, &raw const mask as usize, 65, 0]) };
 }
@@ -670,5 +679,45 @@ pub mod fault {
         ONE_IN.with(|cell| cell.set(one_in));
         STRUCK.with(|cell| cell.set(cell.get() + 1));
         Some(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: i32 = 0;
+    const PREFERRED: i32 = 1;
+    const INTERLEAVE: i32 = 3;
+
+    /// A page's own policy. `None` where the system does not say.
+    fn policy_of(at: usize) -> Option<i32> {
+        const OF_ADDRESS: usize = 2;
+        let mut policy = 0;
+        // SAFETY: the kernel writes four bytes.
+        unsafe { call(nr::GET_MEMPOLICY, [&raw mut policy as usize, 0, 0, at, OF_ADDRESS, 0]) }.ok()?;
+        Some(policy)
+    }
+
+    #[test]
+    fn a_programs_own_memory_policy_stays() {
+        let page = || map(0, crate::arch::PAGE, Access::ReadWrite).expect("a page");
+        // A thread of its own: it has the policy.
+        std::thread::spawn(move || {
+            let free = page();
+            bind(free, crate::arch::PAGE, 0);
+            let nodes = 1_u64;
+            // SAFETY: the kernel reads eight bytes.
+            let set = unsafe { libc::syscall(libc::SYS_set_mempolicy, INTERLEAVE, &raw const nodes, 64) };
+            let asked = page();
+            bind(asked, crate::arch::PAGE, 0);
+            if set != 0 || policy_of(free) != Some(PREFERRED) {
+                std::eprintln!("skipped: no memory policies here");
+                return;
+            }
+            assert_eq!(policy_of(asked), Some(DEFAULT));
+        })
+        .join()
+        .unwrap();
     }
 }
