@@ -297,6 +297,29 @@ int allotment_pages_free_bulk(void *const *blocks, size_t count);
 size_t allotment_buddyinfo(char *text, size_t size);
 size_t allotment_zoneinfo(char *text, size_t size);
 
+/* ---- Areas: whole pages, as malloc gives them above 32 KiB. -------------- */
+
+/* From Allotment's own heap, whatever malloc the program uses. No rounding but to
+ * pages; a freed area is reused at once and goes back to the system in bulk later
+ * (docs/areas.md). After fork, parent and child each have all areas. */
+
+/* A page behind the area's last where every access faults. It costs no mapping. */
+#define ALLOTMENT_AREA_GUARD 1u
+
+/* At least `size` bytes with whatever contents, aligned to pages and to
+ * `alignment` (a power of two, or 0). NULL with errno = ENOMEM without memory (with
+ * a guard also above half a GiB and before Linux 6.13), EINVAL for an alignment or
+ * flag that does not exist. Some tens of ns for a reused one. */
+void *allotment_area_alloc(size_t size, size_t alignment, unsigned flags);
+
+/* Takes an area back, one of these or of this heap's malloc. 0; or -1 with errno =
+ * EINVAL and nothing changed for what is free already, inside an area or foreign.
+ * NULL is ignored. Some tens of ns, now and then a slice of a purge. */
+int allotment_area_free(void *area);
+
+/* Bytes of an area in use, whole pages without its guard; 0 if it is none. */
+size_t allotment_area_size(const void *area);
+
 /* ---- All ----------------------------------------------------------------- */
 
 /* "sequences", "fallback" (locked operations), or "closed" before the first

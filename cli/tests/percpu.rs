@@ -1,4 +1,4 @@
-//! Per-CPU memory and pages from C and C++, by the library and header as installed, in both modes.
+//! Per-CPU memory, pages and areas from C and C++, by the library and header as installed, in both modes.
 
 mod common;
 #[path = "common/installed.rs"]
@@ -13,7 +13,7 @@ fn a_c_and_a_cxx_program_allocate_in_both_modes() {
         return;
     }
     for ((compiler, standard), source) in
-        LANGUAGES.iter().flat_map(|&language| ["percpu.c", "pages.c"].map(|s| (language, s)))
+        LANGUAGES.iter().flat_map(|&language| ["percpu.c", "pages.c", "area.c"].map(|s| (language, s)))
     {
         let scratch = Scratch::new("c-percpu");
         let program = build(source, compiler, standard, &scratch);

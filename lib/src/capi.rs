@@ -97,6 +97,7 @@ macro_rules! exported {
     )*};
 }
 
+mod area;
 mod drain;
 mod pages;
 mod percpu;

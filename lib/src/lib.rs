@@ -16,6 +16,7 @@
 //! counters to Rust ([`counter`]) and, with the feature `capi`, to C (`capi`).
 #![no_std]
 
+pub mod area;
 pub mod counter;
 pub mod drain;
 mod exit;

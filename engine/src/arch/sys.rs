@@ -628,6 +628,13 @@ pub mod fault {
         static ONE_IN: Cell<u64> = const { Cell::new(0) };
         static RANDOM: Cell<u64> = const { Cell::new(1) };
         static STRUCK: Cell<u64> = const { Cell::new(0) };
+        /// Calls of this thread that wanted fresh memory.
+        static WANTED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Calls of this thread so far that wanted fresh memory, or to open what was reserved.
+    pub fn wanted() -> u64 {
+        WANTED.get()
     }
 
     /// From now on one call in `one_in` of this thread fails (0: none); how many did so far.
@@ -650,6 +657,9 @@ pub mod fault {
 
     pub(super) fn strike(number: usize, a: [usize; 6]) -> Option<Result<usize, Errno>> {
         const FAIL: [usize; 6] = [nr::MMAP, nr::MPROTECT, nr::MREMAP, nr::MADVISE, nr::PROCESS_MADVISE, nr::MUNMAP];
+        if number == nr::MPROTECT || number == nr::MMAP && a[3] & MAP_FIXED == 0 {
+            WANTED.set(WANTED.get() + 1);
+        }
         let one_in = ONE_IN.get();
         if one_in == 0 || !FAIL.contains(&number) || !(random() >> 8).is_multiple_of(one_in) {
             return None;

@@ -15,6 +15,7 @@
 //! Cost: the golden table of the fast paths is in `cli/tests/golden`.
 #![allow(unsafe_code)] // hands out memory
 
+mod area;
 pub mod drain;
 mod pages;
 pub mod reaper;
@@ -307,7 +308,7 @@ impl<E: Environment> Heap<E> {
         }
         if size > SMALL_MAX
             && self.opened.load(Acquire) == 2
-            && let Some(area) = self.vmap().reuse(size, PAGE)
+            && let Some(area) = self.vmap().reuse(size, PAGE).or_else(|| self.vmap().reuse_part(size, PAGE))
         {
             return area.address as *mut u8;
         }

@@ -282,13 +282,35 @@ impl Vmap<'_> {
         self.reuse_like(Want { pages, align, flags: flags?, mask: LIKE })
     }
 
+    /// A part of a larger lazily freed area of this node, likewise: what a program that frees one size and asks for
+    /// another would otherwise fault in anew, and give back. Not for who wants zeros. Cost: see [`Lists::take_part`].
+    pub fn reuse_part(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let (pages, align, flags) = self.shape(bytes, align);
+        let (home, flags) = (self.home(), flags?);
+        let node = &self.areas.nodes[home];
+        if node.is_empty() {
+            return None;
+        }
+        let turn = node.enter()?;
+        let pfn = turn.take_part(self.regions, Want { pages, align, flags, mask: LIKE }, ALONE)?;
+        self.lend(home, &turn, -((pages * PAGE) as isize));
+        drop(turn);
+        Some(self.reused(pfn))
+    }
+
     #[inline]
     fn reuse_like(&self, want: Want) -> Option<Fresh> {
         let pfn = self.reuse_from(self.home(), want).or_else(|| self.reuse_elsewhere(want))?;
+        Some(self.reused(pfn))
+    }
+
+    /// A lazy area in our hand is somebody's again.
+    #[inline]
+    fn reused(&self, pfn: Pfn) -> Fresh {
         let desc = self.regions.desc(pfn);
         desc.set(Kind::Area, desc.rest());
         self.cache.sets.count(Event::AreaReuse, 1);
-        Some(Fresh { address: self.regions.address(pfn), zero: false })
+        Fresh { address: self.regions.address(pfn), zero: false }
     }
 
     #[inline]

@@ -29,6 +29,10 @@ use crate::page::{Kind, Pfn, Regions};
 pub const LISTS: usize = 64;
 /// Areas of a list looked at for one of the right size, alignment and kind.
 const LOOKS: usize = 16;
+/// Most areas of all lists that are looked at for one to be cut.
+const FEW: usize = 32;
+/// How many times as large such an area may be.
+const PIECES: usize = 8;
 /// How long who must have the node sleeps between two looks, in ns.
 const PATIENCE: u64 = 50_000;
 /// How often.
@@ -43,8 +47,8 @@ const FORK: u32 = 2;
 pub struct Lists {
     bits: AtomicU64,
     heads: [AtomicU32; LISTS],
-    /// Areas put here since they were last taken all.
-    put: AtomicU32,
+    /// Areas here.
+    count: AtomicU32,
 }
 
 /// What an allocation wants.
@@ -70,7 +74,7 @@ impl Lists {
     /// Empty.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bits: AtomicU64::new(0), heads: [const { AtomicU32::new(0) }; LISTS], put: AtomicU32::new(0) }
+        Self { bits: AtomicU64::new(0), heads: [const { AtomicU32::new(0) }; LISTS], count: AtomicU32::new(0) }
     }
 
     /// Whether the list of that size has something; a look without a turn, which may be out of date.
@@ -92,7 +96,7 @@ impl Lists {
         regions.desc(area).set_links(Pfn(head.load(Relaxed)), Pfn::NONE);
         head.store(area.0, Relaxed);
         self.bits.store(self.bits.load(Relaxed) | 1 << list, Relaxed);
-        self.put.store(self.put.load(Relaxed).wrapping_add(1), Relaxed);
+        self.count.store(self.count.load(Relaxed) + 1, Relaxed);
     }
 
     /// Takes an area that fits.
@@ -119,6 +123,7 @@ impl Lists {
                         self.bits.store(self.bits.load(Relaxed) & !(1 << list), Relaxed);
                     }
                 }
+                self.count.store(self.count.load(Relaxed) - 1, Relaxed);
                 return Some(at);
             }
             (previous, at) = (at, next);
@@ -126,7 +131,70 @@ impl Lists {
         None
     }
 
-    /// Takes everything: the heads of the lists, and how many areas were put since the last time.
+    /// Takes a part of a larger area, or of neighbours that are one together; only while there are few areas, and none
+    /// is cut into very small pieces. What is left stays, merged. Areas with one of the bits `alone` stay as they are.
+    /// Cost: a few loads and stores for each area.
+    #[cold]
+    pub fn take_part(&self, regions: &Regions, want: Want, alone: u32) -> Option<Pfn> {
+        if self.count.load(Relaxed) as usize > FEW {
+            return None;
+        }
+        let (mut areas, mut count) = ([(0, 0); FEW], 0);
+        for mut at in self.take_all().0 {
+            while at != Pfn::NONE {
+                areas[count] = (at.0, regions.desc(at).len());
+                count += 1;
+                at = regions.desc(at).links().0;
+            }
+        }
+        areas[..count].sort_unstable();
+        let mut runs = 0;
+        for next in 0..count {
+            let (at, pages) = (Pfn(areas[next].0), areas[next].1);
+            let flags = regions.desc(at).rest();
+            if let Some((first, len)) = areas[..runs].last_mut()
+                && Pfn(*first).add(*len) == at
+                && Pfn(*first).same_window(at)
+                && regions.desc(Pfn(*first)).rest() == flags
+                && flags & alone == 0
+            {
+                *len += pages;
+                regions.desc(at).set(Kind::None, 0);
+            } else {
+                areas[runs] = (at.0, pages);
+                runs += 1;
+            }
+        }
+        let give = |at: Pfn, pages: usize, flags: u32| {
+            if pages > 0 {
+                regions.desc(at).set_len(pages);
+                regions.desc(at).set(Kind::Lazy, flags);
+                self.put(regions, at, pages);
+            }
+        };
+        let skip = |at: Pfn| (at.0 as usize).next_multiple_of(want.align) - at.0 as usize;
+        let fits = |&&(at, pages): &&(u32, usize)| {
+            let flags = regions.desc(Pfn(at)).rest();
+            let cut = flags & alone == 0 && pages <= want.pages * PIECES;
+            skip(Pfn(at)) + want.pages <= pages && flags & want.mask == want.flags && cut
+        };
+        let best = areas[..runs].iter().filter(fits).min_by_key(|area| area.1).copied();
+        for &(at, pages) in &areas[..runs] {
+            if best.is_none_or(|best| best.0 != at) {
+                give(Pfn(at), pages, regions.desc(Pfn(at)).rest());
+            }
+        }
+        let (at, pages) = best?;
+        let (at, flags) = (Pfn(at), regions.desc(Pfn(at)).rest());
+        let part = at.add(skip(at));
+        give(part.add(want.pages), pages - skip(at) - want.pages, flags);
+        give(at, skip(at), flags);
+        regions.desc(part).set_len(want.pages);
+        regions.desc(part).set(Kind::Lazy, flags);
+        Some(part)
+    }
+
+    /// Takes everything: the heads of the lists, and how many areas there are.
     pub fn take_all(&self) -> ([Pfn; LISTS], u32) {
         let mut heads = [Pfn::NONE; LISTS];
         for (head, taken) in self.heads.iter().zip(&mut heads) {
@@ -134,9 +202,9 @@ impl Lists {
             head.store(0, Relaxed);
         }
         self.bits.store(0, Relaxed);
-        let put = self.put.load(Relaxed);
-        self.put.store(0, Relaxed);
-        (heads, put)
+        let count = self.count.load(Relaxed);
+        self.count.store(0, Relaxed);
+        (heads, count)
     }
 }
 
@@ -146,6 +214,7 @@ impl Lists {
     /// # Panics
     /// When an invariant does not hold.
     pub fn verify(&self, regions: &Regions, each: &mut impl FnMut(usize)) {
+        let mut count = 0;
         for (list, head) in self.heads.iter().enumerate() {
             let mut at = Pfn(head.load(Relaxed));
             assert_eq!(self.bits.load(Relaxed) >> list & 1 != 0, at != Pfn::NONE, "a bit says otherwise");
@@ -153,9 +222,11 @@ impl Lists {
                 let desc = regions.desc(at);
                 assert_eq!((desc.kind(), desc.len() % LISTS), (Kind::Lazy, list));
                 each(desc.len());
+                count += 1;
                 at = desc.links().0;
             }
         }
+        assert_eq!(count, self.count.load(Relaxed));
     }
 }
 

@@ -131,12 +131,12 @@ impl Vmap<'_> {
             }
             // (During a fork there is none; the next purge comes.)
             let Some(turn) = node.enter_patiently() else { continue };
-            let (heads, put) = turn.take_all();
+            let (heads, count) = turn.take_all();
             // Relaxed: both words are changed in a turn only.
             let lent = tally.lent.load(Relaxed) as isize;
             tally.lent.store(0, Relaxed);
             drop(turn);
-            tally.purged.fetch_add(u64::from(put), Relaxed);
+            tally.purged.fetch_add(u64::from(count), Relaxed);
             self.account(-lent, lent);
             chain(&heads);
         }

@@ -123,6 +123,7 @@ impl World {
 enum Op {
     Alloc(usize, u32),
     Guarded(usize),
+    Part(usize, u32),
     Free(usize),
     Resize(usize, usize),
     Move(usize, usize),
@@ -137,6 +138,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         8 => (pages(), 0..10_u32).prop_map(|(pages, shift)| Op::Alloc(pages, if shift < 7 { 0 } else { shift })),
         1 => pages().prop_map(Op::Guarded),
+        4 => (pages(), 0..3_u32).prop_map(|(pages, shift)| Op::Part(pages, shift)),
         7 => any::<usize>().prop_map(Op::Free),
         2 => (any::<usize>(), pages()).prop_map(|(which, pages)| Op::Resize(which, pages)),
         1 => (any::<usize>(), pages()).prop_map(|(which, pages)| Op::Move(which, pages)),
@@ -155,6 +157,8 @@ struct Model<'a> {
     stamp: usize,
     /// Pages of address space that the model knows of, and those that a refusal may have lost.
     storm: bool,
+    /// Areas that were cut.
+    parts: usize,
 }
 
 impl Model<'_> {
@@ -198,6 +202,14 @@ impl Model<'_> {
                     let area = vmap.find(fresh.address).unwrap();
                     assert!(area.flags & GUARD != 0 && area.bytes == pages * PAGE);
                     self.add(Some(fresh), pages, 1);
+                }
+            }
+            Op::Part(pages, shift) => {
+                if let Some(fresh) = vmap.reuse_part(pages * PAGE, PAGE << shift) {
+                    let area = vmap.find(fresh.address).unwrap();
+                    assert!(area.flags & GUARD == 0 && area.bytes == pages * PAGE && !fresh.zero);
+                    self.add(Some(fresh), pages, 1 << shift);
+                    self.parts += 1;
                 }
             }
             Op::Free(which) => {
@@ -250,15 +262,17 @@ impl Model<'_> {
 }
 
 fn against_the_model(world: &World, storm: u64, cases: u32) {
+    let parts = Cell::new(0);
     proptest!(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }, |(ops in ops(), seed in any::<u64>())| {
         let vmap = world.vmap();
         let total = vmap.verify();
-        let mut model = Model { world, live: BTreeMap::new(), stamp: 0, storm: storm > 0 };
+        let mut model = Model { world, live: BTreeMap::new(), stamp: 0, storm: storm > 0, parts: 0 };
         fault::storm(storm, seed);
         for op in &ops {
             model.run(op);
         }
         let struck = fault::storm(0, 0);
+        parts.set(parts.get() + model.parts);
         // Every page is live, or free or lazy once: none is lost unless a mapping was.
         let live: usize = model.live.values().map(|&(pages, _)| pages).sum();
         let guards = model.live.keys().filter(|&&at| vmap.find(at).unwrap().flags & GUARD != 0).count();
@@ -276,6 +290,7 @@ fn against_the_model(world: &World, storm: u64, cases: u32) {
         prop_assert_eq!(world.cache.sets.board().level(Level::Areas), 0);
         vmap.verify();
     });
+    assert!(parts.get() > 0, "nothing was cut");
 }
 
 #[test]
@@ -307,6 +322,38 @@ fn refused_and_partial_calls_lose_nothing() {
     }
 }
 
+/// Whoever frees because memory is short must not need some.
+#[test]
+fn frees_and_purges_ask_for_no_memory() {
+    let world = World::new();
+    let vmap = world.vmap();
+    let fresh = (0..400_usize).map(|n| {
+        HERE.set(n % 8);
+        let bytes = (9 + n * 37 % 700) * PAGE;
+        let fresh = if n % 5 == 0 { vmap.alloc_guarded(bytes, PAGE) } else { vmap.alloc(bytes, PAGE) };
+        let mut at = fresh.or_else(|| vmap.alloc(bytes, PAGE)).unwrap().address;
+        if n % 7 == 0 {
+            at = unsafe { vmap.relocate(&vmap.find(at).unwrap(), 2 * bytes) }.unwrap_or(at);
+        }
+        unsafe { (at as *mut u8).write(1) };
+        at
+    });
+    let live: Vec<usize> = fresh.collect();
+    let wanted = fault::wanted();
+    assert!(wanted > 0, "the count counts");
+    for (n, &at) in live.iter().enumerate() {
+        HERE.set(n % 3);
+        assert_ne!(vmap.free(&vmap.find(at).unwrap()), Freed::Not);
+        if n % 50 == 0 {
+            vmap.purge(100 * PAGE);
+        }
+    }
+    vmap.put_back();
+    vmap.purge(usize::MAX);
+    assert_eq!(world.exact(Level::Lazy), 0);
+    assert_eq!(fault::wanted(), wanted);
+}
+
 #[test]
 fn a_node_owes_at_most_what_it_may() {
     let world = World::new();
@@ -328,13 +375,16 @@ fn a_node_owes_at_most_what_it_may() {
     }
 }
 
-/// Threads on two nodes that take, stamp, check and free, beside one that purges and one that forks.
+/// Threads on three nodes that take, stamp, check and free, beside one that purges and one that forks: a soak, of two
+/// seconds, or a minute with `ALLOTMENT_TEST_LONG=1`.
 #[test]
 fn threads_and_purges_hand_nothing_out_twice() {
     let world = World::new();
     let world = &world;
     let stop = std::sync::atomic::AtomicBool::new(false);
     let stop = &stop;
+    let long = std::env::var_os("ALLOTMENT_TEST_LONG").is_some_and(|value| value != "0");
+    let seconds = if long { 60 } else { 2 };
     std::thread::scope(|scope| {
         let purger = scope.spawn(move || {
             let mut bytes = 0;
@@ -357,14 +407,15 @@ fn threads_and_purges_hand_nothing_out_twice() {
                 scope.spawn(move || {
                     let mut live: Vec<(usize, usize)> = Vec::new();
                     let mut x = 88_172_645_463_325_252_u64 ^ (thread as u64) << 20;
-                    let end = std::time::Instant::now() + std::time::Duration::from_secs(2);
+                    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
                     for round in (0..).take_while(|round| round % 64 != 0 || std::time::Instant::now() < end) {
                         x ^= x << 13;
                         x ^= x >> 7;
                         x ^= x << 17;
                         HERE.set(x as usize % 3);
                         let pages = 9 + (x >> 20) as usize % 4;
-                        let fresh = world.vmap().alloc(pages * PAGE, PAGE).unwrap();
+                        let part = if x >> 60 < 8 { world.vmap().reuse_part(pages * PAGE, PAGE) } else { None };
+                        let fresh = part.or_else(|| world.vmap().alloc(pages * PAGE, PAGE)).unwrap();
                         if fresh.zero {
                             assert!(Model::stamps(fresh.address, pages).all(|word| unsafe { word.read() } == 0));
                         }

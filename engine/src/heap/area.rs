@@ -1,0 +1,61 @@
+//! # Areas as a product: whole pages for the program itself, with a guard page behind them if it wants one
+//!
+//! An area is the same as one of malloc's above 32 KiB, whatever its size, and freed the same way; so a reused one
+//! costs no system call, with or without its guard (`vmap`). Cost: see there.
+
+use super::{Environment, Heap};
+use crate::arch::atomic::Ordering::Acquire;
+use crate::arch::{PAGE, sys};
+use crate::page::Kind;
+use crate::slab::Wrong;
+use crate::stat::Event;
+
+impl<E: Environment> Heap<E> {
+    /// An area of at least `bytes`, aligned to `align` (a power of two) and to pages, with whatever contents; behind
+    /// its last page one where every access faults if `guard`. `None` without memory; with a guard also above half
+    /// a GiB, and where the kernel has no such pages (before Linux 6.13).
+    pub fn area_alloc(&self, bytes: usize, align: usize, guard: bool) -> Option<usize> {
+        let start = sys::ticks();
+        if !self.opened() {
+            return None;
+        }
+        let align = align.max(PAGE);
+        let fresh = if guard {
+            self.vmap().alloc_guarded(bytes, align).or_else(|| {
+                let _held = self.reclaim.lock();
+                (self.vmap().purge(usize::MAX) > 0).then(|| self.vmap().alloc_guarded(bytes, align))?
+            })
+        } else {
+            self.alloc_area(bytes, align)
+        };
+        self.cold_end(Event::ColdAlloc, start, fresh.is_none());
+        fresh.map(|fresh| fresh.address)
+    }
+
+    /// Takes an area back: one of [`Heap::area_alloc`], or of malloc's.
+    ///
+    /// # Errors
+    /// It is no area in use; nothing was changed.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    pub unsafe fn area_free(&self, address: usize) -> Result<(), Wrong> {
+        if self.opened.load(Acquire) != 2 {
+            return Err(Wrong::Foreign);
+        }
+        if self.vmap().find(address).is_some() {
+            // SAFETY: the caller's promise. (Of two that free it at once the second is reported, as malloc's.)
+            unsafe { self.free(address as *mut u8) };
+            return Ok(());
+        }
+        let Some((_, pfn)) = self.pages.regions.find(address) else { return Err(Wrong::Foreign) };
+        let free = matches!(self.pages.regions.desc(pfn).kind(), Kind::Lazy | Kind::Run);
+        Err(if free { Wrong::Double } else { Wrong::Interior })
+    }
+
+    /// Bytes of an area in use, without its guard; `None` if it is none.
+    #[must_use]
+    pub fn area_size(&self, address: usize) -> Option<usize> {
+        self.vmap().find(address).map(|area| area.bytes)
+    }
+}
