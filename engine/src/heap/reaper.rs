@@ -55,6 +55,8 @@ const STACKS: usize = TASKS as usize * STACK;
 /// Sent to the reaper when the thread that left it has died (SIGUSR1; blocked, only ever waited for).
 const DEATH: usize = 10;
 const DEATH_SET: u64 = 1 << (DEATH - 1);
+/// How long the reaper leaves the CPUs to those who were told of the death, ns.
+const HEAD_START: u64 = 1_000_000;
 /// Behind the last address of a process.
 const END: usize = (1 << 47) - PAGE;
 
@@ -246,6 +248,8 @@ extern "C" fn reaper(desk: usize) -> ! {
     if !wait_alone() {
         sys::exit(true, 1);
     }
+    // The parent wakes at the same moment: let it go first.
+    let _ = sys::signal_wait(0, HEAD_START);
     // SAFETY: nobody else uses this memory: it is ours.
     unsafe { release_all(desk) }
 }
