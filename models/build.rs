@@ -65,6 +65,17 @@ const LEVELS: &[(&str, &[(&str, &str)])] = &[(
     &[("units.set_byte(self.at.at(SHADOW), index, d)", "units.set_byte(self.at, index, 0)")],
 )];
 
+/// Canaries of memory on its way to the system.
+const FLIGHTS: &[(&str, &[(&str, &str)])] = &[
+    // A fork takes the queue and looks at nothing.
+    ("flight_fork_rushes", &[("if flying == 0 || sys::single_threaded() {", "if flying < u32::MAX {")]),
+    // A slice is counted when the queue is free again.
+    (
+        "flight_counted_late",
+        &[("self.flying.fetch_add(1, Relaxed);", "drop(queue); self.flying.fetch_add(1, Relaxed);")],
+    ),
+];
+
 /// What is replaced in all of per-CPU memory's: few claims, a small map of addresses, the machine's mappings.
 const SPACE: &[(&str, &str)] = &[
     ("super::", "crate::percpu::"),
@@ -127,6 +138,9 @@ fn main() {
     write("board", text("stat/board.rs"), BOARD.iter());
     for (name, changes) in LEVELS {
         write(name, text("counter/level.rs"), changes.iter());
+    }
+    for (name, changes) in FLIGHTS {
+        write(name, text("vmap/flight.rs"), changes.iter());
     }
     let space = text("percpu/space.rs");
     for (name, changes) in SPACES {

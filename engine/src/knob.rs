@@ -87,6 +87,14 @@ knobs! {
         "a process that ends with so many bytes resident has them freed after its death, by a task that it leaves behind (0: never)";
     DeepBind "deepbind" Kind::Word(&["drop", "keep"]), 0, 0, 1,
         "what becomes of dlopen's RTLD_DEEPBIND, with which a plug-in would free our memory by the C library's free";
+    SyncFree "sync_free" Kind::Bytes, 0, 0, 1 << 46,
+        "areas from this size have left memory when free returns (0: memory falls soon after)";
+    MaxActive "max_active" Kind::Count, 0, 0, 256,
+        "threads of this process that give memory back at a time, the caller of a synchronous free among them (0: by nodes, CPUs, the cgroup's quota and CPU pressure)";
+    AsyncFreeThreshold "async_free_threshold" Kind::Count, 65536, 0, 1 << 34,
+        "pages waiting to be given back from which threads of their own take part (0: never)";
+    MaxGatherBatchCount "max_gather_batch_count" Kind::Count, 19, 1, 4096,
+        "batches of 512 pages that such a thread takes of one area at a time";
     Drain "drain" Kind::Word(&["auto", "gentle", "expedited", "off"]), 0, 0, 3,
         "how far drains that nobody asked for go: expedited interrupts a busy CPU once, gentle asks its owner, auto is gentle on isolated CPUs only";
 }

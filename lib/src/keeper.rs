@@ -1,8 +1,8 @@
-//! # The housekeeper's thread
+//! # The housekeeper's thread, and the workers'
 //!
 //! Created by the C library, so that the program's `setuid`, its cgroup and its
-//! debugger know it: detached, with a small stack, all signals blocked (but the
-//! C library's own two), named. What it does is the engine's ([`Heap::keep`]).
+//! debugger know them: detached, with a small stack, all signals blocked (but the
+//! C library's own two), named. What they do is the engine's ([`Heap::keep`], [`Heap::work`]).
 #![allow(unsafe_code)] // starts a thread
 
 use crate::HEAP;
@@ -46,8 +46,14 @@ extern "C" fn body(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
+extern "C" fn worker(_: *mut c_void) -> *mut c_void {
+    sys::name_thread(c"allotment/free");
+    HEAP.work();
+    ptr::null_mut()
+}
+
 #[cfg(feature = "preload")]
-/// Ends the thread for good and waits until the kernel has seen it go: `done` says whether it
+/// Ends the threads for good and waits until the kernel has seen them go: `done` says whether it
 /// has, and is asked every millisecond for a second at most.
 pub fn dismiss(mut done: impl FnMut() -> bool) {
     if !HEAP.dismiss_keeper() {
@@ -62,8 +68,17 @@ pub fn dismiss(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Starts the thread; false if the system has none for us. `errno` stays as it is.
+/// Starts the housekeeper; false if the system has no thread for us.
 pub fn start() -> bool {
+    start_thread(body)
+}
+
+/// The same for a worker.
+pub fn start_worker() -> bool {
+    start_thread(worker)
+}
+
+fn start_thread(body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
     let mut attributes = Attributes([0; 8]);
     let (all, mut old): (Signals, Signals) = ([c_ulong::MAX; 16], [0; 16]);
     let mut thread = 0;

@@ -193,6 +193,9 @@ impl Environment for Process {
     fn start_keeper() -> bool {
         crate::keeper::start()
     }
+    fn start_worker() -> bool {
+        crate::keeper::start_worker()
+    }
 }
 
 /// The knob `deepbind`, where assembly finds it (a byte; see `arch::dlopen`).

@@ -444,6 +444,14 @@ pub fn wait_for(phase: u32) {
     }
 }
 
+/// Lets others go on; what this thread has stored is seen.
+pub fn nap() {
+    point();
+    flush();
+    // Not a `point`, which PCT takes for progress.
+    shuttle::thread::yield_now();
+}
+
 /// Sleeps until somebody wakes `word`, if it is `value`.
 pub fn futex_wait(word: &AtomicU32, value: u32) {
     point();

@@ -1,13 +1,15 @@
-//! # What the cgroup allows, and whether memory is short
+//! # What the cgroup allows, and whether memory or CPUs are short
 //!
 //! ```text
-//! /proc/self/cgroup   0::/a/b            version 2   /sys/fs/cgroup/a/b/memory.max, …/a/memory.max, …
+//! /proc/self/cgroup   0::/a/b            version 2   /sys/fs/cgroup/a/b/memory.max, …/a/memory.max, …; cpu.max
 //!                     4:memory:/a/b      version 1   /sys/fs/cgroup/memory/a/b/memory.limit_in_bytes, …
+//!                     5:cpu,cpuacct:/a   version 1   /sys/fs/cgroup/cpu/a/cpu.cfs_quota_us over …/cpu.cfs_period_us
 //! /proc/pressure/memory   some avg10=0.12 …          per cent of the last ten seconds in which somebody waited for memory
+//! /proc/pressure/cpu      the same                   for a CPU
 //! ```
 //! A limit holds for all below it, so the smallest on the way up counts; in a container the path may lead
-//! nowhere, and its beginning is ours. Read by the housekeeper, never in a `malloc`. What cannot be read is
-//! no limit and no pressure. Units: bytes, hundredths of a per cent. Cost: a few small files.
+//! nowhere, and its beginning is ours. Read by the housekeeper and for large frees, never in a `malloc`. What cannot
+//! be read is no limit and no pressure. Units: bytes, CPUs, hundredths of a per cent. Cost: a few small files.
 
 use super::sys;
 use core::ffi::CStr;
@@ -15,36 +17,93 @@ use core::ffi::CStr;
 /// Longest path that is followed.
 const LONGEST: usize = 1024;
 
+/// Where a controller is and how its limit is read: from the directory of a group.
+struct Controller {
+    name: &'static [u8],
+    /// Where version 1 has it.
+    at: &'static [u8],
+    two: fn(&[&[u8]; 3]) -> Option<u64>,
+    one: fn(&[&[u8]; 3]) -> Option<u64>,
+}
+
+const MEMORY: Controller = Controller {
+    name: b"memory",
+    at: b"/memory",
+    two: |group| bytes(group, b"/memory.max\0"),
+    one: |group| bytes(group, b"/memory.limit_in_bytes\0"),
+};
+const CPU: Controller = Controller {
+    name: b"cpu",
+    at: b"/cpu",
+    two: |group| {
+        let mut text = [0; 64];
+        let mut words = read(group, b"/cpu.max\0", &mut text)?.split(|&byte| byte == b' ');
+        hundredths(number(words.next()?)?, number(words.next()?)?)
+    },
+    one: |group| {
+        let (mut quota, mut period) = ([0; 32], [0; 32]);
+        hundredths(
+            number(read(group, b"/cpu.cfs_quota_us\0", &mut quota)?)?,
+            number(read(group, b"/cpu.cfs_period_us\0", &mut period)?)?,
+        )
+    },
+};
+
+/// Hundredths of a CPU, at least one.
+fn hundredths(quota: u64, period: u64) -> Option<u64> {
+    Some((quota.checked_mul(100)? / if period == 0 { return None } else { period }).max(1))
+}
+
 /// The smallest memory limit on the way from our cgroup to the root, in bytes.
 #[must_use]
 pub fn memory_limit() -> Option<u64> {
+    ours(&MEMORY)
+}
+
+/// How many CPUs the cgroup may use at a time by its quota, rounded up: the smallest on the way to the root.
+#[must_use]
+pub fn cpu_quota() -> Option<u32> {
+    ours(&CPU).map(|hundredths| u32::try_from(hundredths.div_ceil(100)).unwrap_or(u32::MAX))
+}
+
+fn ours(controller: &Controller) -> Option<u64> {
     let mut text = [0; 2 * LONGEST];
-    limit(b"/sys/fs/cgroup", sys::slurp(c"/proc/self/cgroup", &mut text).ok()?)
+    limit(controller, b"/sys/fs/cgroup", sys::slurp(c"/proc/self/cgroup", &mut text).ok()?)
 }
 
 /// In how much of the last ten seconds something waited for memory: hundredths of a per cent.
 #[must_use]
 pub fn pressure() -> u64 {
-    let mut text = [0; 256];
-    sys::slurp(c"/proc/pressure/memory", &mut text).ok().and_then(waited).unwrap_or(0)
+    pressure_in(c"/proc/pressure/memory")
 }
 
-/// See [`memory_limit`]: of the groups that `groups` (the text of `/proc/self/cgroup`) names, below `root`.
-fn limit(root: &[u8], groups: &[u8]) -> Option<u64> {
+/// The same for a CPU.
+#[must_use]
+pub fn cpu_pressure() -> u64 {
+    pressure_in(c"/proc/pressure/cpu")
+}
+
+fn pressure_in(path: &CStr) -> u64 {
+    let mut text = [0; 256];
+    sys::slurp(path, &mut text).ok().and_then(waited).unwrap_or(0)
+}
+
+/// The least limit of the groups that `groups` (the text of `/proc/self/cgroup`) names, below `root`.
+fn limit(controller: &Controller, root: &[u8], groups: &[u8]) -> Option<u64> {
     let mut least = None;
     for line in groups.split(|&byte| byte == b'\n') {
         let mut words = line.splitn(3, |&byte| byte == b':').skip(1);
         let (Some(kinds), Some(path)) = (words.next(), words.next()) else { continue };
-        let (at, file): (&[u8], &[u8]) = if kinds.is_empty() {
-            (b"", b"/memory.max\0")
-        } else if kinds.split(|&byte| byte == b',').any(|kind| kind == b"memory") {
-            (b"/memory", b"/memory.limit_in_bytes\0")
+        let (at, value): (&[u8], _) = if kinds.is_empty() {
+            (b"", controller.two)
+        } else if kinds.split(|&byte| byte == b',').any(|kind| kind == controller.name) {
+            (controller.at, controller.one)
         } else {
             continue;
         };
         let mut path = path.strip_suffix(b"/").unwrap_or(path);
         loop {
-            least = [least, bytes(&[root, at, path, file])].into_iter().flatten().min();
+            least = [least, value(&[root, at, path])].into_iter().flatten().min();
             let Some(up) = path.iter().rposition(|&byte| byte == b'/') else { break };
             path = &path[..up];
         }
@@ -52,19 +111,26 @@ fn limit(root: &[u8], groups: &[u8]) -> Option<u64> {
     least
 }
 
-/// The number of bytes in the file whose path the parts make; `None` without one, or for "max".
-fn bytes(parts: &[&[u8]]) -> Option<u64> {
+/// The text of a file of a group, trimmed; `None` without one.
+fn read<'a>(group: &[&[u8]; 3], name: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0; LONGEST];
     let mut end = 0;
-    for part in parts {
+    for part in group.iter().copied().chain([name]) {
         path.get_mut(end..end + part.len())?.copy_from_slice(part);
         end += part.len();
     }
-    let mut text = [0; 32];
-    let text = sys::slurp(CStr::from_bytes_until_nul(&path).ok()?, &mut text).ok()?;
-    let bytes = core::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()?;
+    Some(sys::slurp(CStr::from_bytes_until_nul(&path).ok()?, text).ok()?.trim_ascii())
+}
+
+/// `None` for "max" and what is below zero.
+fn number(text: &[u8]) -> Option<u64> {
+    core::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The number of bytes in a file of a group.
+fn bytes(group: &[&[u8]; 3], name: &[u8]) -> Option<u64> {
     // Version 1 writes the largest number of pages for "none".
-    (bytes < 1 << 62).then_some(bytes)
+    number(read(group, name, &mut [0; 32])?).filter(|&bytes| bytes < 1 << 62)
 }
 
 /// `some avg10=1.23 …` as 123.
@@ -92,7 +158,10 @@ mod tests {
             Self(root)
         }
         fn limit(&self, groups: &str) -> Option<u64> {
-            limit(self.0.to_str().unwrap().as_bytes(), groups.as_bytes())
+            limit(&MEMORY, self.0.to_str().unwrap().as_bytes(), groups.as_bytes())
+        }
+        fn quota(&self, groups: &str) -> Option<u64> {
+            limit(&CPU, self.0.to_str().unwrap().as_bytes(), groups.as_bytes())
         }
     }
     impl Drop for Tree {
@@ -127,6 +196,33 @@ mod tests {
         assert_eq!(tree.limit("4:memory:/\n"), None);
         assert_eq!(tree.limit("4:memory:/x\n0::/\n"), Some(4096));
         assert_eq!(tree.limit("4:memory:/y\n0::/\n"), Some(8192));
+    }
+
+    #[test]
+    fn the_smallest_quota_of_either_version_counts() {
+        let tree = Tree::new(
+            "cpu",
+            &[
+                ("a/b/cpu.max", "max 100000\n"),
+                ("a/cpu.max", "150000 100000\n"),
+                ("a/c/cpu.max", "400000 100000\n"),
+                ("d/cpu.max", "1 0\n"),
+                ("cpu/x/cpu.cfs_quota_us", "50000\n"),
+                ("cpu/x/cpu.cfs_period_us", "100000\n"),
+                ("cpu/y/cpu.cfs_quota_us", "-1\n"),
+                ("cpu/y/cpu.cfs_period_us", "100000\n"),
+                ("cpu/z/cpu.cfs_quota_us", "1\n"),
+                ("cpu/z/cpu.cfs_period_us", "100000\n"),
+            ],
+        );
+        assert_eq!(tree.quota("0::/a/b\n"), Some(150));
+        assert_eq!(tree.quota("0::/a/c\n"), Some(150));
+        assert_eq!(tree.quota("0::/d\n"), None);
+        assert_eq!(tree.quota("5:cpu,cpuacct:/x\n0::/a\n"), Some(50));
+        assert_eq!(tree.quota("5:cpu,cpuacct:/y\n"), None);
+        assert_eq!(tree.quota("5:cpuset:/x\n"), None);
+        assert_eq!(tree.quota("5:cpu:/z\n"), Some(1));
+        assert!(cpu_quota().is_none_or(|cpus| cpus > 0) && cpu_pressure() <= 10_000);
     }
 
     #[test]

@@ -188,6 +188,7 @@ impl<E: Environment> Heap<E> {
             Duty::Usual => {
                 drop(held);
                 self.reclaim.balance(&self.cache, &self.pages, self.vmap());
+                self.call_workers(true);
                 self.page_source().prepare_more();
                 0
             }

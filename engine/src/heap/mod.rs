@@ -17,6 +17,7 @@
 
 mod area;
 pub mod drain;
+mod give;
 mod pages;
 pub mod reaper;
 
@@ -53,6 +54,10 @@ pub trait Environment: Sized + 'static {
     fn report(address: usize, wrong: Wrong);
     /// Starts a thread that calls [`Heap::keep`]; false if it cannot.
     fn start_keeper() -> bool {
+        false
+    }
+    /// Starts a thread that calls [`Heap::work`]; false if it cannot.
+    fn start_worker() -> bool {
         false
     }
 }
@@ -319,10 +324,10 @@ impl<E: Environment> Heap<E> {
         }
         let object = if size <= SMALL_MAX {
             // Slabs that grow beside freed areas may pass the limit, too.
-            self.reclaim.check(&self.cache, &self.pages, self.vmap());
+            self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
             self.alloc_class(class::offset_of(size) / 16)
         } else {
-            self.alloc_area(size, PAGE).map(|fresh| fresh.address)
+            self.alloc_area(size, PAGE, false).map(|fresh| fresh.address)
         };
         self.cold_end(Event::ColdAlloc, start, object.is_none());
         if aborted {
@@ -339,7 +344,9 @@ impl<E: Environment> Heap<E> {
     #[cold]
     fn consider_keeper(&self) {
         let (board, knobs) = (self.cache.sets.board(), &self.cache.knobs);
-        let wanted = board.in_use() >= knobs.get(Id::KeeperBytes) && knobs.get(Id::IdleSeconds) > 0;
+        // (A forked child may have more to give back than it uses.)
+        let held = board.in_use() + board.level(Level::Lazy);
+        let wanted = held >= knobs.get(Id::KeeperBytes) && knobs.get(Id::IdleSeconds) > 0;
         // (Creating a thread allocates: that call finds the start claimed.)
         if wanted && !self.cache.sets.is_closed() && self.reclaim.keeper.claim() {
             if E::start_keeper() {
@@ -358,7 +365,9 @@ impl<E: Environment> Heap<E> {
 
     /// Ends the housekeeper for good, soon; whether there was one.
     pub fn dismiss_keeper(&self) -> bool {
-        self.reclaim.keeper.dismiss()
+        let keeper = self.reclaim.keeper.dismiss();
+        self.reclaim.workers.call();
+        keeper || self.reclaim.workers.alive() > 0
     }
 
     /// The housekeeper's whole life (see [`crate::reclaim::keeper`]).
@@ -398,8 +407,9 @@ impl<E: Environment> Heap<E> {
 
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
     /// what is free and resident; and when there is no memory, caches are given up first.
-    fn alloc_area(&self, size: usize, align: usize) -> Option<Fresh> {
-        let area = self.vmap().alloc(size, align).or_else(|| {
+    fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
+        let alloc = || if zero { self.vmap().alloc_zero(size, align) } else { self.vmap().alloc(size, align) };
+        let area = alloc().or_else(|| {
             // Lazy areas of other sizes become free runs and merge with their neighbours; what no
             // merging could give is refused at once.
             let board = self.cache.sets.board();
@@ -408,10 +418,11 @@ impl<E: Environment> Heap<E> {
                 return None;
             }
             self.vmap().purge(usize::MAX);
-            self.vmap().alloc(size, align)
+            self.vmap().wait_giants();
+            alloc()
         })?;
         if area.zero {
-            self.reclaim.check(&self.cache, &self.pages, self.vmap());
+            self.reclaim.check(&self.cache, &self.pages, self.vmap(), size);
         }
         Some(area)
     }
@@ -482,10 +493,15 @@ impl<E: Environment> Heap<E> {
             return;
         }
         if class.is_none() {
-            let vmap = this.vmap();
-            match vmap.find(address).map_or(Freed::Not, |area| vmap.free(&area)) {
+            match this.free_area(address) {
                 Freed::Quietly => return this.reclaim.keeper.wake(),
                 Freed::Told => {}
+                Freed::Queued(ticket) => {
+                    let start = sys::ticks();
+                    this.give_giant_back(ticket);
+                    this.reclaim.keeper.wake();
+                    return this.cold_end(Event::ColdFree, start, false);
+                }
                 Freed::Not => {
                     let ours = this.pages.regions.find(address).is_some();
                     this.cache.sets.count(Event::BadFree, 1);
@@ -501,7 +517,7 @@ impl<E: Environment> Heap<E> {
             // SAFETY: the caller's promise.
             unsafe { this.cache.free(&this.slab_source(), class, address) };
         }
-        this.reclaim.check(&this.cache, &this.pages, this.vmap());
+        this.reclaim.check(&this.cache, &this.pages, this.vmap(), 0);
         this.reclaim.keeper.wake();
         this.cold_end(Event::ColdFree, start, false);
         if aborted {
@@ -524,7 +540,7 @@ impl<E: Environment> Heap<E> {
             E::no_memory();
             return ptr::null_mut();
         }
-        let fresh = self.alloc_area(size, PAGE);
+        let fresh = self.alloc_area(size, PAGE, true);
         self.cold_end(Event::ColdAlloc, start, fresh.is_none());
         let Some(fresh) = fresh else { return ptr::null_mut() };
         if !fresh.zero {
@@ -547,7 +563,7 @@ impl<E: Environment> Heap<E> {
         let class = if align <= PAGE { class::aligned(size, align) } else { None };
         let object = match class {
             Some(class) => self.alloc_class(class),
-            None => self.alloc_area(size, align).map(|fresh| fresh.address),
+            None => self.alloc_area(size, align, false).map(|fresh| fresh.address),
         };
         self.cold_end(Event::ColdAlloc, start, object.is_none());
         object.unwrap_or(0) as *mut u8
@@ -587,7 +603,7 @@ impl<E: Environment> Heap<E> {
         {
             let start = sys::ticks();
             if self.vmap().resize(&area, size) {
-                self.reclaim.check(&self.cache, &self.pages, self.vmap());
+                self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
                 self.cold_end(Event::ColdAlloc, start, false);
                 return object;
             }
@@ -657,6 +673,7 @@ impl<E: Environment> Heap<E> {
     /// may still allocate. False if the kernel refused the fence.
     pub fn fork_begin(&self) -> bool {
         self.reclaim.fork_begin();
+        self.areas.fork_ask();
         let fenced = self.cache.sets.fork_begin();
         self.slabs.fork_begin(self.cache.sets.nodes_forked());
         self.areas.fork_begin();
@@ -673,6 +690,7 @@ impl<E: Environment> Heap<E> {
             self.cache.sets.unshare();
             self.reclaim.keeper.gone();
             self.pid.store(sys::pid(), Relaxed);
+            self.reclaim.workers.gone();
         }
         self.cache.fork_end();
         self.pages.fork_end();

@@ -218,7 +218,7 @@ impl<E: Environment> Heap<E> {
             // SAFETY: the caller's promise.
             offset => unsafe { self.cache.free(&self.page_source(), offset as usize / 16, block) },
         }
-        self.reclaim.check(&self.cache, &self.pages, self.vmap());
+        self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
         self.reclaim.keeper.wake();
         self.cache.sets.count(Event::ColdFree, 1);
     }
@@ -279,7 +279,7 @@ impl<E: Environment> Heap<E> {
             }
             found.ok()
         }));
-        self.reclaim.check(&self.cache, &self.pages, self.vmap());
+        self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
         self.reclaim.keeper.wake();
         self.cache.sets.count(Event::ColdFree, 1);
         bad

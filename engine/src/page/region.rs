@@ -198,8 +198,22 @@ pub struct Window {
     zone: u32,
     /// A page of that zone's window before this one.
     older: Pfn,
-    /// Bytes of a giant area that begins here (see `vmap`), or 0.
-    pub giant: AtomicUsize,
+    /// Of a giant area's window.
+    pub giant: Giant,
+}
+
+/// A giant area (see `vmap`), and how far it is on its way back to the system. All but `bytes` belongs to whoever
+/// holds the purge's queue.
+#[derive(Debug, Default)]
+pub struct Giant {
+    /// Its bytes; 0 if this window has none.
+    pub bytes: AtomicUsize,
+    /// Bytes from its beginning on that were handed out in slices.
+    pub handed: AtomicUsize,
+    /// Bytes that the system has taken, and that are not counted as lazy any more.
+    pub clean: AtomicUsize,
+    /// Slices in flight.
+    pub out: AtomicU32,
 }
 
 /// All windows.
@@ -214,7 +228,7 @@ pub struct Regions {
 struct Made {
     /// Numbers given out so far: 1 to this (0 is not used).
     count: u32,
-    /// Numbers of giant areas' windows that were given back, linked through `giant`.
+    /// Numbers of giant areas' windows that were given back, linked through `giant.bytes`.
     spare: u32,
 }
 
@@ -434,7 +448,7 @@ impl Regions {
         }
         let (pfn, _) = self.install(board, &mut made, (base, bytes), Paging::Small, None, true)?;
         // (Only its first page's descriptor is ever used.)
-        self.window(pfn).giant.store(bytes, Relaxed);
+        self.giant(pfn).bytes.store(bytes, Relaxed);
         Some(pfn)
     }
 
@@ -452,7 +466,7 @@ impl Regions {
             let map = &raw const *window as usize + HEAD;
             let known = self.root[window.base >> WINDOW_SHIFT].load(Relaxed).wrapping_add(window.base >> PAGE_SHIFT);
             let opened = (window.opened.load(Relaxed) - window.first) as usize * PAGE;
-            match window.giant.load(Relaxed) {
+            match window.giant.bytes.load(Relaxed) {
                 0 if opened > 0 => each(at, opened),
                 giant if giant > 0 && known == map => each(at, giant),
                 _ => {}
@@ -460,22 +474,39 @@ impl Regions {
         }
     }
 
-    /// Gives the address space of a giant area back; the window's number and metadata wait for the next.
+    /// The giant area that begins at a page.
+    #[must_use]
+    pub fn giant(&self, pfn: Pfn) -> &Giant {
+        &self.window(pfn).giant
+    }
+
+    /// Gives the address space of a giant area back; the window's number and metadata wait for the next. False if the
+    /// system refuses; nothing has changed then.
     ///
     /// # Safety
-    /// `pfn` came from [`Regions::reserve_giant`] and nothing in the area is used.
-    pub unsafe fn release_giant(&self, board: &Board, pfn: Pfn) {
+    /// `pfn` came from [`Regions::reserve_giant`], nothing in the area is used, and nobody else gives it back.
+    #[must_use]
+    pub unsafe fn release_giant(&self, board: &Board, pfn: Pfn) -> bool {
         let window = self.window(pfn);
-        let mut made = self.made.lock();
-        let bytes = window.giant.swap(made.spare as usize, Relaxed);
-        made.spare = window.number;
-        self.root[window.base >> WINDOW_SHIFT].store(0, Relaxed);
+        let bytes = window.giant.bytes.load(Relaxed);
+        let entry = &self.root[window.base >> WINDOW_SHIFT];
+        // Before the address space is anybody's: another window may begin there at once.
+        let map = entry.swap(0, Relaxed);
         // Where it begins, which need not be where its window does.
         let base = window.base + window.first as usize * PAGE;
-        // SAFETY: ours and unused, as promised.
-        let _ = unsafe { sys::unmap(base, bytes) };
+        // SAFETY: ours and unused, as promised. No lock: this takes as long as there is memory in it.
+        if unsafe { sys::unmap(base, bytes) }.is_err() {
+            // Release: as in `install`.
+            entry.store(map, Release);
+            return false;
+        }
+        let mut made = self.made.lock();
+        window.giant.bytes.store(made.spare as usize, Relaxed);
+        made.spare = window.number;
+        drop(made);
         board.lower(Level::Reserved, bytes);
         board.lower(Level::Mappings, 2);
+        true
     }
 
     /// `len` bytes of reserved address space, aligned to `align`.
@@ -553,7 +584,7 @@ impl Regions {
                 opened: AtomicU32::new(first),
                 zone: zone.map_or(0, |(number, _)| number as u32),
                 older: zone.map_or(Pfn::NONE, |(_, older)| older),
-                giant: AtomicUsize::new(0),
+                giant: Giant::default(),
             });
         }
         // Release: the window is seen whole by whoever finds it.
@@ -571,7 +602,7 @@ impl Regions {
             let number = made.spare;
             let window = self.windows[number as usize].load(Relaxed);
             // SAFETY: a spare window's metadata is there and nobody's.
-            made.spare = unsafe { (*window).giant.load(Relaxed) } as u32;
+            made.spare = unsafe { (*window).giant.bytes.load(Relaxed) } as u32;
             return Some((number, window as usize));
         }
         if made.count as usize + 1 >= WINDOWS {

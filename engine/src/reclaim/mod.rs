@@ -13,17 +13,20 @@
 //!
 //! | free and resident | a free gives back |
 //! |---|---|
-//! | below the limit | nothing, or the next slice of a purge under way |
+//! | below the limit | nothing, or the next slice of a purge under way that no [`workers`] have taken over |
 //! | above it | one slice of [`HELP`] bytes; nothing if somebody else purges |
-//! | above twice the limit | one of [`HELP_MORE`]; it waits for whoever purges, [`NAPS`] naps at most |
+//! | above twice the limit | [`HELP_MORE`] or as much as it allocates, beside others; it waits [`NAPS`] naps at most where too many are at it |
 //!
 //! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and
-//! no free waits for a whole purge: those run in slices, and between two of them a fork may come.
+//! no free waits for a whole purge: those run in slices, and between two of them a fork may come. An allocation
+//! while much still waits gives back as much as it takes: what is resident does not grow by it.
 //!
-//! Lock: `purging`, before all others. Cost: a few loads when the levels have changed; a purge is system calls.
+//! Lock: `purging` (to gather, to give pages back, to drain), before all others; slices of areas go without it,
+//! see `vmap::flight`. Cost: a few loads when the levels have changed; a purge is system calls.
 #![allow(unsafe_code)] // gives pages back
 
 pub mod keeper;
+pub mod workers;
 
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU32, AtomicU64};
@@ -35,6 +38,7 @@ use crate::percpu::Cache;
 use crate::stat::{Board, Event, Level};
 use crate::vmap::{SLICE, Vmap};
 use keeper::Keeper;
+use workers::Workers;
 
 /// Bytes that a free gives back when the limit is passed.
 pub const HELP: usize = 8 << 20;
@@ -70,6 +74,8 @@ pub struct Reclaim {
     learnt: AtomicU32,
     /// The housekeeper.
     pub keeper: Keeper,
+    /// Those who help it, and large frees.
+    pub workers: Workers,
 }
 
 impl Default for Reclaim {
@@ -90,6 +96,7 @@ impl Reclaim {
             shrunk: AtomicU64::new(0),
             learnt: AtomicU32::new(0),
             keeper: Keeper::new(),
+            workers: Workers::new(),
         }
     }
 
@@ -177,16 +184,40 @@ impl Reclaim {
         Self::idle(cache) > self.limit(cache)
     }
 
-    /// After a slow free: a slice of a purge if the limit is passed or one is under way.
-    pub fn check(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) {
+    /// Whether workers are there for what is queued: it is so much that they were called.
+    fn is_manned(&self, cache: &Cache, vmap: Vmap<'_>) -> bool {
+        let threshold = cache.knobs.size(Id::AsyncFreeThreshold);
+        threshold != 0 && self.workers.alive() > 0 && vmap.areas.backlog() >= threshold
+    }
+
+    /// After a slow free, or an allocation of `bytes`: a slice of a purge if the limit is passed or one is under way.
+    pub fn check(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>, bytes: usize) {
         let (idle, limit) = (Self::idle(cache), self.limit(cache));
         if idle <= limit && !vmap.areas.is_pending() {
             return;
         }
         let pressed = idle > limit.saturating_mul(2);
+        let mut most = if pressed { HELP_MORE.max(bytes) } else { HELP };
+        if !pressed && (vmap.areas.flying() > 0 || self.is_manned(cache, vmap)) {
+            return;
+        }
+        // Two at a time are as fast as more on any machine but one of many nodes.
+        let active = (cache.knobs.get(Id::MaxActive) as u32).max(2);
+        for _ in 0..NAPS {
+            if vmap.areas.flying() < active {
+                break;
+            }
+            self.nap();
+        }
+        // What was gathered needs no lock; as much as there is, but not below what may stay.
+        most = most.min(usize::try_from(idle.saturating_sub(limit)).unwrap_or(most).max(HELP));
+        let done = vmap.purge_pending(most);
+        if done >= most || idle <= limit {
+            return;
+        }
         // Otherwise one at a time is enough.
         let Some(_purging) = self.purging.try_lock().or_else(|| self.wait(pressed)) else { return };
-        Self::slice(cache, pages, vmap, limit, if pressed { HELP_MORE } else { HELP });
+        Self::slice(cache, pages, vmap, limit, most - done);
     }
 
     /// The right to purge, waited for so long that the freer is slowed down and no longer.

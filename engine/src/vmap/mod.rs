@@ -19,7 +19,8 @@
 //! | `Run` | no (zero when touched) | tree |
 //!
 //! Huge-page areas live in a space (and windows) of their own. Areas above half
-//! a window have a window of their own and are unmapped when freed.
+//! a window (*giant* ones) have a window of their own, are not reused but given back: at once or soon, in slices,
+//! by several threads (see [`purge`]), then unmapped.
 //!
 //! Units: pages inside, bytes at the door. Locks: a turn of a node (nobody waits for one), then one per
 //! space (`areas`), held across no advice but the opening of fresh address space. The levels `Areas` and
@@ -27,14 +28,15 @@
 //! Cost: reuse and free ≈ 25 loads and one compare-and-swap each; else O(log n).
 #![allow(unsafe_code)] // address space by number
 
+pub mod flight;
 pub mod node;
 mod purge;
 pub mod tree;
 
-pub use purge::SLICE;
+pub use purge::{SLICE, TURN, Ticket};
 
 use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
-use crate::arch::atomic::{AtomicBool, AtomicU32};
+use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
@@ -44,7 +46,9 @@ use crate::page::{Kind, Paging, Pfn, Regions};
 use crate::percpu::Cache;
 use crate::stat::board::VMAP_NODES;
 use crate::stat::{Board, Event, Level, Mode};
+use flight::Flights;
 use node::{Lists, Node, Turn, Want};
+use purge::Queue;
 use tree::Tree;
 
 /// Bytes by which a node's part of the levels may be off before it is told.
@@ -88,9 +92,12 @@ pub struct Areas {
     nodes: [Node; VMAP_NODES],
     /// Highest node that ever got an area, plus one.
     top: AtomicU32,
-    /// First of the areas that a purge has gathered and not released yet, in order; it belongs
-    /// to whoever may purge.
-    pending: AtomicU32,
+    /// What is to go back to the system.
+    flights: Flights<Queue>,
+    /// Pages on that queue; changed under its lock.
+    backlog: AtomicUsize,
+    /// Giant areas that have left the queue; who waits for one sleeps here.
+    landed: AtomicU32,
     /// Whether the kernel takes vectors of ranges from us.
     vectors: AtomicBool,
     /// Areas that carry [`MOVED`].
@@ -125,6 +132,8 @@ pub enum Freed {
     Quietly,
     /// The levels have changed: a limit may be passed.
     Told,
+    /// It has a window of its own, and waits to be given back.
+    Queued(Ticket),
 }
 
 /// Areas with what they need.
@@ -155,7 +164,9 @@ impl Areas {
             spaces: [const { space() }; 2],
             nodes: [const { Node::new() }; VMAP_NODES],
             top: AtomicU32::new(0),
-            pending: AtomicU32::new(0),
+            flights: Flights::new(Queue::new()),
+            backlog: AtomicUsize::new(0),
+            landed: AtomicU32::new(0),
             vectors: AtomicBool::new(false),
             moved: AtomicU32::new(0),
         }
@@ -170,6 +181,10 @@ impl Areas {
     pub fn confine(&self) {
         self.vectors.store(false, Relaxed);
     }
+    /// Before a fork, and before anything else is held: nothing is on its way to the system.
+    pub fn fork_ask(&self) {
+        self.flights.fork_begin();
+    }
     /// See [`Lock::fork_begin`]. While the nodes are held everybody goes to the spaces.
     pub fn fork_begin(&self) {
         self.nodes.iter().for_each(Node::fork_begin);
@@ -179,6 +194,7 @@ impl Areas {
     pub fn fork_end(&self) {
         self.spaces.iter().for_each(|space| space.state.fork_end());
         self.nodes.iter().for_each(Node::fork_end);
+        self.flights.fork_end();
     }
 }
 
@@ -275,11 +291,18 @@ impl Vmap<'_> {
         (pages, if pages >= CONGRUENT { align.max(CONGRUENT) } else { align }, Some(flags))
     }
 
+    /// The same for who wants zeros: no giant area with old contents, of which no more than a part may be in memory.
+    pub fn alloc_zero(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let (pages, align_pages, flags) = self.shape(bytes, align);
+        if flags.is_none() { self.alloc_giant(pages, align_pages) } else { self.alloc(bytes, align) }
+    }
+
     /// A lazily freed area of that size, with its old contents; `None` if there is none.
     /// Cost: a turn.
     pub fn reuse(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align, flags) = self.shape(bytes, align);
-        self.reuse_like(Want { pages, align, flags: flags?, mask: LIKE })
+        let Some(flags) = flags else { return self.reuse_giant(pages, align) };
+        self.reuse_like(Want { pages, align, flags, mask: LIKE })
     }
 
     /// A part of a larger lazily freed area of this node, likewise: what a program that frees one size and asks for
@@ -403,8 +426,12 @@ impl Vmap<'_> {
         let pfn = self.regions.reserve_giant(self.board(), bytes)?;
         if !self.regions.address(pfn).is_multiple_of(align * PAGE) {
             // The kernel's own choice, where there was no room for a better one.
-            // SAFETY: fresh and unused.
-            unsafe { self.regions.release_giant(self.board(), pfn) };
+            let desc = self.regions.desc(pfn);
+            desc.set_len(0);
+            desc.set(Kind::Area, 0);
+            self.board().raise(Level::Mapped, bytes);
+            self.account(bytes as isize, 0);
+            self.drop_giant(&Area { pfn, bytes, flags: 0 });
             return None;
         }
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
@@ -434,30 +461,29 @@ impl Vmap<'_> {
         let pages = desc.len();
         let flags = desc.rest();
         let guards = ((flags & GUARD) / GUARD) as usize;
-        let bytes = if pages == 0 { window.giant.load(Relaxed) } else { (pages - guards) << PAGE_SHIFT };
+        let bytes = if pages == 0 { window.giant.bytes.load(Relaxed) } else { (pages - guards) << PAGE_SHIFT };
         Some(Area { pfn, bytes, flags })
     }
 
-    fn is_giant(&self, area: &Area) -> bool {
+    /// Whether it has a window of its own.
+    #[must_use]
+    pub fn is_giant(&self, area: &Area) -> bool {
         self.regions.desc(area.pfn).len() == 0
     }
 
-    /// Frees an area: lazily, or at once if it has a window of its own.
+    /// Frees an area lazily.
     pub fn free(&self, area: &Area) -> Freed {
         let desc = self.regions.desc(area.pfn);
         let pages = desc.len();
+        if desc.kind() == Kind::Area && pages == 0 {
+            let freed = self.free_giant(area);
+            self.cache.sets.count(Event::AreaFree, u64::from(freed != Freed::Not));
+            return freed;
+        }
         if !self.give_up(area) {
             return Freed::Not;
         }
         self.cache.sets.count(Event::AreaFree, 1);
-        if pages == 0 {
-            desc.set(Kind::None, 0);
-            self.account(-(area.bytes as isize), 0);
-            self.board().lower(Level::Mapped, area.bytes);
-            // SAFETY: a giant area that its owner gave up.
-            unsafe { self.regions.release_giant(self.board(), area.pfn) };
-            return Freed::Told;
-        }
         if self.make_lazy(area.pfn, pages, area.flags) { Freed::Told } else { Freed::Quietly }
     }
 
@@ -558,7 +584,7 @@ impl Vmap<'_> {
         if u64::from(self.areas.moved.load(Relaxed)) >= self.cache.knobs.get(Id::MoveLimit) {
             return None;
         }
-        let fresh = self.alloc(bytes, PAGE)?;
+        let fresh = self.alloc_zero(bytes, PAGE)?;
         let target = self.find(fresh.address)?;
         let from = self.regions.address(area.pfn);
         // SAFETY: both are ours; the target's contents are not needed.
@@ -588,7 +614,8 @@ impl Vmap<'_> {
         }
         self.cache.sets.count(Event::AreaMove, 1);
         if self.is_giant(area) {
-            self.free(area);
+            self.cache.sets.count(Event::AreaFree, 1);
+            self.drop_giant(area);
             return Some(fresh.address);
         }
         // The source is mapped, empty and zero: free at once.
@@ -623,14 +650,24 @@ impl Vmap<'_> {
                 pages += len;
             });
         }
-        let mut at = Pfn(self.areas.pending.load(Relaxed));
+        let queue = self.areas.flights.lock();
+        let (mut at, mut queued) = (queue.pending, 0);
         while at != Pfn::NONE {
             let desc = self.regions.desc(at);
             assert_eq!(desc.kind(), Kind::Lazy);
             assert!(desc.links().0 == Pfn::NONE || desc.links().0 > at, "pending is not in order");
-            pages += desc.len();
+            queued += desc.len();
             at = desc.links().0;
         }
+        pages += queued;
+        at = queue.giants;
+        while at != Pfn::NONE {
+            let (desc, giant) = (self.regions.desc(at), self.regions.giant(at));
+            assert_eq!((desc.kind(), giant.out.load(Relaxed)), (Kind::Lazy, 0));
+            queued += (giant.bytes.load(Relaxed) - giant.handed.load(Relaxed)) / PAGE;
+            at = desc.links().0;
+        }
+        assert_eq!(queued, self.areas.backlog(), "the backlog is not what is queued");
         pages
     }
 }

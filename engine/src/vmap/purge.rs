@@ -2,21 +2,33 @@
 //!
 //! ```text
 //! gather   every node's lists (a turn each) and the spaces' rests ──► one list, sorted by address: pending
-//! slice    first of pending, neighbours merged, up to so many bytes or 128 ranges, cut at a huge-page boundary
+//! queue    pending, and giant areas as they are freed: those first
+//! slice    first of the queue, neighbours merged, up to so many bytes or 128 ranges, cut at a huge-page boundary
 //! release  one vector call, or a call for each range; no lock, no turn
 //! settle   what the system reported done ──► tree; all else ──► lazy again. Counters once, for all slices
 //! ```
-//! Only one thread purges at a time (`Reclaim::purging`), which is the right to `pending`. A purge may end
-//! after any slice: what is pending stays lazy, in nobody's hand, and the next one goes on there. So the
-//! freer's part is bounded, and a fork waits for a slice, not for a purge.
+//! One thread gathers at a time (`Reclaim::purging`); any number take slices, each its own (see [`super::flight`]).
+//! A purge may end after any slice: what is queued stays lazy, in nobody's hand, and the next one goes on there. So
+//! the freer's part is bounded, and a fork waits for the slices in flight, not for a purge.
+//!
+//! A giant area's last slice to land takes it off the queue and unmaps it: empty by then, which is quick, where to
+//! unmap resident memory stalls every other thread's `mmap`. If the system refuses, the area is *kept*: queued,
+//! lazy as a whole, for the next purge to try again or for an allocation of its size.
+//!
+//! | giant area | `handed` | `out` |
+//! |---|---|---|
+//! | waits | less than all | any |
+//! | lands | all | more than 0 |
+//! | kept | all | 0 |
 //!
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
 //! areas, then one call for each range that does not touch its neighbour (a 128th of one in vectors).
 
-use super::{ALONE, Areas, CONGRUENT, GUARD, HUGE, MOVED, Vmap};
+use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
+use crate::knob::Id;
 use crate::page::{Kind, Pfn, give_back};
 use crate::stat::{Event, Level};
 
@@ -24,8 +36,48 @@ use crate::stat::{Event, Level};
 const RANGES: usize = 128;
 /// Most bytes in one vector call: above 2 GiB − 4 KiB the kernel stops silently.
 const VECTOR_BYTES: usize = 1 << 30;
-/// Bytes in a slice of a purge that nobody waits for.
+/// Bytes that a purge gives back between two settlements, where a fork waits for it.
 pub const SLICE: usize = 64 << 20;
+/// The same for a worker: a fork waits for what is in flight only.
+pub const TURN: usize = 256 << 20;
+/// Pages after which who gives back looks for a fork that waits: whole page tables, below the kernel's 10,000.
+const YIELD: usize = 10_000 / CONGRUENT * CONGRUENT;
+/// ns that who waits for a giant area sleeps between two looks.
+const LOOK: u64 = 1_000_000;
+
+/// What purges have gathered, and giant areas that were freed.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// First of the areas that a purge has gathered and nobody has released yet, in order.
+    pub(super) pending: Pfn,
+    /// First of the giant areas, linked through their descriptors.
+    pub(super) giants: Pfn,
+    serial: u32,
+}
+
+impl Queue {
+    pub(super) const fn new() -> Self {
+        Self { pending: Pfn::NONE, giants: Pfn::NONE, serial: 0 }
+    }
+}
+
+/// A giant area on the queue: its first page and the number that its descriptor carries meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pfn: Pfn,
+    serial: u32,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// What a thread took from the queue.
+#[derive(Clone, Copy)]
+enum Slice {
+    /// So many runs.
+    Runs(usize),
+    /// A part of a giant area: its first page, where the part begins and its bytes.
+    Part(Pfn, usize, usize),
+}
 
 /// A run of lazy pages in a purge's hand.
 #[derive(Clone, Copy)]
@@ -49,21 +101,38 @@ enum End {
 }
 
 impl Areas {
-    /// Whether a purge has left something for the next.
+    /// Whether a purge has left something for the next, or a giant area waits.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        self.pending.load(Relaxed) != 0
+        self.backlog() != 0
+    }
+
+    /// Pages that wait on the queue and are in nobody's hand.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.backlog.load(Relaxed)
+    }
+
+    /// Slices in flight.
+    #[must_use]
+    pub fn flying(&self) -> u32 {
+        self.flights.flying()
+    }
+
+    /// In the lock of the queue only.
+    fn shift_backlog(&self, pages: isize) {
+        self.backlog.store(self.backlog.load(Relaxed).wrapping_add_signed(pages), Relaxed);
     }
 }
 
 impl Vmap<'_> {
     /// Gives lazily freed areas back to the system, about `most` bytes of them; the bytes given back. The
-    /// caller has the right to purge (`Reclaim::purging`). In one call every area is tried once.
+    /// caller has the right to gather (`Reclaim::purging`). In one call every area is tried once.
     pub fn purge(&self, most: usize) -> usize {
         self.purge_some(most, true)
     }
 
-    /// The same, only of what an earlier purge left.
+    /// The same, only of what is queued; anybody may.
     pub fn purge_pending(&self, most: usize) -> usize {
         self.purge_some(most, false)
     }
@@ -72,7 +141,7 @@ impl Vmap<'_> {
         let start = sys::ticks();
         let (mut bytes, mut tried) = (0, 0);
         while tried < most {
-            let (sliced, released) = self.purge_slice(SLICE.min(most - tried));
+            let (sliced, released) = self.purge_slice(most - tried, None);
             tried += sliced;
             bytes += released;
             if sliced == 0 {
@@ -82,17 +151,167 @@ impl Vmap<'_> {
                 }
             }
         }
+        self.told(start, tried, bytes);
+        bytes
+    }
+
+    /// One settlement per purge, not one per area (seed 000).
+    fn told(&self, start: u64, tried: usize, bytes: usize) {
         if tried > 0 {
-            // One settlement per purge, not one per area (seed 000).
             self.account(0, -(bytes as isize));
             self.cache.sets.count(Event::Purge, 1);
             self.cache.sets.count(Event::PurgeBytes, bytes as u64);
             self.board().purged(sys::ticks().saturating_sub(start));
         }
-        bytes
     }
 
-    /// Puts what a purge left back where allocations look for it.
+    /// Gives a giant area back, with whoever else takes slices of it; returns when all of it has gone, is kept or is
+    /// used again.
+    pub fn purge_giant(&self, ticket: Ticket) {
+        let start = sys::ticks();
+        let (mut bytes, mut tried) = (0, 0);
+        loop {
+            let (sliced, released) = self.purge_slice(usize::MAX, Some(ticket));
+            tried += sliced;
+            bytes += released;
+            if sliced > 0 {
+                continue;
+            }
+            // Relaxed: the lock of the queue, taken behind, orders it.
+            let landed = self.areas.landed.load(Relaxed);
+            let queue = self.areas.flights.lock();
+            let mut giants = self.giants(queue.giants);
+            let waits = giants.any(|at| self.is(at, ticket) && self.regions.giant(at).out.load(Relaxed) > 0);
+            drop(queue);
+            if !waits {
+                break;
+            }
+            sys::futex_wait_for(&self.areas.landed, landed, LOOK);
+        }
+        self.told(start, tried, bytes);
+    }
+
+    /// Waits until nobody has a slice of a giant area any more that is to be unmapped, a second at most.
+    pub fn wait_giants(&self) {
+        for _ in 0..1000 {
+            let landed = self.areas.landed.load(Relaxed);
+            let queue = self.areas.flights.lock();
+            let flies = self.giants(queue.giants).any(|at| self.regions.giant(at).out.load(Relaxed) > 0);
+            drop(queue);
+            if !flies {
+                break;
+            }
+            sys::futex_wait_for(&self.areas.landed, landed, LOOK);
+        }
+    }
+
+    fn giants(&self, first: Pfn) -> impl Iterator<Item = Pfn> {
+        let some = |at: Pfn| (at != Pfn::NONE).then_some(at);
+        core::iter::successors(some(first), move |&at| some(self.next(at)))
+    }
+
+    fn is(&self, at: Pfn, ticket: Ticket) -> bool {
+        at == ticket.pfn && self.regions.desc(at).len() == ticket.serial as usize
+    }
+
+    /// Queues a giant area that its owner gave up and that is in our hand, which it leaves. `clean` bytes of it are empty.
+    fn enqueue(&self, queue: &mut Queue, pfn: Pfn, clean: usize) -> Ticket {
+        let (giant, desc) = (self.regions.giant(pfn), self.regions.desc(pfn));
+        let bytes = giant.bytes.load(Relaxed);
+        giant.handed.store(clean, Relaxed);
+        giant.clean.store(clean, Relaxed);
+        giant.out.store(0, Relaxed);
+        queue.serial = (queue.serial + 1).max(1);
+        desc.set_len(queue.serial as usize);
+        desc.set_links(queue.giants, Pfn::NONE);
+        queue.giants = pfn;
+        self.areas.shift_backlog(((bytes - clean) / PAGE) as isize);
+        Ticket { pfn, serial: queue.serial, bytes }
+    }
+
+    fn dequeue(&self, queue: &mut Queue, pfn: Pfn) {
+        let next = self.next(pfn);
+        match self.giants(queue.giants).find(|&at| self.next(at) == pfn) {
+            Some(before) => self.regions.desc(before).set_links(next, Pfn::NONE),
+            None => queue.giants = next,
+        }
+    }
+
+    /// Frees a giant area: it waits on the queue.
+    pub(super) fn free_giant(&self, area: &Area) -> Freed {
+        // All of it under the lock, which a fork waits for.
+        let mut queue = self.areas.flights.lock();
+        if !self.give_up(area) {
+            return Freed::Not;
+        }
+        // Told first: nothing may be given back that was not lazy.
+        self.account(-(area.bytes as isize), area.bytes as isize);
+        Freed::Queued(self.enqueue(&mut queue, area.pfn, 0))
+    }
+
+    /// The same for one without pages: unmapped now.
+    pub(super) fn drop_giant(&self, area: &Area) {
+        let flight = self.areas.flights.begin(|_| self.give_up(area).then_some(()));
+        if flight.is_some() {
+            let giant = self.regions.giant(area.pfn);
+            giant.clean.store(area.bytes, Relaxed);
+            self.account(-(area.bytes as isize), 0);
+            self.finish(area.pfn);
+        }
+    }
+
+    /// A giant area that waits and has about the right size, with what is left of its contents.
+    pub(super) fn reuse_giant(&self, pages: usize, align: usize) -> Option<Fresh> {
+        // Relaxed: a hint, as `Lists::may_have`.
+        if !self.areas.is_pending() {
+            return None;
+        }
+        let wanted = pages * PAGE;
+        let mut queue = self.areas.flights.lock();
+        let pfn = self.giants(queue.giants).find(|&at| {
+            let giant = self.regions.giant(at);
+            let bytes = giant.bytes.load(Relaxed);
+            giant.out.load(Relaxed) == 0
+                && (wanted..=wanted + wanted / 8).contains(&bytes)
+                && self.regions.address(at).is_multiple_of(align * PAGE)
+        })?;
+        self.dequeue(&mut queue, pfn);
+        let (giant, desc) = (self.regions.giant(pfn), self.regions.desc(pfn));
+        let (bytes, handed) = (giant.bytes.load(Relaxed), giant.handed.load(Relaxed));
+        self.areas.shift_backlog(-(((bytes - handed) / PAGE) as isize));
+        let lazy = bytes - giant.clean.load(Relaxed);
+        desc.set_len(0);
+        desc.set(Kind::Area, desc.rest());
+        self.account(bytes as isize, -(lazy as isize));
+        drop(queue);
+        Some(self.begin(pfn, Event::AreaReuse))
+    }
+
+    /// Unmaps a giant area that was taken off the queue, in flight; the bytes that no slice had given back. If the
+    /// system refuses, it is kept.
+    fn finish(&self, pfn: Pfn) -> usize {
+        let giant = self.regions.giant(pfn);
+        let (bytes, clean) = (giant.bytes.load(Relaxed), giant.clean.load(Relaxed));
+        let (desc, flags) = (self.regions.desc(pfn), self.regions.desc(pfn).rest());
+        desc.set(Kind::None, 0);
+        // SAFETY: a giant area that its owner gave up and that is on no list.
+        let is_gone = unsafe { self.regions.release_giant(self.board(), pfn) };
+        if is_gone {
+            self.board().lower(Level::Mapped, bytes);
+        } else {
+            self.cache.sets.count(Event::PurgeRefused, 1);
+            desc.set(Kind::Lazy, flags);
+            let mut queue = self.areas.flights.lock();
+            self.enqueue(&mut queue, pfn, bytes);
+            giant.clean.store(clean, Relaxed);
+        }
+        // Whoever waits for it looks again.
+        self.areas.landed.fetch_add(1, Relaxed);
+        sys::futex_wake(&self.areas.landed, u32::MAX >> 1);
+        if is_gone { bytes - clean } else { 0 }
+    }
+
+    /// Puts what a purge left back where allocations look for it. The caller has the right to gather.
     pub fn put_back(&self) {
         let mut at = self.take_pending();
         while at != Pfn::NONE {
@@ -104,20 +323,23 @@ impl Vmap<'_> {
     }
 
     fn take_pending(&self) -> Pfn {
-        // Relaxed, as all of `pending`: the lock that is the right to it orders it.
-        let at = Pfn(self.areas.pending.load(Relaxed));
-        self.areas.pending.store(0, Relaxed);
-        at
+        let mut queue = self.areas.flights.lock();
+        let pending = core::mem::replace(&mut queue.pending, Pfn::NONE);
+        let pages: usize = self.giants(pending).map(|at| self.regions.desc(at).len()).sum();
+        self.areas.shift_backlog(-(pages as isize));
+        pending
     }
 
-    /// Makes everything lazy pending; false if there is nothing. Nothing was pending before.
+    /// Makes everything lazy pending, and giant areas that are kept wait again; false if there is nothing. The caller
+    /// has the right to gather, and nothing was pending before.
     fn gather(&self) -> bool {
-        let mut list = Pfn::NONE;
+        let (mut list, mut pages) = (Pfn::NONE, 0);
         let mut chain = |heads: &[Pfn]| {
             for &head in heads {
                 let mut at = head;
                 while at != Pfn::NONE {
                     let next = self.next(at);
+                    pages += self.regions.desc(at).len();
                     self.regions.desc(at).set_links(list, Pfn::NONE);
                     list = at;
                     at = next;
@@ -146,33 +368,131 @@ impl Vmap<'_> {
             drop(state);
             chain(&heads);
         }
-        self.areas.pending.store(self.sort(list).0, Relaxed);
-        list != Pfn::NONE
+        let list = self.sort(list);
+        let mut queue = self.areas.flights.lock();
+        debug_assert_eq!(queue.pending, Pfn::NONE, "somebody else gathers");
+        queue.pending = list;
+        for giant in self.giants(queue.giants).map(|at| self.regions.giant(at)) {
+            let bytes = giant.bytes.load(Relaxed);
+            if giant.out.load(Relaxed) == 0 && giant.handed.load(Relaxed) == bytes {
+                giant.handed.store(0, Relaxed);
+                pages += bytes / PAGE;
+            }
+        }
+        self.areas.shift_backlog(pages as isize);
+        pages > 0
     }
 
-    /// Releases the first of what is pending: the bytes tried, and those given back.
-    fn purge_slice(&self, most: usize) -> (usize, usize) {
-        const NOTHING: Run = Run { first: Pfn::NONE, pages: 0, flags: 0, end: End::Dirty };
-        let mut runs = [NOTHING; RANGES];
-        let (mut count, mut left) = (0, most.div_ceil(PAGE));
-        let mut at = Pfn(self.areas.pending.load(Relaxed));
-        while at != Pfn::NONE && left > 0 && count < RANGES {
+    /// Takes the first of the queue: a part of a giant area (of one only, if it is named), or runs.
+    fn take(&self, queue: &mut Queue, most: usize, only: Option<Ticket>, runs: &mut [Run]) -> Option<Slice> {
+        let batches = self.cache.knobs.size(Id::MaxGatherBatchCount).max(1);
+        let pages = most.div_ceil(PAGE).min(batches * CONGRUENT);
+        for at in self.giants(queue.giants).filter(|&at| only.is_none_or(|ticket| self.is(at, ticket))) {
+            let giant = self.regions.giant(at);
+            let (from, all) = (giant.handed.load(Relaxed), giant.bytes.load(Relaxed));
+            if from == all {
+                continue;
+            }
+            // To a huge page's end.
+            const ALIGN: usize = CONGRUENT * PAGE;
+            let base = self.regions.address(at);
+            let end = (base + from + pages * PAGE) / ALIGN * ALIGN;
+            let end = if end > base + from { end } else { (base + from + 1).next_multiple_of(ALIGN) };
+            let bytes = (end - base).min(all) - from;
+            giant.handed.store(from + bytes, Relaxed);
+            giant.out.store(giant.out.load(Relaxed) + 1, Relaxed);
+            self.areas.shift_backlog(-((bytes / PAGE) as isize));
+            return Some(Slice::Part(at, from, bytes));
+        }
+        if only.is_some() {
+            return None;
+        }
+        let (mut count, mut left, mut taken) = (0, pages.min(YIELD), 0);
+        let mut at = queue.pending;
+        while at != Pfn::NONE && left > 0 && count < runs.len() {
             let (run, next) = self.cut(at, left, count == 0);
             if run.pages == 0 {
                 break;
             }
             left = left.saturating_sub(run.pages);
+            taken += run.pages;
             at = next;
             runs[count] = run;
             count += 1;
         }
-        self.areas.pending.store(at.0, Relaxed);
-        let runs = &mut runs[..count];
-        self.release(runs);
-        self.settle(runs);
-        let bytes = |run: &Run| run.pages * PAGE;
-        let gone = runs.iter().filter(|run| run.end != End::Dirty).map(bytes).sum();
-        (runs.iter().map(bytes).sum(), gone)
+        queue.pending = at;
+        self.areas.shift_backlog(-(taken as isize));
+        (count > 0).then_some(Slice::Runs(count))
+    }
+
+    /// Releases the first of the queue: the bytes tried, and those given back.
+    fn purge_slice(&self, most: usize, only: Option<Ticket>) -> (usize, usize) {
+        const NOTHING: Run = Run { first: Pfn::NONE, pages: 0, flags: 0, end: End::Dirty };
+        let mut runs = [NOTHING; RANGES];
+        let flights = &self.areas.flights;
+        match flights.begin(|queue| self.take(queue, most, only, &mut runs)) {
+            None => (0, 0),
+            Some((_flight, Slice::Part(pfn, from, bytes))) => self.release_part(pfn, from, bytes),
+            Some((_flight, Slice::Runs(count))) => {
+                let runs = &mut runs[..count];
+                self.release(runs);
+                self.settle(runs);
+                let bytes = |run: &Run| run.pages * PAGE;
+                let gone = runs.iter().filter(|run| run.end != End::Dirty).map(bytes).sum();
+                (runs.iter().map(bytes).sum(), gone)
+            }
+        }
+    }
+
+    /// Releases a part of a giant area, in calls short enough for a fork to wait for; unmaps it when it was the last.
+    fn release_part(&self, pfn: Pfn, from: usize, bytes: usize) -> (usize, usize) {
+        let at = self.regions.address(pfn) + from;
+        let (mut tried, mut gone) = (0, 0);
+        while tried < bytes && (tried == 0 || !self.areas.flights.is_asked()) {
+            let call = (bytes - tried).min(YIELD * PAGE);
+            // SAFETY: memory of a giant area that its owner gave up, in our hand.
+            if unsafe { give_back(at + tried, call) } {
+                gone += call;
+            } else {
+                self.cache.sets.count(Event::PurgeRefused, 1);
+            }
+            tried += call;
+        }
+        let mut queue = self.areas.flights.lock();
+        let giant = self.regions.giant(pfn);
+        // (What was kept may be given back a second time, and counts once.)
+        let clean = giant.clean.load(Relaxed);
+        gone = gone.min(giant.bytes.load(Relaxed) - clean);
+        giant.clean.store(clean + gone, Relaxed);
+        let out = giant.out.load(Relaxed) - 1;
+        giant.out.store(out, Relaxed);
+        let all = giant.bytes.load(Relaxed);
+        if giant.handed.load(Relaxed) == from + bytes {
+            // A fork comes first. (If others have taken what is behind, the last of them unmaps this with the rest.)
+            giant.handed.store(from + tried, Relaxed);
+            self.areas.shift_backlog(((bytes - tried) / PAGE) as isize);
+        }
+        let last = out == 0 && giant.handed.load(Relaxed) == all;
+        if last {
+            self.dequeue(&mut queue, pfn);
+        }
+        drop(queue);
+        (tried, gone + if last { self.finish(pfn) } else { 0 })
+    }
+
+    /// Frees an area (in use) and gives it back before it returns; false if somebody else has freed it.
+    pub fn free_now(&self, area: &Area) -> bool {
+        let start = sys::ticks();
+        // In flight before it is in our hand: no fork may come between.
+        let Some((_flight, ())) = self.areas.flights.begin(|_| self.give_up(area).then_some(())) else { return false };
+        let pages = self.regions.desc(area.pfn).len();
+        let mut run = [Run { first: area.pfn, pages, flags: area.flags, end: End::Dirty }];
+        self.cache.sets.count(Event::AreaFree, 1);
+        self.account(-((pages * PAGE) as isize), (pages * PAGE) as isize);
+        self.release(&mut run);
+        self.settle(&run);
+        self.told(start, pages * PAGE, if run[0].end == End::Dirty { 0 } else { pages * PAGE });
+        true
     }
 
     /// The run of lazy pages that begins at `at`, at most about `left` pages of it, and what comes after. Without

@@ -251,6 +251,7 @@ impl Model<'_> {
             Op::PutBack => vmap.put_back(),
             Op::Fork(pages) => {
                 // The forking thread passes through.
+                self.world.areas.fork_ask();
                 self.world.areas.fork_begin();
                 self.run(&Op::Alloc(pages, 0));
                 self.run(&Op::Free(pages));
@@ -443,4 +444,215 @@ fn threads_and_purges_hand_nothing_out_twice() {
     world.vmap().purge(usize::MAX);
     assert_eq!((world.exact(Level::Lazy), world.exact(Level::Areas)), (0, 0));
     world.vmap().verify();
+}
+
+/// Giant areas: stamps at a few places only, so that they cost no memory.
+struct Giants<'a> {
+    world: &'a World,
+    live: Vec<(usize, usize)>,
+    tickets: Vec<super::Ticket>,
+    stamp: usize,
+}
+
+impl Giants<'_> {
+    const PLACES: usize = 9;
+    fn places(at: usize, bytes: usize) -> impl Iterator<Item = *mut usize> {
+        (0..Self::PLACES).map(move |place| (at + (bytes / PAGE - 1) / (Self::PLACES - 1) * PAGE * place) as *mut usize)
+    }
+    fn alloc(&mut self, pages: usize, zero: bool, storm: bool) {
+        let vmap = self.world.vmap();
+        let fresh = if zero { vmap.alloc_zero(pages * PAGE, PAGE) } else { vmap.alloc(pages * PAGE, PAGE) };
+        let Some(fresh) = fresh else { return assert!(storm, "no memory") };
+        let at = fresh.address;
+        assert!(fresh.zero || !zero);
+        assert!(!fresh.zero || Self::places(at, pages * PAGE).all(|word| unsafe { word.read() } == 0), "not zero");
+        self.stamp += 1;
+        Self::places(at, pages * PAGE).for_each(|word| unsafe { word.write(self.stamp ^ at) });
+        let apart = self.live.iter().all(|&(other, _)| {
+            let bytes = vmap.find(other).unwrap().bytes;
+            other + bytes <= at || at + pages * PAGE <= other
+        });
+        assert!(apart, "handed out twice");
+        self.live.push((at, pages * PAGE));
+    }
+    fn free(&mut self, which: usize) {
+        if self.live.is_empty() {
+            return;
+        }
+        let (at, bytes) = self.live.swap_remove(which % self.live.len());
+        let stamps: Vec<_> = Self::places(at, bytes).map(|word| unsafe { word.read() }).collect();
+        assert!(stamps.iter().all(|&stamp| stamp == stamps[0] && stamp != 0), "contents are gone");
+        let area = self.world.vmap().find(at).unwrap();
+        let Freed::Queued(ticket) = self.world.vmap().free(&area) else { panic!("not queued") };
+        assert_eq!(self.world.vmap().free(&area), Freed::Not, "freed twice");
+        self.tickets.push(ticket);
+    }
+    fn run(&mut self, step: (u8, usize, usize), storm: bool) {
+        let (op, pages, which) = step;
+        let vmap = self.world.vmap();
+        match op {
+            0..4 => self.alloc(pages, which.is_multiple_of(3), storm),
+            4..7 => self.free(which),
+            7 => _ = vmap.purge_pending(pages / 4 * PAGE),
+            8 => _ = vmap.purge(pages / 2 * PAGE),
+            9 => {
+                if let Some(&ticket) = self.tickets.get(which % self.tickets.len().max(1)) {
+                    vmap.purge_giant(ticket);
+                }
+            }
+            10 => {
+                self.world.areas.fork_ask();
+                self.world.areas.fork_begin();
+                self.alloc(pages, false, storm);
+                self.free(which);
+                vmap.purge_pending(pages / 8 * PAGE);
+                self.world.areas.fork_end();
+            }
+            // (A move that is refused twice may cost the target's mapping.)
+            _ if storm => {}
+            _ => {
+                // Moves by page tables, from one giant area to a longer one.
+                let Some(&(at, bytes)) = self.live.get(which % self.live.len().max(1)) else { return };
+                let area = vmap.find(at).unwrap();
+                if let Some(moved) = unsafe { vmap.relocate(&area, area.bytes + 4096 * PAGE) } {
+                    self.live.retain(|&(other, _)| other != at);
+                    self.live.push((moved, bytes));
+                }
+            }
+        }
+    }
+}
+
+fn giants_against_the_model(storm: u64, cases: u32) {
+    let world = World::new();
+    let mapped = world.exact(Level::Mapped);
+    let steps = prop::collection::vec((0..12_u8, WINDOW_PAGES / 2 + 1..WINDOW_PAGES * 5 / 4, any::<usize>()), 1..60);
+    proptest!(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }, |(steps in steps, batches in 1..200_u64, seed in any::<u64>())| {
+        world.cache.knobs.set(crate::knob::Id::MaxGatherBatchCount as usize, batches);
+        let mut giants = Giants { world: &world, live: Vec::new(), tickets: Vec::new(), stamp: 0 };
+        fault::storm(storm, seed);
+        for step in steps {
+            giants.run(step, storm > 0);
+            let queued = world.areas.backlog() * PAGE;
+            prop_assert!(world.exact(Level::Lazy) >= queued || storm > 0);
+        }
+        fault::storm(0, 0);
+        world.vmap().verify();
+        let live: usize = giants.live.iter().map(|&(at, _)| world.vmap().find(at).unwrap().bytes).sum();
+        prop_assert_eq!(world.exact(Level::Areas), live);
+        while !giants.live.is_empty() {
+            giants.free(0);
+        }
+        world.vmap().purge(usize::MAX);
+        world.vmap().verify();
+        prop_assert_eq!((world.exact(Level::Lazy), world.exact(Level::Areas)), (0, 0));
+        prop_assert!(!world.areas.is_pending());
+        prop_assert_eq!(world.exact(Level::Mapped), mapped, "a giant area is not unmapped");
+    });
+    assert!(world.cache.sets.event(Event::AreaReuse) > 0, "none was taken back");
+    assert_eq!(world.cache.sets.event(Event::PurgeRefused) > 0, storm > 0);
+}
+
+#[test]
+fn giants_match_the_model() {
+    giants_against_the_model(0, 100);
+}
+
+#[test]
+fn giants_lose_nothing_in_a_storm() {
+    for storm in [2, 5, 30] {
+        giants_against_the_model(storm, 60);
+    }
+}
+
+/// Several threads take slices of the same giant areas, others take areas back, one stops all as a fork does.
+#[test]
+fn threads_share_giants_and_forks_find_nothing_in_flight() {
+    let world = World::new();
+    let world = &world;
+    world.cache.knobs.set(crate::knob::Id::MaxGatherBatchCount as usize, 64);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = &stop;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    if world.vmap().purge_pending(64 << 20) == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let forker = scope.spawn(move || {
+            let mut forks = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                world.areas.fork_ask();
+                assert_eq!(world.areas.flying(), 0, "in flight in a fork");
+                // Passes through, with a slice of its own.
+                world.vmap().purge_pending(1 << 20);
+                let queued = world.areas.backlog();
+                std::thread::sleep(std::time::Duration::from_micros(200));
+                assert_eq!((world.areas.flying(), world.areas.backlog()), (0, queued), "taken in a fork");
+                world.areas.fork_end();
+                forks += 1;
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            forks
+        });
+        let workers: Vec<_> = (0..3_usize)
+            .map(|thread| {
+                scope.spawn(move || {
+                    HERE.set(thread);
+                    let mut giants = Giants { world, live: Vec::new(), tickets: Vec::new(), stamp: thread << 40 };
+                    for round in 0..600 {
+                        giants.alloc(WINDOW_PAGES / 2 + 1 + round % 7 * 9000, round % 4 == 0, false);
+                        if round % 3 > 0 {
+                            giants.free(round);
+                        }
+                        while giants.live.len() > 3 {
+                            giants.free(round);
+                        }
+                        if round % 5 == 0
+                            && let Some(&ticket) = giants.tickets.last()
+                        {
+                            world.vmap().purge_giant(ticket);
+                        }
+                    }
+                    while !giants.live.is_empty() {
+                        giants.free(0);
+                    }
+                })
+            })
+            .collect();
+        let done: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(forker.join().unwrap() > 0);
+        assert!(done.iter().all(Result::is_ok));
+    });
+    world.vmap().purge(usize::MAX);
+    assert_eq!((world.exact(Level::Lazy), world.exact(Level::Areas)), (0, 0));
+    world.vmap().verify();
+}
+
+/// What is freed synchronously has gone, guard pages and moved areas as well, or is lazy where the system refuses.
+#[test]
+fn what_is_freed_now_has_gone() {
+    let world = World::new();
+    let vmap = world.vmap();
+    for round in 0..60_usize {
+        fault::storm(if round >= 30 { 2 } else { 0 }, round as u64);
+        let fresh =
+            if round % 3 == 0 { vmap.alloc_guarded(50 * PAGE, PAGE) } else { vmap.alloc((20 + round) * PAGE, PAGE) };
+        if let Some(fresh) = fresh {
+            let area = vmap.find(fresh.address).unwrap();
+            Model::stamps(fresh.address, area.bytes / PAGE).for_each(|word| unsafe { word.write(1) });
+            let lazy = world.exact(Level::Lazy);
+            assert!(vmap.free_now(&area) && !vmap.free_now(&area));
+            assert!(round >= 30 || world.exact(Level::Lazy) == lazy, "it is lazy");
+        }
+        fault::storm(0, 0);
+        vmap.verify();
+    }
+    vmap.purge(usize::MAX);
+    assert_eq!((world.exact(Level::Lazy), world.exact(Level::Areas)), (0, 0));
 }

@@ -88,6 +88,10 @@ pub fn thread_pointer() -> usize {
 pub fn futex_wait(word: &AtomicU32, value: u32) {
     machine::futex_wait(word, value);
 }
+/// The same for a time, which is over at once: others go on.
+pub fn futex_wait_for(_: &AtomicU32, _: u32, _: u64) {
+    machine::nap();
+}
 /// Wakes all sleepers of `word`.
 pub fn futex_wake(word: &AtomicU32, _: u32) {
     machine::futex_wake(word);

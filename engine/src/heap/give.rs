@@ -1,0 +1,138 @@
+//! # Large frees, and the threads that take part in them
+//!
+//! | a free of an area | of half a window at most | of more (giant) |
+//! |---|---|---|
+//! | deferred | lazy; see `reclaim` for when it goes back | queued; workers give it back. Without any (fewer pages than the threshold, a filter, knobs): at once, by the caller |
+//! | synchronous (knob `sync_free`) | at once, by the caller | at once, by the caller and workers |
+//!
+//! Half a window is at most 16 ms of 4 KiB pages and a millisecond of huge ones: too little to share.
+//!
+//! Locks: none held when a thread is started. Cost of a deferred free: the queue's lock, and a futex call or the
+//! creation of a thread.
+
+use super::{Environment, Heap};
+use crate::arch::{PAGE, cgroup, sys};
+use crate::knob::Id;
+use crate::reclaim::workers::{Allowance, LINGER};
+use crate::vmap::{Freed, TURN, Ticket};
+
+/// Smallest free that may start a thread: the C library frees less under locks of its own.
+const LARGE: usize = 1 << 20;
+
+impl<E: Environment> Heap<E> {
+    /// Whether a free of so many bytes is synchronous.
+    fn is_sync(&self, bytes: usize) -> bool {
+        let least = self.cache.knobs.size(Id::SyncFree);
+        least != 0 && bytes >= least
+    }
+
+    /// Frees the area that begins at an address.
+    pub(super) fn free_area(&self, address: usize) -> Freed {
+        let vmap = self.vmap();
+        let Some(area) = vmap.find(address) else { return Freed::Not };
+        if self.is_sync(area.bytes) && !vmap.is_giant(&area) {
+            return if vmap.free_now(&area) { Freed::Told } else { Freed::Not };
+        }
+        vmap.free(&area)
+    }
+
+    /// After a giant area was queued.
+    pub(super) fn give_giant_back(&self, ticket: Ticket) {
+        let is_called = self.call_workers(ticket.bytes >= LARGE);
+        if self.is_sync(ticket.bytes) || !is_called {
+            self.vmap().purge_giant(ticket);
+        }
+    }
+
+    /// Calls workers if so much is queued that they pay, and starts the first if there is none; whether one comes.
+    pub(super) fn call_workers(&self, may_start: bool) -> bool {
+        let (knobs, workers, keeper) = (&self.cache.knobs, &self.reclaim.workers, &self.reclaim.keeper);
+        let threshold = knobs.size(Id::AsyncFreeThreshold);
+        let wanted = threshold != 0 && self.areas.backlog() >= threshold;
+        if !wanted || knobs.get(Id::IdleSeconds) == 0 || keeper.is_dismissed() {
+            return false;
+        }
+        workers.call();
+        if workers.alive() > 0 {
+            return true;
+        }
+        if !may_start || keeper.is_confined() || self.crew() == 0 || !workers.claim(1) {
+            return workers.alive() > 0;
+        }
+        self.start_worker()
+    }
+
+    fn start_worker(&self) -> bool {
+        let is_started = E::start_worker();
+        if !is_started {
+            self.reclaim.workers.unclaim();
+        }
+        is_started
+    }
+
+    /// Workers that there may be now. (With synchronous frees the caller of one is a thread, too; else the program
+    /// goes on meanwhile.)
+    fn crew(&self) -> u32 {
+        let knobs = &self.cache.knobs;
+        let is_sync = knobs.get(Id::SyncFree) != 0;
+        match knobs.get(Id::MaxActive) as u32 {
+            0 => {
+                let allowed = self.reclaim.workers.allowed(|| self.allowance());
+                (allowed - 1).max(u32::from(!is_sync))
+            }
+            most => most - u32::from(is_sync),
+        }
+    }
+
+    /// What the system allows; nothing beyond one thread where it may not be asked.
+    fn allowance(&self) -> Allowance {
+        if self.reclaim.keeper.is_confined() {
+            return Allowance { nodes: 1, cpus: 1, quota: None, pressure: 0 };
+        }
+        Allowance {
+            nodes: self.cache.sets.nodes() as u32,
+            cpus: sys::cpus_allowed(),
+            quota: cgroup::cpu_quota(),
+            pressure: cgroup::cpu_pressure(),
+        }
+    }
+
+    /// A worker's whole life (see [`crate::reclaim::workers`]).
+    pub fn work(&self) {
+        let (workers, keeper) = (&self.reclaim.workers, &self.reclaim.keeper);
+        loop {
+            let seen = workers.calls();
+            while self.areas.is_pending() && !keeper.is_dismissed() {
+                self.recruit();
+                if workers.alive() > self.crew().max(1) {
+                    break;
+                }
+                self.vmap().purge_pending(TURN);
+            }
+            let is_left_over = workers.alive() > self.crew().max(1) && !keeper.is_confined();
+            if keeper.is_dismissed() || is_left_over {
+                // (Others are there, or nobody is to be.)
+                return workers.unclaim();
+            }
+            let patience = if keeper.is_confined() { 0 } else { LINGER };
+            if !workers.sleep(seen, patience) && workers.leave(seen) {
+                return;
+            }
+        }
+    }
+
+    /// One more worker, if there is a threshold's worth of work for each.
+    fn recruit(&self) {
+        let (workers, threshold) = (&self.reclaim.workers, self.cache.knobs.size(Id::AsyncFreeThreshold).max(1));
+        let most = (self.areas.backlog() / threshold).min(self.crew() as usize) as u32;
+        if workers.alive() < most && !self.reclaim.keeper.is_confined() && workers.claim(most) {
+            self.start_worker();
+        }
+    }
+
+    /// Bytes that wait to be given back.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.areas.backlog() * PAGE
+    }
+}

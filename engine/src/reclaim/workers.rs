@@ -1,0 +1,228 @@
+//! # Workers: threads that give back what a large free has left
+//!
+//! ```text
+//!            large free, housekeeper: call            call              a second without one
+//! none ──────────────────────────────────► working ◄──────── idle ─────────────────────────► gone
+//!                                             │  ▲
+//!                          starts one more ◄──┘  └── a turn at a time, while something is queued
+//! ```
+//! They are threads of this process: what they do is the program's own time, in its cgroup, on its CPUs, with its
+//! priority (the kernel's review refused threads that were not, seed 001). The first one is started by whoever has
+//! so much to free that it pays, and asks the system how many there may be; it starts the next while there is a
+//! threshold's worth of work for each.
+//!
+//! | `max_active` | threads that give back at a time |
+//! |---|---|
+//! | 1 | one: the caller of a synchronous free, or one worker |
+//! | n | n: the caller of a synchronous free and n − 1 workers, or n workers |
+//! | 0 | of two for each node, the CPUs we may run on and the CPUs of the cgroup's quota the least; one while half the last ten seconds somebody waited for a CPU. Deferred: one less, which stays the program's |
+//!
+//! No worker in a process that filters its system calls, unless it was there before (it stays then: a filter may
+//! kill what ends); none where the housekeeper is off; none in a forked child until it frees something large.
+//!
+//! Units: threads, pages. Invariant: `alive` threads run [`crate::heap::Heap::work`], or are being started. Locks:
+//! none. Cost: a call is a locked instruction, two with a sleeper to wake.
+
+use crate::arch::atomic::AtomicU32;
+use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
+use crate::arch::sys;
+
+/// ns that a worker waits for more.
+pub const LINGER: u64 = 1_000_000_000;
+/// Hundredths of a per cent of the last ten seconds in which somebody waited for a CPU: there is none to spare.
+const BUSY: u64 = 5_000;
+/// Seconds, nearly, between two looks at what the system allows: log2 of ns.
+const FRESH: u32 = 30;
+
+/// The workers of a heap.
+#[derive(Debug)]
+pub struct Workers {
+    alive: AtomicU32,
+    sleeping: AtomicU32,
+    /// Changes with each call; idle ones sleep here.
+    calls: AtomicU32,
+    /// What the system allowed when it was last asked, and when that was (0: never).
+    allowed: AtomicU32,
+    asked: AtomicU32,
+}
+
+/// What the system allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    /// Nodes with memory.
+    pub nodes: u32,
+    /// CPUs that the caller may run on.
+    pub cpus: u32,
+    /// CPUs that the cgroup pays for, rounded up; `None` without a quota.
+    pub quota: Option<u32>,
+    /// In how much of the last ten seconds somebody waited for a CPU: hundredths of a per cent.
+    pub pressure: u64,
+}
+
+impl Allowance {
+    /// Threads at a time.
+    #[must_use]
+    pub fn threads(&self) -> u32 {
+        let most = (2 * self.nodes).min(self.cpus).min(self.quota.unwrap_or(u32::MAX)).max(1);
+        if self.pressure >= BUSY { 1 } else { most }
+    }
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Workers {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        const fn zero() -> AtomicU32 {
+            AtomicU32::new(0)
+        }
+        Self { alive: zero(), sleeping: zero(), calls: zero(), allowed: zero(), asked: zero() }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn alive(&self) -> u32 {
+        self.alive.load(Relaxed)
+    }
+
+    /// How many threads the system allows, asked for again when that is a second old. May be wrong by what has
+    /// changed since.
+    pub fn allowed(&self, ask: impl FnOnce() -> Allowance) -> u32 {
+        let now = ((sys::now_ns() >> FRESH) as u32).wrapping_add(1).max(1);
+        // Relaxed: a number for a heuristic.
+        if self.asked.load(Relaxed) != now && self.asked.swap(now, Relaxed) != now {
+            self.allowed.store(ask().threads(), Relaxed);
+        }
+        self.allowed.load(Relaxed).max(1)
+    }
+
+    /// Something was queued: nobody goes to sleep, or away, without a look at it.
+    pub fn call(&self) {
+        // SeqCst, as in `sleep` and `leave`: either the call sees the sleeper or the sleeper sees the call.
+        self.calls.fetch_add(1, SeqCst);
+        if self.sleeping.load(SeqCst) > 0 {
+            sys::futex_wake(&self.calls, u32::MAX >> 1);
+        }
+    }
+
+    /// What to give to [`Workers::sleep`] and [`Workers::leave`]; read before the queue is.
+    pub fn calls(&self) -> u32 {
+        self.calls.load(SeqCst)
+    }
+
+    /// Claims the start of one more, if fewer than `most` are there; the caller starts it or calls
+    /// [`Workers::unclaim`].
+    pub fn claim(&self, most: u32) -> bool {
+        let mut alive = self.alive.load(Relaxed);
+        while alive < most {
+            // SeqCst: as in `leave`.
+            match self.alive.compare_exchange(alive, alive + 1, SeqCst, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => alive = now,
+            }
+        }
+        false
+    }
+
+    /// It could not be started.
+    pub fn unclaim(&self) {
+        self.alive.fetch_sub(1, SeqCst);
+    }
+
+    /// Sleeps until the next call, `ns` at most (0: without end); whether there was one.
+    pub fn sleep(&self, seen: u32, ns: u64) -> bool {
+        self.sleeping.fetch_add(1, SeqCst);
+        if self.calls.load(SeqCst) == seen {
+            if ns == 0 {
+                sys::futex_wait(&self.calls, seen);
+            } else {
+                sys::futex_wait_for(&self.calls, seen, ns);
+            }
+        }
+        self.sleeping.fetch_sub(1, SeqCst);
+        self.calls() != seen
+    }
+
+    /// A worker goes; false if it was called at that moment, and nobody else was there to come.
+    pub fn leave(&self, seen: u32) -> bool {
+        self.alive.fetch_sub(1, SeqCst);
+        // Who calls changes `calls` first and then looks for one alive.
+        self.calls() == seen || !self.claim(1)
+    }
+
+    /// In a forked child: they stayed behind.
+    pub fn gone(&self) {
+        self.alive.store(0, Relaxed);
+        self.sleeping.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+
+    #[test]
+    fn the_least_of_what_is_allowed_counts() {
+        let all = Allowance { nodes: 2, cpus: 64, quota: None, pressure: 0 };
+        assert_eq!(all.threads(), 4);
+        assert_eq!(Allowance { cpus: 3, ..all }.threads(), 3);
+        assert_eq!(Allowance { quota: Some(2), ..all }.threads(), 2);
+        assert_eq!(Allowance { pressure: BUSY, ..all }.threads(), 1);
+        assert_eq!(Allowance { nodes: 0, cpus: 0, quota: Some(0), pressure: 0 }.threads(), 1);
+    }
+
+    #[test]
+    fn the_system_is_asked_once_a_second() {
+        let workers = Workers::new();
+        let mut asked = 0;
+        for _ in 0..100 {
+            let all = Allowance { nodes: 2, cpus: 64, quota: None, pressure: 0 };
+            assert_eq!(
+                workers.allowed(|| {
+                    asked += 1;
+                    all
+                }),
+                4
+            );
+        }
+        assert!((1..=2).contains(&asked), "{asked}");
+    }
+
+    #[test]
+    fn no_call_is_missed_by_who_sleeps_or_leaves() {
+        let workers = Workers::new();
+        let done = AtomicU32::new(0);
+        let workers = &workers;
+        let done = &done;
+        std::thread::scope(|scope| {
+            for round in 1..=2000_u32 {
+                // As `Heap` does it.
+                let body = move || loop {
+                    let seen = workers.calls();
+                    done.store(seen, SeqCst);
+                    if !workers.sleep(seen, 1000) && workers.leave(seen) {
+                        break;
+                    }
+                };
+                workers.call();
+                if workers.claim(1) {
+                    scope.spawn(body);
+                }
+                if round % 64 == 0 {
+                    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+                    while done.load(SeqCst) != round {
+                        assert!(std::time::Instant::now() < end, "a call was missed");
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        });
+        assert_eq!(workers.alive(), 0);
+    }
+}
