@@ -242,6 +242,34 @@ fn deepbound_plugins_share_the_heap() {
     }
 }
 
+/// Giant areas keep their contents and go back, by whatever threads, at once or soon, beside forks.
+#[test]
+fn giant_areas_go_back_in_slices() {
+    let Some(giant) = program("giant.c") else { return };
+    let rounds = if long() { "60" } else { "4" };
+    let forced: &[&str] = &["async_free_threshold=1", "max_active=4", "max_gather_batch_count=1"];
+    let all: [&[&str]; 4] =
+        [&[], forced, &["sync_free=1", "max_active=2", "max_gather_batch_count=512"], &["async_free_threshold=0"]];
+    for mode in modes(BOTH) {
+        for knobs in all {
+            for what in ["contents", "threads", "forks"] {
+                let done = Program::new(mode, &[&giant, what]).set("ROUNDS", rounds);
+                knobs.iter().fold(done, |done, knob| done.knob(knob)).run().passed().took(mode, 1);
+            }
+        }
+        // By the caller alone, where there are to be no threads.
+        for knob in ["async_free_threshold=0", "idle_seconds=0"] {
+            let done = Program::new(mode, &[&giant, "falls"]).set("SYNC", "1").set("WORKERS", "0");
+            done.knob(knob).run().passed().took(mode, 1);
+        }
+        Program::new(mode, &[&giant, "falls"]).set("SYNC", "1").knob("sync_free=1").run().passed().took(mode, 1);
+        if preloaded() {
+            let done = Program::new(mode, &[&giant, "falls"]).set("WORKERS", "1").knob("max_active=1");
+            done.run().passed().took(mode, 1);
+        }
+    }
+}
+
 /// An idle program's memory goes back by itself, in a forked child as well; never without the thread.
 #[test]
 fn idle_programs_give_their_memory_back() {
