@@ -49,14 +49,14 @@ impl<E: Environment> Heap<E> {
         let (knobs, workers, keeper) = (&self.cache.knobs, &self.reclaim.workers, &self.reclaim.keeper);
         let threshold = knobs.size(Id::AsyncFreeThreshold);
         let wanted = threshold != 0 && self.areas.backlog() >= threshold;
-        if !wanted || knobs.get(Id::IdleSeconds) == 0 || keeper.is_dismissed() {
+        if !wanted || knobs.get(Id::IdleSeconds) == 0 || keeper.is_dismissed() || self.crew() == 0 {
             return false;
         }
         workers.call();
         if workers.alive() > 0 {
             return true;
         }
-        if !may_start || keeper.is_confined() || self.crew() == 0 || !workers.claim(1) {
+        if !may_start || keeper.is_confined() || !workers.claim(1) {
             return workers.alive() > 0;
         }
         self.start_worker()
@@ -77,42 +77,47 @@ impl<E: Environment> Heap<E> {
         let is_sync = knobs.get(Id::SyncFree) != 0;
         match knobs.get(Id::MaxActive) as u32 {
             0 => {
-                let allowed = self.reclaim.workers.allowed(|| self.allowance());
+                let allowed = self.reclaim.workers.allowed().unwrap_or_else(|| self.allowance(false).threads());
                 (allowed - 1).max(u32::from(!is_sync))
             }
             most => most - u32::from(is_sync),
         }
     }
 
-    /// What the system allows; nothing beyond one thread where it may not be asked.
-    fn allowance(&self) -> Allowance {
-        if self.reclaim.keeper.is_confined() {
-            return Allowance { nodes: 1, cpus: 1, quota: None, pressure: 0 };
-        }
+    /// What the system allows, as far as it may be asked: nothing beyond one thread where it filters, and no quota and
+    /// no pressure to who may not read files.
+    fn allowance(&self, reads: bool) -> Allowance {
+        let is_confined = self.reclaim.keeper.is_confined();
+        let reads = reads && !is_confined;
         Allowance {
             nodes: self.cache.sets.nodes() as u32,
-            cpus: sys::cpus_allowed(),
-            quota: cgroup::cpu_quota(),
-            pressure: cgroup::cpu_pressure(),
+            cpus: if is_confined { 1 } else { sys::cpus_allowed() },
+            quota: if reads { cgroup::cpu_quota() } else { None },
+            pressure: if reads { cgroup::cpu_pressure() } else { 0 },
         }
     }
 
     /// A worker's whole life (see [`crate::reclaim::workers`]).
     pub fn work(&self) {
         let (workers, keeper) = (&self.reclaim.workers, &self.reclaim.keeper);
+        let reads = !keeper.is_confined() && sys::own_files().is_ok();
         loop {
             let seen = workers.calls();
-            while self.areas.is_pending() && !keeper.is_dismissed() {
+            if !keeper.is_confined() {
+                workers.ask(|| self.allowance(reads));
+            }
+            while self.areas.is_pending() && !keeper.is_dismissed() && workers.alive() <= self.crew() {
                 self.recruit();
-                if workers.alive() > self.crew().max(1) {
-                    break;
-                }
                 self.vmap().purge_pending(TURN);
             }
-            let is_left_over = workers.alive() > self.crew().max(1) && !keeper.is_confined();
-            if keeper.is_dismissed() || is_left_over {
-                // (Others are there, or nobody is to be.)
+            if keeper.is_dismissed() {
                 return workers.unclaim();
+            }
+            if !keeper.is_confined() && workers.leave_to(self.crew()) {
+                return;
+            }
+            if self.areas.is_pending() && workers.alive() <= self.crew() {
+                continue;
             }
             let patience = if keeper.is_confined() { 0 } else { LINGER };
             if !workers.sleep(seen, patience) && workers.leave(seen) {

@@ -8,8 +8,8 @@
 //! ```
 //! They are threads of this process: what they do is the program's own time, in its cgroup, on its CPUs, with its
 //! priority (the kernel's review refused threads that were not, seed 001). The first one is started by whoever has
-//! so much to free that it pays, and asks the system how many there may be; it starts the next while there is a
-//! threshold's worth of work for each.
+//! so much to free that it pays, and asks the system how many there may be (it reads files with a table of
+//! descriptors of its own, or none); it starts the next while there is a threshold's worth of work for each.
 //!
 //! | `max_active` | threads that give back at a time |
 //! |---|---|
@@ -90,15 +90,18 @@ impl Workers {
         self.alive.load(Relaxed)
     }
 
-    /// How many threads the system allows, asked for again when that is a second old. May be wrong by what has
-    /// changed since.
-    pub fn allowed(&self, ask: impl FnOnce() -> Allowance) -> u32 {
+    /// How many threads the system allowed when somebody asked; `None` before.
+    pub fn allowed(&self) -> Option<u32> {
+        // Relaxed, as below: a number for a heuristic.
+        Some(self.allowed.load(Relaxed)).filter(|&threads| threads > 0)
+    }
+
+    /// Asks the system what it allows, if that is a second old.
+    pub fn ask(&self, ask: impl FnOnce() -> Allowance) {
         let now = ((sys::now_ns() >> FRESH) as u32).wrapping_add(1).max(1);
-        // Relaxed: a number for a heuristic.
         if self.asked.load(Relaxed) != now && self.asked.swap(now, Relaxed) != now {
             self.allowed.store(ask().threads(), Relaxed);
         }
-        self.allowed.load(Relaxed).max(1)
     }
 
     /// Something was queued: nobody goes to sleep, or away, without a look at it.
@@ -155,6 +158,12 @@ impl Workers {
         self.calls() == seen || !self.claim(1)
     }
 
+    /// A worker goes because there are more than `most`; false if there are not.
+    pub fn leave_to(&self, most: u32) -> bool {
+        let fewer = |alive| (alive > most).then(|| alive - 1);
+        self.alive.fetch_update(SeqCst, Relaxed, fewer).is_ok()
+    }
+
     /// In a forked child: they stayed behind.
     pub fn gone(&self) {
         self.alive.store(0, Relaxed);
@@ -181,17 +190,23 @@ mod tests {
     fn the_system_is_asked_once_a_second() {
         let workers = Workers::new();
         let mut asked = 0;
+        assert_eq!(workers.allowed(), None);
         for _ in 0..100 {
-            let all = Allowance { nodes: 2, cpus: 64, quota: None, pressure: 0 };
-            assert_eq!(
-                workers.allowed(|| {
-                    asked += 1;
-                    all
-                }),
-                4
-            );
+            workers.ask(|| {
+                asked += 1;
+                Allowance { nodes: 2, cpus: 64, quota: None, pressure: 0 }
+            });
+            assert_eq!(workers.allowed(), Some(4));
         }
         assert!((1..=2).contains(&asked), "{asked}");
+    }
+
+    #[test]
+    fn only_those_leave_who_are_too_many() {
+        let workers = Workers::new();
+        assert!(workers.claim(2) && workers.claim(2) && !workers.claim(2));
+        assert!(workers.leave_to(1) && !workers.leave_to(1));
+        assert_eq!(workers.alive(), 1);
     }
 
     #[test]
