@@ -246,7 +246,7 @@ fn deepbound_plugins_share_the_heap() {
 #[test]
 fn giant_areas_go_back_in_slices() {
     let Some(giant) = program("giant.c") else { return };
-    let rounds = if long() { "60" } else { "4" };
+    let rounds = if long() { "60" } else { "2" };
     let forced: &[&str] = &["async_free_threshold=1", "max_active=4", "max_gather_batch_count=1"];
     let all: [&[&str]; 4] =
         [&[], forced, &["sync_free=1", "max_active=2", "max_gather_batch_count=512"], &["async_free_threshold=0"]];
