@@ -365,6 +365,8 @@ impl<E: Environment> Heap<E> {
 
     /// Ends the housekeeper for good, soon; whether there was one.
     pub fn dismiss_keeper(&self) -> bool {
+        // Its children, too, are to have none.
+        self.reclaim.keeper.confine();
         let keeper = self.reclaim.keeper.dismiss();
         self.reclaim.workers.call();
         keeper || self.reclaim.workers.alive() > 0

@@ -178,7 +178,6 @@ impl Keeper {
 
     /// Ends the thread for good, soon; whether there was one.
     pub fn dismiss(&self) -> bool {
-        self.confine();
         // AcqRel: as in `wake_parked`.
         let was = self.state.swap(DISMISSED, AcqRel);
         sys::futex_wake(&self.state, 1);
@@ -285,7 +284,9 @@ mod tests {
         keeper.end();
         assert!(keeper.claim() && keeper.begin() && keeper.dismiss() && keeper.is_dismissed());
         keeper.park(); // returns
+        assert!(!keeper.claim() && !keeper.is_confined(), "for good, and only that");
         keeper.gone();
+        keeper.confine();
         assert!(!keeper.claim() && !keeper.dismiss(), "confined");
     }
 }
