@@ -452,6 +452,8 @@ struct Giants<'a> {
     live: Vec<(usize, usize)>,
     tickets: Vec<super::Ticket>,
     stamp: usize,
+    /// Nobody else takes back what was freed.
+    alone: bool,
 }
 
 impl Giants<'_> {
@@ -484,7 +486,10 @@ impl Giants<'_> {
         assert!(stamps.iter().all(|&stamp| stamp == stamps[0] && stamp != 0), "contents are gone");
         let area = self.world.vmap().find(at).unwrap();
         let Freed::Queued(ticket) = self.world.vmap().free(&area) else { panic!("not queued") };
-        assert_eq!(self.world.vmap().free(&area), Freed::Not, "freed twice");
+        // (Beside others it may be somebody's again by now.)
+        if self.alone {
+            assert_eq!(self.world.vmap().free(&area), Freed::Not, "freed twice");
+        }
         self.tickets.push(ticket);
     }
     fn run(&mut self, step: (u8, usize, usize), storm: bool) {
@@ -529,7 +534,7 @@ fn giants_against_the_model(storm: u64, cases: u32) {
     let steps = prop::collection::vec((0..12_u8, WINDOW_PAGES / 2 + 1..WINDOW_PAGES * 5 / 4, any::<usize>()), 1..60);
     proptest!(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }, |(steps in steps, batches in 1..200_u64, seed in any::<u64>())| {
         world.cache.knobs.set(crate::knob::Id::MaxGatherBatchCount as usize, batches);
-        let mut giants = Giants { world: &world, live: Vec::new(), tickets: Vec::new(), stamp: 0 };
+        let mut giants = Giants { world: &world, live: Vec::new(), tickets: Vec::new(), stamp: 0, alone: true };
         fault::storm(storm, seed);
         for step in steps {
             giants.run(step, storm > 0);
@@ -603,7 +608,8 @@ fn threads_share_giants_and_forks_find_nothing_in_flight() {
             .map(|thread| {
                 scope.spawn(move || {
                     HERE.set(thread);
-                    let mut giants = Giants { world, live: Vec::new(), tickets: Vec::new(), stamp: thread << 40 };
+                    let mut giants =
+                        Giants { world, live: Vec::new(), tickets: Vec::new(), stamp: thread << 40, alone: false };
                     for round in 0..600 {
                         giants.alloc(WINDOW_PAGES / 2 + 1 + round % 7 * 9000, round % 4 == 0, false);
                         if round % 3 > 0 {
