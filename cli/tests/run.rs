@@ -2,6 +2,7 @@
 //! statistics come whatever way a program ends.
 
 mod common;
+use allotment_engine::knob::TABLE;
 use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, find, modes, need, preloaded, skip, stop_group};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -275,34 +276,60 @@ fn set_uid_programs_are_said_so() {
     let _ = fs::remove_dir_all(&directory);
 }
 
+/// From the command line and from the environment of a preloaded program: the same line, and the program runs.
 #[test]
 fn wrong_knobs_are_said() {
-    let run = |knob: &str| Program::new(Mode::Auto, &["true"]).knob(knob).run();
-    run("mod=auto").ended(2).says(&["mod", "mode"]);
-    run("mode=fast").ended(2).says(&["fast", "sequences", "fallback"]);
-    let sheaf = allotment_engine::knob::TABLE.iter().find(|knob| knob.name == "sheaf_objects").unwrap();
-    run("sheaf_objects=100000").ended(2).says(&["sheaf_objects", &sheaf.max.to_string()]);
-    run("mode").ended(2).says(&["mode"]);
-    // From the environment of a preloaded program: one line, and it runs.
     let library = Command::new(ALLOTMENT).args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).output().unwrap();
     let library = String::from_utf8(library.stdout).unwrap();
-    for conf in ["mod=auto", "sheaf_objects=100000", "=", ",,,", "mode=fallback,lazy_flor=1"] {
-        let output =
-            Command::new("true").env("LD_PRELOAD", library.trim()).env("ALLOTMENT_CONF", conf).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{conf}: {error}");
-        assert!(error.lines().count() <= 3, "{conf}: {error}");
-        assert!(conf == ",,," || error.contains("allotment"), "{conf}: {error}");
+    let lines = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && output.stdout == b"ran\n", "{error}");
+        error.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (word, said) in [
+        ("mod=auto", "there is no knob `mod`; the nearest is `mode`, which takes one of auto, sequences, fallback"),
+        ("mode=fast", "`mode` cannot be `fast`; it takes one of auto, sequences, fallback"),
+        ("sheaf_objects=100000", "`sheaf_objects` cannot be `100000`; it takes a number from 2 to 126"),
+        ("lazy_flor=1", "there is no knob `lazy_flor`; the nearest is `lazy_floor`, which takes bytes from 0 to 64G"),
+        ("mode", "`mode` has no value; it takes one of auto, sequences, fallback"),
+        ("lazy_flo", "`lazy_flo` is not KEY=VALUE; the nearest is `lazy_floor`, which takes bytes from 0 to 64G"),
+        ("=", "there is no knob ``; the nearest is `mode`, which takes one of auto, sequences, fallback"),
+        (
+            "m\u{e9}=1",
+            "there is no knob `m\\xc3\\xa9`; the nearest is `mode`, which takes one of auto, sequences, fallback",
+        ),
+    ] {
+        let set = lines(Command::new(ALLOTMENT).args(["run", "--set", word, "--", "echo", "ran"]));
+        assert_eq!(set, [format!("allotment: --set: {said}; ignored")]);
+        let mut preloaded = Command::new("echo");
+        preloaded.arg("ran").env("LD_PRELOAD", library.trim());
+        // Good words beside it count, and empty ones are none.
+        let conf = lines(preloaded.env("ALLOTMENT_CONF", format!(",index=cpu,{word},,")));
+        assert_eq!(conf, [format!("allotment: ALLOTMENT_CONF: {said}; ignored")]);
     }
+    let done = Program::new(Mode::Auto, &["true"]).knob("mode=fallback,mod=auto").run().ended(0);
+    assert_eq!(done.word("/mode"), "fallback");
 }
 
 #[test]
 fn knobs_are_listed() {
     let output = Command::new(ALLOTMENT).args(["run", "--knobs"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    for knob in allotment_engine::knob::TABLE {
-        assert!(text.contains(knob.name), "{} is not listed", knob.name);
+    let page = include_str!("../../docs/tuning.md");
+    for knob in TABLE {
+        let (default, range) = (knob.show(knob.default), knob.range());
+        let line = text.lines().find(|line| line.split(' ').next() == Some(knob.name));
+        let words = format!(" {default} {range}");
+        let listed = line.is_some_and(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").ends_with(&words));
+        assert!(listed && text.contains(knob.meaning), "{} is not listed: {line:?}", knob.name);
+        // The page for people, too.
+        let row = format!("| `{}` | {default} | {range} | {} |", knob.name, knob.meaning);
+        assert!(page.lines().any(|line| line == row), "docs/tuning.md lacks\n{row}");
     }
+    // And no knob that there is not.
+    let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, TABLE.len(), "docs/tuning.md has rows of knobs that there are not");
 }
 
 /// The preload reaches what the program starts, too, and another preload stays.

@@ -3,9 +3,10 @@
 //! Name, default, range and meaning of everything that can be set. Help texts,
 //! `ALLOTMENT_CONF=key=value,…`, `allotment run --set key=value` and the
 //! documentation all come from [`TABLE`]. A bad word never stops a program:
-//! it is reported in one line and the default stays.
+//! it is reported in one line ([`Wrong::explain`], the same everywhere) and the default stays.
 
 use crate::arch::atomic::{AtomicU64, Ordering::Relaxed};
+use core::fmt::{self, Display, Formatter};
 
 /// How a knob's value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,9 @@ pub enum Kind {
     Bytes,
     /// One of these words; the value is its position.
     Word(&'static [&'static str]),
+    /// Bytes, or one of these words, whose value is its position. (0 is the first word; no number of bytes is as
+    /// small as another's position.)
+    BytesOr(&'static [&'static str]),
 }
 
 /// One knob.
@@ -147,8 +151,8 @@ pub enum Wrong {
     Name(usize),
     /// The value cannot be read or is out of range; the knob's position.
     Value(usize),
-    /// There is no `=`.
-    Form,
+    /// There is no `=`; the position of the knob with the nearest name.
+    Form(usize),
 }
 
 /// Reads one `key=value`; the knob's position in [`TABLE`] and the value.
@@ -156,19 +160,113 @@ pub enum Wrong {
 /// # Errors
 /// [`Wrong`], with enough to say what would have been right.
 pub fn parse(word: &[u8]) -> Result<(usize, u64), Wrong> {
-    let split = word.iter().position(|&byte| byte == b'=').ok_or(Wrong::Form)?;
+    let split = word.iter().position(|&byte| byte == b'=').ok_or_else(|| Wrong::Form(nearest(word)))?;
     let (name, value) = (&word[..split], &word[split + 1..]);
     let at = TABLE.iter().position(|knob| knob.name.as_bytes() == name).ok_or_else(|| Wrong::Name(nearest(name)))?;
     let knob = &TABLE[at];
+    let word = |words: &[&str]| words.iter().position(|w| w.as_bytes() == value).map(|n| n as u64);
     let number = match knob.kind {
-        Kind::Word(words) => words.iter().position(|w| w.as_bytes() == value).map(|n| n as u64),
+        Kind::Word(words) => word(words),
         Kind::Count => number(value, false),
         Kind::Bytes => number(value, true),
+        // (A small number is no word.)
+        Kind::BytesOr(words) => word(words).or_else(|| number(value, true).filter(|&n| n == 0 || n >= knob.min)),
     };
-    match number {
-        Some(n) if (knob.min..=knob.max).contains(&n) => Ok((at, n)),
-        _ => Err(Wrong::Value(at)),
+    number.filter(|&n| knob.takes(n)).map(|n| (at, n)).ok_or(Wrong::Value(at))
+}
+
+impl Knob {
+    /// Whether a value is one that it can have.
+    #[must_use]
+    pub fn takes(&self, value: u64) -> bool {
+        let is_word = matches!(self.kind, Kind::BytesOr(words) if value < words.len() as u64);
+        is_word || (self.min..=self.max).contains(&value)
     }
+    /// What it takes, in words.
+    #[must_use]
+    pub fn range(&self) -> impl Display {
+        let Self { kind, min, max, .. } = *self;
+        fmt::from_fn(move |f| match kind {
+            Kind::Word(words) => list(f, "one of ", words, ""),
+            Kind::Count => write!(f, "a number from {min} to {max}"),
+            Kind::Bytes => write!(f, "bytes from {} to {}", short(min), short(max)),
+            Kind::BytesOr(words) => {
+                list(f, "", words, " or ")?;
+                write!(f, "bytes from {} to {}", short(min), short(max))
+            }
+        })
+    }
+    /// A value as one would write it.
+    #[must_use]
+    pub fn show(&self, value: u64) -> impl Display {
+        let kind = self.kind;
+        fmt::from_fn(move |f| {
+            let word = |words: &'static [&str]| words.get(usize::try_from(value).ok()?).copied();
+            match kind {
+                Kind::Count => write!(f, "{value}"),
+                Kind::Bytes => write!(f, "{}", short(value)),
+                Kind::Word(words) => f.write_str(word(words).unwrap_or("?")),
+                Kind::BytesOr(words) => match word(words) {
+                    Some(word) => f.write_str(word),
+                    None => write!(f, "{}", short(value)),
+                },
+            }
+        })
+    }
+}
+
+impl Wrong {
+    /// One line about a word that [`parse`] refused: what is wrong, and the knob (or the nearest one) with what it
+    /// takes.
+    #[must_use]
+    pub fn explain(self, word: &[u8]) -> impl Display {
+        let at = word.iter().position(|&byte| byte == b'=');
+        let (name, value) = (&word[..at.unwrap_or(word.len())], &word[at.map_or(word.len(), |at| at + 1)..]);
+        fmt::from_fn(move |f| {
+            let (Self::Form(at) | Self::Name(at) | Self::Value(at)) = self;
+            let knob = &TABLE[at];
+            match self {
+                Self::Form(_) if knob.name.as_bytes() == name => write!(f, "`{}` has no value", cut(name))?,
+                Self::Form(_) => write!(f, "`{}` is not KEY=VALUE", cut(name))?,
+                Self::Name(_) => write!(f, "there is no knob `{}`", cut(name))?,
+                Self::Value(_) => write!(f, "`{}` cannot be `{}`", knob.name, cut(value))?,
+            }
+            if knob.name.as_bytes() == name {
+                write!(f, "; it takes {}", knob.range())
+            } else {
+                write!(f, "; the nearest is `{}`, which takes {}", knob.name, knob.range())
+            }
+        })
+    }
+}
+
+fn list(f: &mut Formatter<'_>, before: &str, words: &[&str], after: &str) -> fmt::Result {
+    f.write_str(before)?;
+    for (at, word) in words.iter().enumerate() {
+        f.write_str(if at > 0 { ", " } else { "" })?;
+        f.write_str(word)?;
+    }
+    f.write_str(after)
+}
+
+/// Bytes as one would write them.
+fn short(bytes: u64) -> impl Display {
+    let (shift, suffix) = match bytes.trailing_zeros() {
+        30..64 => (30, "G"),
+        20..30 => (20, "M"),
+        10..20 => (10, "K"),
+        _ => (0, ""),
+    };
+    fmt::from_fn(move |f| write!(f, "{}{suffix}", bytes >> shift))
+}
+
+/// A stranger's word, printable and not long.
+fn cut(word: &[u8]) -> impl Display {
+    const MOST: usize = 48;
+    fmt::from_fn(move |f| {
+        let rest = if word.len() > MOST { "…" } else { "" };
+        write!(f, "{}{rest}", word[..word.len().min(MOST)].escape_ascii())
+    })
 }
 
 /// A decimal number, with a suffix of 1024s if `suffix`.
@@ -242,7 +340,7 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        assert_eq!(parse(b"mode"), Err(Wrong::Form));
+        assert_eq!(parse(b"mode"), Err(Wrong::Form(Id::Mode as usize)));
         assert_eq!(parse(b"mod=auto"), Err(Wrong::Name(Id::Mode as usize)));
         assert_eq!(parse(b"lazy_flor=1"), Err(Wrong::Name(Id::LazyFloor as usize)));
         assert_eq!(parse(b"mode=fast"), Err(Wrong::Value(Id::Mode as usize)));
@@ -254,7 +352,49 @@ mod tests {
     #[test]
     fn defaults_are_in_range() {
         for knob in TABLE {
-            assert!((knob.min..=knob.max).contains(&knob.default), "{}", knob.name);
+            assert!(knob.takes(knob.default), "{}", knob.name);
         }
+    }
+
+    /// Every knob's default and range, as they are shown, are read as what they are.
+    #[test]
+    fn what_is_shown_can_be_set() {
+        for (at, knob) in TABLE.iter().enumerate() {
+            for value in [knob.default, knob.min, knob.max].into_iter().filter(|&value| knob.takes(value)) {
+                let word = std::format!("{}={}", knob.name, knob.show(value));
+                assert_eq!(parse(word.as_bytes()), Ok((at, value)), "{word}");
+            }
+            for value in [knob.min.wrapping_sub(1), knob.max.wrapping_add(1)] {
+                let word = std::format!("{}={value}", knob.name);
+                assert!(knob.takes(value) || parse(word.as_bytes()) == Err(Wrong::Value(at)), "{word}");
+            }
+        }
+    }
+
+    /// The one wording: the library, `--set` and who else asks print these lines.
+    #[test]
+    fn one_line_names_knob_range_and_nearest() {
+        let line = |word: &str| std::format!("{}", parse(word.as_bytes()).unwrap_err().explain(word.as_bytes()));
+        for (word, said) in [
+            ("mode", "`mode` has no value; it takes one of auto, sequences, fallback"),
+            ("mod", "`mod` is not KEY=VALUE; the nearest is `mode`, which takes one of auto, sequences, fallback"),
+            ("", "`` is not KEY=VALUE; the nearest is `mode`, which takes one of auto, sequences, fallback"),
+            (
+                "lazy_flor=1",
+                "there is no knob `lazy_flor`; the nearest is `lazy_floor`, which takes bytes from 0 to 64G",
+            ),
+            ("mode=fast", "`mode` cannot be `fast`; it takes one of auto, sequences, fallback"),
+            ("sheaf_objects=1000", "`sheaf_objects` cannot be `1000`; it takes a number from 2 to 126"),
+            ("sheaf_objects=", "`sheaf_objects` cannot be ``; it takes a number from 2 to 126"),
+            ("sheaf_bytes=2M", "`sheaf_bytes` cannot be `2M`; it takes bytes from 1K to 1M"),
+            (
+                "m\n=\u{1}",
+                "there is no knob `m\\n`; the nearest is `mode`, which takes one of auto, sequences, fallback",
+            ),
+        ] {
+            assert_eq!(line(word), said);
+        }
+        let long = std::format!("{}=1", "x".repeat(100));
+        assert!(line(&long).starts_with(&std::format!("there is no knob `{}…`; ", "x".repeat(48))));
     }
 }

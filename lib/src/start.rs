@@ -9,7 +9,7 @@ use crate::HEAP;
 use allotment_engine::arch::rseq::{self, Fence};
 use allotment_engine::arch::{seq::Area, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
-use allotment_engine::knob::{self, Id, Kind, Knobs};
+use allotment_engine::knob::{self, Id, Knobs};
 use allotment_engine::slab::Wrong;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
 use allotment_engine::stat::{Index, Mode, Reason};
@@ -109,20 +109,9 @@ pub fn configure(knobs: &Knobs) {
     knobs.reset();
     let Some(conf) = variable(CONF_ENV) else { return };
     for word in conf.split(|&byte| byte == b',').filter(|word| !word.is_empty()) {
-        let text = core::str::from_utf8(word).unwrap_or("?");
         match knob::parse(word) {
             Ok((at, value)) => knobs.set(at, value),
-            Err(knob::Wrong::Form) => say!("{CONF_ENV}: `{text}` is not key=value; ignored"),
-            Err(knob::Wrong::Name(near)) => {
-                say!("{CONF_ENV}: no knob is called `{text}`; did you mean `{}`? ignored", knob::TABLE[near].name);
-            }
-            Err(knob::Wrong::Value(at)) => {
-                let knob = &knob::TABLE[at];
-                match knob.kind {
-                    Kind::Word(words) => say!("{CONF_ENV}: `{text}`: {} is one of {words:?}; ignored", knob.name),
-                    _ => say!("{CONF_ENV}: `{text}`: {} is from {} to {}; ignored", knob.name, knob.min, knob.max),
-                }
-            }
+            Err(wrong) => say!("{CONF_ENV}: {}; ignored", wrong.explain(word)),
         }
     }
 }

@@ -28,8 +28,9 @@ mod vmap;
 pub use peer::libc_version;
 
 use crate::args::{Bench, BenchWorker};
+use crate::conf::{self, Merged};
 use crate::term::{Paint, say};
-use crate::{code, conf, run};
+use crate::{code, run};
 use harness::{Case, Progress, Results, Row, Setup, Suite, measure};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,8 @@ impl Drop for Scratch {
 fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     let usage = |line| Refusal(code::USAGE, line);
     let failed = |line| Refusal(code::FAILED, line);
-    let conf = conf::merged(&asked.set).map_err(usage)?;
+    let Merged { conf, wrong } = conf::merged(&asked.set);
+    wrong.into_iter().next().map_or(Ok(()), |line| Err(usage(line)))?;
     let library = run::locate_library().map_err(failed)?;
     let (peers, missing) = peer::peers(library.path(), asked.peers.as_deref()).map_err(usage)?;
     let program = std::env::current_exe().map_err(|error| failed(format!("/proc/self/exe: {error}")))?;

@@ -22,9 +22,10 @@ pub use library::locate as locate_library;
 pub use program::search;
 
 use crate::args::Run;
+use crate::code;
+use crate::conf::{self, Merged};
 use crate::report::{End, Report, Snapshot};
 use crate::term::{self, Paint, say};
-use crate::{code, conf};
 use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
 use launch::{Environment, Failure, Finish};
 use program::Reach;
@@ -42,13 +43,8 @@ pub fn run(asked: &Run) -> ExitCode {
         let _ = write!(std::io::stdout().lock(), "{}", conf::table());
         return code::DONE.into();
     }
-    let conf = match conf::merged(&asked.set) {
-        Ok(conf) => conf,
-        Err(line) => {
-            say(&line);
-            return code::USAGE.into();
-        }
-    };
+    let Merged { conf, wrong } = conf::merged(&asked.set);
+    wrong.iter().for_each(|line| say(&format!("{line}; ignored")));
     match start(asked, conf) {
         Ok(exit) => exit,
         Err(line) => {
