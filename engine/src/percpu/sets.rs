@@ -37,8 +37,10 @@ use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::{self, Area, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::meta::Meta;
-use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, TALLY_BYTES, settle};
-use crate::stat::{Board, Event, Level, Mode, Tally};
+use crate::stat::board::{
+    self, BOARD_BYTES, CLASSES_MAX, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, TALLY_BYTES, TIMES, Times, settle,
+};
+use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
 
 /// Indices that can ever be: Linux's largest number of CPUs on x86-64.
 pub const INDICES: usize = 8192;
@@ -524,6 +526,25 @@ impl Sets {
     /// Counts events in this CPU's tally.
     pub fn count(&self, event: Event, n: u64) {
         self.add(core::mem::offset_of!(Tally, events) + event as usize * 8, n);
+    }
+
+    /// Notes in this CPU's tally how long something took that began at `start` (see [`sys::ticks`]).
+    pub fn time(&self, timing: Timing, start: u64) {
+        let ticks = sys::ticks().saturating_sub(start);
+        let at = core::mem::offset_of!(Tally, times) + timing as usize * size_of::<Times>();
+        self.add(at + core::mem::offset_of!(Times, buckets) + board::bucket(ticks) * 8, 1);
+        self.add(at + core::mem::offset_of!(Times, ticks), ticks);
+    }
+
+    /// How often something took how long, by [`board::bucket`], and its ticks together: over all tallies.
+    #[must_use]
+    pub fn times(&self, timing: Timing) -> ([u64; TIMES], u64) {
+        let (mut counts, mut ticks) = ([0; TIMES], 0);
+        for times in self.tallies().map(|tally| &tally.times[timing as usize]) {
+            counts.iter_mut().zip(&times.buckets).for_each(|(sum, bucket)| *sum += bucket.load(Relaxed));
+            ticks += times.ticks.load(Relaxed);
+        }
+        (counts, ticks)
     }
 
     /// Changes a level by this CPU's differential, which is folded into the board's word when it has grown past

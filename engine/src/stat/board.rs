@@ -1,14 +1,16 @@
 //! # The board: what a process shows of its heap
 //!
-//! One small mapping that `allotment run` shares with the process it started;
-//! elsewhere the same layout in private memory.
+//! One small mapping of a file that others read: one that `allotment run` made, or the process's own where it
+//! publishes (knob `publish`); elsewhere the same layout in private memory.
 //!
 //! ```text
 //!   0        16 KiB                        16 KiB + 4 KiB × SETS_MAX
-//!   ┌────────┬─────────┬─────────┬── … ──┐
-//!   │ Board  │ tally 0 │ tally 1 │       │   one tally (a page) per set ever made
-//!   └────────┴─────────┴─────────┴── … ──┘
+//!   ┌────────┬─────────┬─────────┬── … ──┬───────────────┐
+//!   │ Board  │ tally 0 │ tally 1 │       │ show (1 MiB)  │   one tally (a page) per set ever made
+//!   └────────┴─────────┴─────────┴── … ──┴───────────────┘
 //! ```
+//! Counters change as the program runs. What must be walked (zones, lists, areas) is written as text into the
+//! [`Show`] when somebody asks for it at the [`Desk`].
 //!
 //! Units: bytes unless a name says otherwise. Invariant: every word has one
 //! meaning for ever under one `version`; readers sum over `0..sets` tallies.
@@ -20,13 +22,13 @@
 //! An interrupted sequence may have counted before it was aborted, so
 //! `allocs` and `frees` are each too high by at most [`Event::SeqAbort`].
 
-use super::event::{Event, Level};
+use super::event::{Event, Level, Timing};
 use crate::arch::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// First word of a board ("ALOTMENT", little endian).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
 /// Raised whenever a word changes its meaning or place.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Most sets (and so tallies) a process can have.
 pub const SETS_MAX: usize = 1024;
 /// Room for classes: size classes of slabs first, then the page orders.
@@ -37,12 +39,20 @@ pub const LEVEL_THRESHOLD: u64 = 32 * 1024;
 pub const BOARD_BYTES: usize = 16 * 1024;
 /// Bytes of one tally.
 pub const TALLY_BYTES: usize = 4096;
+/// Bytes of the text that is written when it is asked for.
+pub const SHOW_BYTES: usize = 1 << 20;
+/// Where it begins.
+pub const SHOW: usize = BOARD_BYTES + SETS_MAX * TALLY_BYTES;
 /// Bytes of the whole mapping.
-pub const SHARE_BYTES: usize = BOARD_BYTES + SETS_MAX * TALLY_BYTES;
+pub const SHARE_BYTES: usize = SHOW + SHOW_BYTES;
+/// Room for the values of knobs.
+pub const KNOBS_MAX: usize = 64;
 /// Nodes that lazily freed areas wait in (see `vmap::node`).
 pub const VMAP_NODES: usize = 64;
-/// Powers of two of 1,024 ticks that a purge may take.
-pub const PURGE_TIMES: usize = 24;
+/// Buckets of a histogram of times: below 2^9 ticks, then one for each power of two.
+pub const TIMES: usize = 24;
+/// Ticks of the first bucket, as a power of two.
+pub const TIMES_SHIFT: u32 = 9;
 /// Environment: `PATH:PID`; a process with that id maps the file at PATH as its board.
 pub const SHARE_ENV: &str = "ALLOTMENT_SHARE";
 /// Environment: `key=value,…`, see [`crate::knob`].
@@ -197,10 +207,147 @@ pub struct Board {
     pub class: [ClassLevels; CLASSES_MAX],
     /// By node of `vmap`.
     pub nodes: [NodeTally; VMAP_NODES],
-    /// Purges of areas by how long they took, in units of 1,024 ticks: 0 to 1, 2 to 3, 4 to 7, …
-    pub purge_times: [AtomicU64; PURGE_TIMES],
-    /// Ticks that they took together.
-    pub purge_ticks: AtomicU64,
+    /// Values of the knobs, in the order of their table.
+    pub knobs: [AtomicU64; KNOBS_MAX],
+    /// Where others ask for something.
+    pub desk: Desk,
+}
+
+/// Where another process asks this one for something (see `heap::desk`). Who asks holds a lock on the file meanwhile,
+/// writes `order` and `arguments`, raises `asked`, rings, and waits until `answered` has followed.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Desk {
+    /// What the housekeeper sleeps on (a futex that processes share).
+    pub bell: AtomicU32,
+    /// Requests so far; stored last.
+    pub asked: AtomicU32,
+    /// The request that was answered last; stored last (a futex).
+    pub answered: AtomicU32,
+    /// An [`Order`].
+    pub order: AtomicU32,
+    /// What it takes.
+    pub arguments: [AtomicU64; 2],
+    /// An [`Answer`].
+    pub status: AtomicU32,
+    /// What it gave.
+    pub results: [AtomicU64; 8],
+}
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Order {
+    /// Nothing.
+    None = 0,
+    /// Write the [`Show`].
+    Show = 1,
+    /// Set the knob at the first argument to the second.
+    Tune = 2,
+    /// Drain: the first argument is a CPU, [`EVERY_CPU`] or [`IDLE_CPUS`]; the second a way (0 auto, 1 gentle,
+    /// 2 expedited). Results: bytes, and the other fields of the drain's report in their order.
+    Drain = 3,
+    /// Drain everything and give all free memory back. Result: bytes.
+    Purge = 4,
+}
+
+impl Order {
+    /// From the word on the desk.
+    #[must_use]
+    pub const fn from_word(word: u32) -> Self {
+        match word {
+            1 => Self::Show,
+            2 => Self::Tune,
+            3 => Self::Drain,
+            4 => Self::Purge,
+            _ => Self::None,
+        }
+    }
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Answer {
+    /// Done.
+    Done = 0,
+    /// There is no such order.
+    Unknown = 1,
+    /// An argument is out of range.
+    Range = 2,
+    /// The knob is read at the start only.
+    Fixed = 3,
+    /// The process filters its system calls and may not.
+    Confined = 4,
+}
+
+impl Answer {
+    /// From the word on the desk.
+    #[must_use]
+    pub const fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::Done,
+            2 => Self::Range,
+            3 => Self::Fixed,
+            4 => Self::Confined,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// In [`Order::Drain`]: all CPUs.
+pub const EVERY_CPU: u64 = u64::MAX;
+/// In [`Order::Drain`]: those that run none of the process's threads.
+pub const IDLE_CPUS: u64 = u64::MAX - 1;
+
+/// Sections of the [`Show`], by what they are in `/proc` or the kernel's debugfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Section {
+    /// `/proc/buddyinfo`.
+    Buddyinfo = 0,
+    /// `/proc/zoneinfo`.
+    Zoneinfo = 1,
+    /// `/proc/vmallocinfo`.
+    Vmallocinfo = 2,
+    /// `percpu_stats`.
+    PercpuStats = 3,
+    /// What each CPU's set holds: a line of `name=number` each.
+    Sets = 4,
+}
+
+/// How many there are.
+pub const SECTIONS: usize = 5;
+
+/// Texts, as they were when somebody last asked.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Show {
+    /// Odd while it is being written; a reader that finds another value behind than before reads again.
+    pub version: AtomicU32,
+    /// `CLOCK_MONOTONIC` in ns.
+    pub at_ns: AtomicU64,
+    /// Where each section begins, from the beginning of the [`Show`]; its bytes; and those that had no room.
+    pub sections: [[AtomicU64; 3]; SECTIONS],
+    /// The first byte of the text is behind this.
+    pub text: [u8; 0],
+}
+
+/// How long something took, in ticks, of one set: a histogram and the sum.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Times {
+    /// Bucket 0: fewer than `1 << TIMES_SHIFT` ticks; bucket n: fewer than `1 << (TIMES_SHIFT + n)`; the last: any more.
+    pub buckets: [AtomicU64; TIMES],
+    /// Ticks together.
+    pub ticks: AtomicU64,
+}
+
+/// The bucket of a time.
+#[must_use]
+pub const fn bucket(ticks: u64) -> usize {
+    let at = (u64::BITS - (ticks >> TIMES_SHIFT).leading_zeros()) as usize;
+    if at < TIMES { at } else { TIMES - 1 }
 }
 
 /// Fast-path operations of one class on one set.
@@ -225,6 +372,8 @@ pub struct Tally {
     pub levels: [AtomicU64; Level::ALL.len()],
     /// Objects out of slabs, in use or cached, by class: what this set took less what it gave back, modulo 2⁶⁴.
     pub taken: [AtomicU64; CLASSES_MAX],
+    /// By [`Timing`].
+    pub times: [Times; Timing::ALL.len()],
 }
 
 const _: () = assert!(size_of::<Board>() <= BOARD_BYTES);
@@ -285,12 +434,6 @@ impl Board {
         let [taken, areas, managed, free, slabs] =
             [Level::Taken, Level::Areas, Level::PagesManaged, Level::PagesFree, Level::Slabs].map(|at| self.level(at));
         taken + areas + managed.saturating_sub(free + slabs)
-    }
-    /// Notes a purge of areas that took so long.
-    pub fn purged(&self, ticks: u64) {
-        let log2 = (ticks >> 10).checked_ilog2().unwrap_or(0) as usize;
-        self.purge_times[log2.min(PURGE_TIMES - 1)].fetch_add(1, Relaxed);
-        self.purge_ticks.fetch_add(ticks, Relaxed);
     }
     /// Raises a level to `to` if it is lower.
     pub fn peak(&self, level: Level, to: u64) {

@@ -92,3 +92,13 @@ table! {
         Mappings = "mappings", "most mappings that the heap has caused (count)";
     }
 }
+
+table! {
+    /// What is timed, in histograms (see [`super::board::Times`]).
+    Timing {
+        Purge = "purge", "purges of lazily freed areas";
+        Drain = "drain", "drains of per-CPU sets, all that one call takes";
+        Refill = "refill", "allocations of objects that went beyond this CPU's set";
+        Free = "large_free", "frees of areas that went beyond the lists of their size";
+    }
+}

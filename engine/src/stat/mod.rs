@@ -8,4 +8,4 @@ pub mod board;
 pub mod event;
 
 pub use board::{Board, ClassLevels, Index, Mode, Reason, Tally};
-pub use event::{Event, Level};
+pub use event::{Event, Level, Timing};

@@ -30,7 +30,7 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
 use crate::knob::Id;
 use crate::page::{Kind, Pfn, give_back};
-use crate::stat::{Event, Level};
+use crate::stat::{Event, Level, Timing};
 
 /// Ranges in a slice.
 const RANGES: usize = 128;
@@ -161,7 +161,7 @@ impl Vmap<'_> {
             self.account(0, -(bytes as isize));
             self.cache.sets.count(Event::Purge, 1);
             self.cache.sets.count(Event::PurgeBytes, bytes as u64);
-            self.board().purged(sys::ticks().saturating_sub(start));
+            self.cache.sets.time(Timing::Purge, start);
         }
     }
 

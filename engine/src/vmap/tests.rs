@@ -11,7 +11,7 @@ use crate::page::region::WINDOW_PAGES;
 use crate::page::{Paging, Pfn, Regions};
 use crate::percpu::sim::Cpu;
 use crate::percpu::{Cache, Simulation, sets};
-use crate::stat::{Board, Event, Level, Mode};
+use crate::stat::{Board, Event, Level, Mode, Timing};
 use proptest::prelude::*;
 use std::boxed::Box;
 use std::cell::Cell;
@@ -300,7 +300,7 @@ fn areas_match_the_model() {
     against_the_model(&world, 0, 150);
     let board = world.cache.sets.board();
     assert!(board.nodes.iter().take(8).all(|node| node.purged.load(std::sync::atomic::Ordering::Relaxed) > 0));
-    let purges: u64 = board.purge_times.iter().map(|n| n.load(std::sync::atomic::Ordering::Relaxed)).sum();
+    let purges: u64 = world.cache.sets.times(Timing::Purge).0.iter().sum();
     assert_eq!(purges, world.cache.sets.event(Event::Purge));
 }
 
