@@ -21,13 +21,20 @@ pub struct Merged {
 
 /// The environment's settings with those of the command line.
 pub fn merged(set: &[OsString]) -> Merged {
-    merge(std::env::var_os(CONF_ENV).as_deref(), set)
+    merged_over(&[], set)
 }
 
-fn merge(before: Option<&OsStr>, set: &[OsString]) -> Merged {
-    let (mut words, mut wrong) = (Vec::<&[u8]>::new(), Vec::new());
+/// The same, with `defaults` for what neither sets.
+pub fn merged_over(defaults: &[&str], set: &[OsString]) -> Merged {
+    merge(defaults, std::env::var_os(CONF_ENV).as_deref(), set)
+}
+
+fn merge(defaults: &[&str], before: Option<&OsStr>, set: &[OsString]) -> Merged {
+    let (mut words, mut wrong): (Vec<&[u8]>, _) = (defaults.iter().map(|word| word.as_bytes()).collect(), Vec::new());
     if let Some(before) = before {
-        words.extend(before.as_bytes().split(|&byte| byte == b',').filter(|word| !word.is_empty()));
+        let given: Vec<&[u8]> = before.as_bytes().split(|&byte| byte == b',').filter(|word| !word.is_empty()).collect();
+        words.retain(|default| given.iter().all(|word| key(word) != key(default)));
+        words.extend(given);
     }
     for given in set {
         for word in given.as_bytes().split(|&byte| byte == b',') {
@@ -64,7 +71,7 @@ mod tests {
 
     fn merge(before: Option<&str>, set: &[&str]) -> (Option<String>, Vec<String>) {
         let set: Vec<_> = set.iter().map(OsString::from).collect();
-        let Merged { conf, wrong } = super::merge(before.map(OsStr::new), &set);
+        let Merged { conf, wrong } = super::merge(&[], before.map(OsStr::new), &set);
         (conf.map(|conf| conf.into_string().unwrap()), wrong)
     }
 
@@ -77,6 +84,14 @@ mod tests {
             (None, &["mode=auto,index=cpu", "mode=sequences"], Some("index=cpu,mode=sequences")),
         ] {
             assert_eq!(merge(before, set), (conf.map(str::to_owned), Vec::new()));
+        }
+        for (before, set, conf) in [
+            ("mode=auto", &[][..], "publish=on,mode=auto"),
+            ("publish=off", &[], "publish=off"),
+            ("", &["publish=off".into()], "publish=off"),
+        ] {
+            let merged = super::merge(&["publish=on"], Some(OsStr::new(before)), set);
+            assert_eq!(merged, Merged { conf: Some(conf.into()), wrong: Vec::new() });
         }
     }
 

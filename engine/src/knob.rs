@@ -99,9 +99,14 @@ knobs! {
         "pages waiting to be given back from which threads of their own take part (0: never)";
     MaxGatherBatchCount "max_gather_batch_count" Kind::Count, 19, 1, 4096,
         "batches of 512 pages that such a thread takes of one area at a time";
+    Publish "publish" Kind::Word(&["off", "on"]), 0, 0, 1,
+        "show counters in /dev/shm to this user's `allotment stat`, `top`, `tune`, `drain` and `purge`, and do what they ask (on under `allotment run`)";
     Drain "drain" Kind::Word(&["auto", "gentle", "expedited", "off"]), 0, 0, 3,
         "how far drains that nobody asked for go: expedited interrupts a busy CPU once, gentle asks its owner, auto is gentle on isolated CPUs only";
 }
+
+/// Those that are read at the start only.
+pub const FIXED: &[Id] = &[Id::Mode, Id::Index, Id::SheafObjects, Id::SheafBytes, Id::DeepBind, Id::Publish];
 
 /// The values of one heap.
 #[derive(Debug)]
@@ -132,6 +137,11 @@ impl Knobs {
     pub fn get(&self, id: Id) -> u64 {
         // Relaxed: a knob is a number; nothing is published through it.
         self.values[id as usize].load(Relaxed)
+    }
+    /// The value of the knob at a position of [`TABLE`].
+    #[must_use]
+    pub fn at(&self, at: usize) -> u64 {
+        self.values[at].load(Relaxed)
     }
     /// The same as a size of memory.
     #[inline]

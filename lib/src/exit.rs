@@ -1,7 +1,7 @@
 //! # The process's end
 //!
 //! A process that ends with much memory leaves a reaper ([`Heap::leave_reaper`]), so that its
-//! parent does not wait while the kernel frees. As late as possible: handlers that are
+//! parent does not wait while the kernel frees; one that published its board removes the file. As late as possible: handlers that are
 //! registered in the library's constructor run after all others and after all destructors;
 //! only the C library's streams are flushed later. Who leaves by `_exit` (as programs do that cannot
 //! wait for their own destructors) passes `abi` on the way. A signal's death leaves none.
@@ -23,6 +23,7 @@ unsafe extern "C" {
 pub extern "C" fn leave(_: *mut c_void) {
     if !crate::start::is_secure() {
         HEAP.leave_reaper();
+        crate::publish::withdraw();
     }
 }
 

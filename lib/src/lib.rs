@@ -24,6 +24,7 @@ mod fork;
 mod keeper;
 pub mod pages;
 pub mod percpu;
+mod publish;
 mod start;
 
 #[cfg(feature = "preload")]

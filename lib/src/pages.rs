@@ -143,12 +143,7 @@ pub fn lists() -> impl Iterator<Item = ListStats> {
 /// # Errors
 /// Those of `out`.
 pub fn buddyinfo(out: &mut impl fmt::Write) -> fmt::Result {
-    for zone in zones() {
-        write!(out, "Node {}, zone {:>8} ", zone.node, "Normal")?;
-        zone.by_order.iter().try_for_each(|n| write!(out, "{n:6} "))?;
-        out.write_str("\n")?;
-    }
-    Ok(())
+    HEAP.write_buddyinfo(out)
 }
 
 /// Writes zones and lists as `/proc/zoneinfo` does: `managed` is what was opened, `nr_free_pages` what is free in the
@@ -157,28 +152,5 @@ pub fn buddyinfo(out: &mut impl fmt::Write) -> fmt::Result {
 /// # Errors
 /// Those of `out`.
 pub fn zoneinfo(out: &mut impl fmt::Write) -> fmt::Result {
-    for (at, zone) in zones().enumerate() {
-        writeln!(out, "Node {}, zone {:>8}", zone.node, "Normal")?;
-        writeln!(out, "  pages free     {}", zone.free)?;
-        let numbers = [
-            ("boost", 0),
-            ("min", zone.min),
-            ("low", zone.low),
-            ("high", zone.high),
-            ("spanned", zone.managed),
-            ("present", zone.managed),
-            ("managed", zone.managed),
-        ];
-        numbers.iter().try_for_each(|(name, n)| writeln!(out, "        {name:<8} {n}"))?;
-        writeln!(out, "      nr_free_pages {}", zone.free)?;
-        writeln!(out, "      nr_free_dirty {}", zone.dirty)?;
-        writeln!(out, "  pagesets")?;
-        for list in lists().filter(|_| at == 0) {
-            writeln!(out, "    cpu: {} order: {}", list.index, list.order)?;
-            writeln!(out, "              count:    {}", list.count)?;
-            writeln!(out, "              high:     {}", list.high)?;
-            writeln!(out, "              batch:    {}", list.batch)?;
-        }
-    }
-    Ok(())
+    HEAP.write_zoneinfo(out)
 }

@@ -2,7 +2,7 @@
 //!
 //! Runs once, at the first allocation or in the library's constructor,
 //! whichever comes first; also before libc's own constructors. Opens no file
-//! but the board that `allotment run` names.
+//! but the board: that which `allotment run` names, or the process's own ([`crate::publish`]).
 #![allow(unsafe_code)] // environment and libc
 
 use crate::HEAP;
@@ -179,6 +179,12 @@ impl Environment for Process {
     fn report(address: usize, wrong: Wrong) {
         report(address, wrong);
     }
+    fn publish() -> Option<usize> {
+        crate::publish::file()
+    }
+    fn percpu_stats(mut out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        crate::percpu::report(&mut out)
+    }
     fn start_keeper() -> bool {
         crate::keeper::start()
     }
@@ -195,7 +201,7 @@ fn start(heap: &Heap<Process>) {
     configure(knobs);
     // Relaxed: a number.
     KEEP_DEEPBIND.store(heap.cache().knobs.get(Id::DeepBind) == 1, Relaxed);
-    let opening = Opening { share: share(), ..decide(knobs) };
+    let opening = Opening { share: share().or_else(crate::publish::file), ..decide(knobs) };
     // SAFETY: the area is the C library's own; the knobs are set.
     let opened = unsafe { heap.open(&opening) };
     if let Some(file) = opening.share {

@@ -4,7 +4,7 @@
 pub mod event;
 
 pub use board::{Board, Mode, Tally};
-pub use event::{Event, Level};
+pub use event::{Event, Level, Timing};
 
 /// `engine/src/stat/board.rs` with smaller bounds (see `build.rs`).
 pub mod board {

@@ -37,13 +37,17 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+/// What is set unless the environment or `--set` says otherwise.
+const PUBLISHED: &str = "publish=on";
+
 /// Runs what was asked.
 pub fn run(asked: &Run) -> ExitCode {
     if asked.knobs {
         let _ = write!(std::io::stdout().lock(), "{}", conf::table());
         return code::DONE.into();
     }
-    let Merged { conf, wrong } = conf::merged(&asked.set);
+    // Whoever runs a program by this command may look into it.
+    let Merged { conf, wrong } = conf::merged_over(&[PUBLISHED], &asked.set);
     wrong.iter().for_each(|line| say(&format!("{line}; ignored")));
     match start(asked, conf) {
         Ok(exit) => exit,

@@ -46,6 +46,11 @@ mod nr {
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const EXIT_GROUP: usize = 231;
     pub const CLOSE_RANGE: usize = 436;
+    pub const FTRUNCATE: usize = 77;
+    pub const READLINKAT: usize = 267;
+    pub const UNLINKAT: usize = 263;
+    pub const STATX: usize = 332;
+    pub const GETEUID: usize = 107;
     pub const GETPID: usize = 39;
     pub const GETTID: usize = 186;
     pub const GETDENTS64: usize = 217;
@@ -74,6 +79,11 @@ mod nr {
     pub const RT_SIGTIMEDWAIT: usize = 137;
     pub const SETSID: usize = 157;
     pub const CLOSE_RANGE: usize = 436;
+    pub const FTRUNCATE: usize = 46;
+    pub const READLINKAT: usize = 78;
+    pub const UNLINKAT: usize = 35;
+    pub const STATX: usize = 291;
+    pub const GETEUID: usize = 175;
     pub const READ: usize = 63;
     pub const WRITE: usize = 64;
     pub const FUTEX: usize = 98;
@@ -366,6 +376,14 @@ pub fn futex_wait_shared(word: &AtomicU32, value: u32) {
     let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 0, value as usize, 0, 0, 0]) };
 }
 
+/// The same for at most `ns` nanoseconds, if any are given.
+pub fn futex_wait_shared_for(word: &AtomicU32, value: u32, ns: Option<u64>) {
+    let time = ns.map(|ns| [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64]);
+    let time = time.as_ref().map_or(0, |time| time.as_ptr() as usize);
+    // SAFETY: the kernel reads the word and the time, which outlive the call.
+    let _ = unsafe { call(nr::FUTEX, [word.as_ptr() as usize, 0, value as usize, time, 0, 0]) };
+}
+
 /// The opposite of [`futex_wait_shared`].
 pub fn futex_wake_shared(word: &AtomicU32) {
     // SAFETY: the kernel uses the address as a key only.
@@ -541,6 +559,65 @@ pub fn complain(text: &[u8]) {
     }
 }
 
+/// A file for this user alone, `bytes` long and zero, made if there is none; open for reading and writing. One that
+/// belongs to somebody else, is a link, or that others may open is refused and left as it is.
+///
+/// # Errors
+/// As `open` and `ftruncate`; `EPERM` for what is refused.
+pub fn create_private(path: &core::ffi::CStr, bytes: usize) -> Result<usize, Errno> {
+    const O_CREAT: usize = 0o100;
+    const O_NOFOLLOW: usize = 0o400_000;
+    let file = open_as(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NOCTTY)?;
+    let made = is_private(file).and_then(|private| {
+        if !private {
+            return Err(Errno::EPERM);
+        }
+        // SAFETY: the descriptor is ours. What an earlier process of this number left is dropped first.
+        unsafe { call(nr::FTRUNCATE, [file, 0, 0, 0, 0, 0]).and(call(nr::FTRUNCATE, [file, bytes, 0, 0, 0, 0])) }
+    });
+    match made {
+        Ok(_) => Ok(file),
+        Err(error) => {
+            close(file);
+            Err(error)
+        }
+    }
+}
+
+/// Whether a file is a regular one with one name that belongs to us and that nobody else may open.
+fn is_private(file: usize) -> Result<bool, Errno> {
+    const EMPTY_PATH: usize = 0x1000;
+    const BASIC: usize = 0x7ff;
+    // struct statx: links at 16, owner at 20, mode at 28 (16 bits).
+    let mut status = [0_u32; 64];
+    let empty = c"";
+    // SAFETY: the kernel writes 256 bytes of ours.
+    unsafe { call(nr::STATX, [file, empty.as_ptr() as usize, EMPTY_PATH, BASIC, status.as_mut_ptr() as usize, 0])? };
+    // SAFETY: takes and touches nothing.
+    let user = unsafe { call(nr::GETEUID, [0; 6])? } as u32;
+    let (links, owner, mode) = (status[4], status[5], status[7] & 0xffff);
+    Ok(links == 1 && owner == user && mode >> 12 == 0o10 && mode & 0o077 == 0)
+}
+
+/// What a symbolic link says, as far as `into` goes.
+///
+/// # Errors
+/// As `readlink`.
+pub fn link<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    // SAFETY: the kernel reads the path and writes into `into` only.
+    let read = unsafe {
+        call(nr::READLINKAT, [AT_FDCWD, path.as_ptr() as usize, into.as_mut_ptr() as usize, into.len(), 0, 0])?
+    };
+    Ok(&into[..read])
+}
+
+/// Removes a name.
+pub fn unlink(path: &core::ffi::CStr) {
+    // SAFETY: the kernel reads the path.
+    let _ = unsafe { call(nr::UNLINKAT, [AT_FDCWD, path.as_ptr() as usize, 0, 0, 0, 0]) };
+}
+
+const AT_FDCWD: usize = -100_isize as usize;
 const O_WRONLY: usize = 1;
 const O_RDWR: usize = 2;
 const O_NOCTTY: usize = 0o400;
@@ -556,9 +633,8 @@ pub fn open(path: &core::ffi::CStr, write: bool) -> Result<usize, Errno> {
 }
 
 fn open_as(path: &core::ffi::CStr, flags: usize) -> Result<usize, Errno> {
-    const AT_FDCWD: usize = -100_isize as usize;
-    // SAFETY: the kernel reads the path, which ends with zero.
-    unsafe { call(nr::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_CLOEXEC | flags, 0, 0, 0]) }
+    // SAFETY: the kernel reads the path, which ends with zero. What is made is its owner's alone.
+    unsafe { call(nr::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_CLOEXEC | flags, 0o600, 0, 0]) }
 }
 
 /// Reads from a descriptor.

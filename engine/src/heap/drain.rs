@@ -20,7 +20,7 @@ use crate::percpu::drain::Indices;
 use crate::percpu::sets::INDICES;
 use crate::reclaim::keeper::{Duty, QUIET};
 use crate::slab::class::CLASSES;
-use crate::stat::{Event, Mode};
+use crate::stat::{Event, Mode, Timing};
 
 /// Nanoseconds that a gentle drain waits for owners to answer.
 pub const PATIENCE: u64 = 10_000_000;
@@ -73,6 +73,7 @@ impl<E: Environment> Heap<E> {
             return report;
         }
         self.learn();
+        let start = sys::ticks();
         let sets = &self.cache.sets;
         let everything = self.everything();
         let mut running = Running::new();
@@ -111,6 +112,7 @@ impl<E: Environment> Heap<E> {
             }
             patience -= 1;
         }
+        sets.time(Timing::Drain, start);
         report.unreached += asked.len();
         sets.count(Event::DrainMissed, report.unreached as u64);
         report
@@ -141,6 +143,7 @@ impl<E: Environment> Heap<E> {
         let mut all = Indices::new();
         (0..sets.top()).filter(|&index| fences || sets.is_parked(index)).for_each(|index| all.insert(index));
         let way = self.background().unwrap_or(Way::Auto);
+        let start = sys::ticks();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
         for _ in 0..2 {
             let mut running = Running::new();
@@ -148,6 +151,7 @@ impl<E: Environment> Heap<E> {
             self.cache.drain(&everything, &all, way, runs, &mut Report::default());
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }
+        sets.time(Timing::Drain, start);
         everything.slabs.trim() + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
     }
 
@@ -179,10 +183,13 @@ impl<E: Environment> Heap<E> {
                 }
                 self.cache.decay(&everything, index);
             }
-            let mut running = Running::new();
+            let (mut running, start) = (Running::new(), sys::ticks());
             // (Who may not look takes all to run.)
             running.asked = !self.reclaim.keeper.may_read();
             self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut Report::default());
+            if !wanted.is_empty() {
+                sets.time(Timing::Drain, start);
+            }
         }
         match duty {
             Duty::Usual => {

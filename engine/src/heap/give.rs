@@ -14,6 +14,7 @@ use super::{Environment, Heap};
 use crate::arch::{PAGE, cgroup, sys};
 use crate::knob::Id;
 use crate::reclaim::workers::{Allowance, LINGER};
+use crate::stat::Timing;
 use crate::vmap::{Freed, TURN, Ticket};
 
 /// Smallest free that may start a thread: the C library frees less under locks of its own.
@@ -31,7 +32,10 @@ impl<E: Environment> Heap<E> {
         let vmap = self.vmap();
         let Some(area) = vmap.find(address) else { return Freed::Not };
         if self.is_sync(area.bytes) && !vmap.is_giant(&area) {
-            return if vmap.free_now(&area) { Freed::Told } else { Freed::Not };
+            let start = sys::ticks();
+            let is_freed = vmap.free_now(&area);
+            self.cache.sets.time(Timing::Free, start);
+            return if is_freed { Freed::Told } else { Freed::Not };
         }
         vmap.free(&area)
     }

@@ -16,13 +16,15 @@
 #![allow(unsafe_code)] // hands out memory
 
 mod area;
+pub mod desk;
 pub mod drain;
 mod give;
 mod pages;
 pub mod reaper;
+mod show;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicU32, AtomicUsize};
+use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
 use crate::arch::{PAGE, cgroup, opaque, sys};
@@ -31,11 +33,11 @@ use crate::page::{LISTED, PageSource, Pages};
 use crate::percpu::sets::BYTES;
 use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
-use crate::reclaim::keeper::Watch;
+use crate::reclaim::keeper::{PERIOD, Watch};
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
 use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
-use crate::stat::{Event, Index, Level, Mode, Reason};
+use crate::stat::{Event, Index, Level, Mode, Reason, Timing};
 use crate::vmap::{Areas, Freed, Fresh, Vmap};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -55,6 +57,17 @@ pub trait Environment: Sized + 'static {
     /// Starts a thread that calls [`Heap::keep`]; false if it cannot.
     fn start_keeper() -> bool {
         false
+    }
+    /// A file for the board of a forked child, where the process publishes it.
+    fn publish() -> Option<usize> {
+        None
+    }
+    /// Writes the statistics of the process's per-CPU memory.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn percpu_stats(_: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        Ok(())
     }
     /// Starts a thread that calls [`Heap::work`]; false if it cannot.
     fn start_worker() -> bool {
@@ -79,6 +92,9 @@ pub struct Heap<E> {
     pid: AtomicU32,
     reaping: AtomicU32,
     reaped: AtomicU32,
+    /// Ticks when this process began to use the heap, and its slow allocations while it had no housekeeper.
+    born: AtomicU64,
+    slow: AtomicU32,
     environment: PhantomData<fn() -> E>,
 }
 
@@ -144,6 +160,8 @@ impl<E: Environment> Heap<E> {
             pid: AtomicU32::new(0),
             reaping: AtomicU32::new(0),
             reaped: AtomicU32::new(0),
+            born: AtomicU64::new(0),
+            slow: AtomicU32::new(0),
             environment: PhantomData,
         }
     }
@@ -207,7 +225,9 @@ impl<E: Environment> Heap<E> {
             unsafe { sets.open(base, mode, opening.area, opening.simulation) };
         }
         self.describe(mode, reason, opening.index);
+        self.publish_knobs();
         self.pid.store(sys::pid(), Relaxed);
+        self.born.store(sys::ticks(), Relaxed);
         self.opened.store(2, Release);
         if mode == Mode::Sequences {
             // Release: whoever passes the gate sees an open heap.
@@ -330,6 +350,9 @@ impl<E: Environment> Heap<E> {
             self.alloc_area(size, PAGE, false).map(|fresh| fresh.address)
         };
         self.cold_end(Event::ColdAlloc, start, object.is_none());
+        if size <= SMALL_MAX {
+            self.cache.sets.time(Timing::Refill, start);
+        }
         if aborted {
             self.cache.sets.count(Event::SeqAbort, 1);
         }
@@ -346,14 +369,21 @@ impl<E: Environment> Heap<E> {
         let (board, knobs) = (self.cache.sets.board(), &self.cache.knobs);
         // (A forked child may have more to give back than it uses.)
         let held = board.in_use() + board.level(Level::Lazy);
-        let wanted = held >= knobs.get(Id::KeeperBytes) && knobs.get(Id::IdleSeconds) > 0;
+        let wanted = knobs.get(Id::IdleSeconds) > 0 && (held >= knobs.get(Id::KeeperBytes) || self.is_watched());
         // (Creating a thread allocates: that call finds the start claimed.)
         if wanted && !self.cache.sets.is_closed() && self.reclaim.keeper.claim() {
             if E::start_keeper() {
                 self.count_if_open(Event::Keeper);
             } else {
-                self.reclaim.keeper.dismiss();
+                self.reclaim.keeper.dismiss(self.bell());
             }
+        }
+    }
+
+    /// There is something to give back again.
+    fn wake_keeper(&self) {
+        if self.reclaim.keeper.is_parked() {
+            self.reclaim.keeper.wake(self.bell());
         }
     }
 
@@ -367,7 +397,10 @@ impl<E: Environment> Heap<E> {
     pub fn dismiss_keeper(&self) -> bool {
         // Its children, too, are to have none.
         self.reclaim.keeper.confine();
-        let keeper = self.reclaim.keeper.dismiss();
+        if self.opened.load(Acquire) != 2 {
+            return false;
+        }
+        let keeper = self.reclaim.keeper.dismiss(self.bell());
         self.reclaim.workers.call();
         keeper || self.reclaim.workers.alive() > 0
     }
@@ -383,11 +416,22 @@ impl<E: Environment> Heap<E> {
         if keeper.may_read() {
             self.learn();
         }
+        let mut due = sys::now_ns() + PERIOD;
         loop {
-            keeper.sleep();
+            // Acquire: what was asked before the bell rang is seen.
+            let rung = self.bell().load(Acquire);
             if keeper.is_dismissed() {
                 return self.reclaim.relax();
             }
+            if self.serve() {
+                continue;
+            }
+            let now = sys::now_ns();
+            if now < due {
+                keeper.sleep(self.bell(), rung, due - now);
+                continue;
+            }
+            due = now + PERIOD;
             if keeper.may_read() {
                 self.reclaim.set_cap(watch.cap(cgroup::memory_limit, cgroup::pressure()));
             } else {
@@ -398,11 +442,12 @@ impl<E: Environment> Heap<E> {
             let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
             let bytes = self.give_back(duty);
             if watch.rests(duty, bytes) {
-                if board.in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4 {
+                if board.in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4 && !self.cache.sets.is_shared() {
                     self.reclaim.relax();
                     return keeper.end();
                 }
-                keeper.park();
+                let sets = &self.cache.sets;
+                keeper.park(self.bell(), || self.serve(), || sets.level(Level::Lazy) + sets.level(Level::PagesDirty));
             }
         }
     }
@@ -496,12 +541,13 @@ impl<E: Environment> Heap<E> {
         }
         if class.is_none() {
             match this.free_area(address) {
-                Freed::Quietly => return this.reclaim.keeper.wake(),
+                Freed::Quietly => return this.wake_keeper(),
                 Freed::Told => {}
                 Freed::Queued(ticket) => {
                     let start = sys::ticks();
                     this.give_giant_back(ticket);
-                    this.reclaim.keeper.wake();
+                    this.wake_keeper();
+                    this.cache.sets.time(Timing::Free, start);
                     return this.cold_end(Event::ColdFree, start, false);
                 }
                 Freed::Not => {
@@ -511,7 +557,7 @@ impl<E: Environment> Heap<E> {
                 }
             }
             if !this.reclaim.is_passed(&this.cache) && !this.areas.is_pending() {
-                return this.reclaim.keeper.wake();
+                return this.wake_keeper();
             }
         }
         let start = sys::ticks();
@@ -520,7 +566,10 @@ impl<E: Environment> Heap<E> {
             unsafe { this.cache.free(&this.slab_source(), class, address) };
         }
         this.reclaim.check(&this.cache, &this.pages, this.vmap(), 0);
-        this.reclaim.keeper.wake();
+        this.wake_keeper();
+        if class.is_none() {
+            this.cache.sets.time(Timing::Free, start);
+        }
         this.cold_end(Event::ColdFree, start, false);
         if aborted {
             this.cache.sets.count(Event::SeqAbort, 1);
@@ -689,10 +738,7 @@ impl<E: Environment> Heap<E> {
     /// could not fence (`fenced` false) leaves behind what its sets had cached.
     pub fn fork_end(&self, child: bool, fenced: bool) {
         if child {
-            self.cache.sets.unshare();
-            self.reclaim.keeper.gone();
-            self.pid.store(sys::pid(), Relaxed);
-            self.reclaim.workers.gone();
+            self.unshare();
         }
         self.cache.fork_end();
         self.pages.fork_end();
@@ -701,6 +747,28 @@ impl<E: Environment> Heap<E> {
         self.cache.sets.fork_end(child, child && !fenced);
         self.reclaim.fork_end(child);
         self.count_if_open(Event::Fork);
+    }
+
+    /// In a forked child: a board of its own, and none of its parent's threads.
+    fn unshare(&self) {
+        let sets = &self.cache.sets;
+        self.reclaim.keeper.gone();
+        self.reclaim.workers.gone();
+        self.pid.store(sys::pid(), Relaxed);
+        self.born.store(sys::ticks(), Relaxed);
+        self.slow.store(0, Relaxed);
+        if !sets.is_shared() {
+            return;
+        }
+        let file = E::publish();
+        sets.unshare(file);
+        if let Some(file) = file {
+            sys::close(file);
+        }
+        let board = sets.board();
+        board.pid.store(sys::pid(), Relaxed);
+        // Nobody has asked the child.
+        board.desk.answered.store(board.desk.asked.load(Relaxed), Relaxed);
     }
 
     fn count_if_open(&self, event: Event) {

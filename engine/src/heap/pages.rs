@@ -219,7 +219,7 @@ impl<E: Environment> Heap<E> {
             offset => unsafe { self.cache.free(&self.page_source(), offset as usize / 16, block) },
         }
         self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
-        self.reclaim.keeper.wake();
+        self.wake_keeper();
         self.cache.sets.count(Event::ColdFree, 1);
     }
 
@@ -280,7 +280,7 @@ impl<E: Environment> Heap<E> {
             found.ok()
         }));
         self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
-        self.reclaim.keeper.wake();
+        self.wake_keeper();
         self.cache.sets.count(Event::ColdFree, 1);
         bad
     }

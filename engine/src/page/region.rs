@@ -474,6 +474,26 @@ impl Regions {
         }
     }
 
+    /// Calls for the first page of each window of areas, with the pages opened there (one for a giant area's). Takes no
+    /// lock: what is opened meanwhile is missed.
+    pub fn each_of_areas(&self, mut each: impl FnMut(Pfn, usize)) {
+        for number in 1..WINDOWS {
+            let window = self.windows[number].load(Acquire);
+            if window.is_null() {
+                return;
+            }
+            // SAFETY: windows stay for ever.
+            let window = unsafe { &*window };
+            let is_giant = window.giant.bytes.load(Relaxed) > 0;
+            let map = &raw const *window as usize + HEAD;
+            let known = self.root[window.base >> WINDOW_SHIFT].load(Relaxed).wrapping_add(window.base >> PAGE_SHIFT);
+            if window.blocks == 0 && (!is_giant || known == map) {
+                let pages = if is_giant { 1 } else { window.opened.load(Relaxed).saturating_sub(window.first) };
+                each(Pfn((number * WINDOW_PAGES) as u32 + window.first), pages as usize);
+            }
+        }
+    }
+
     /// The giant area that begins at a page.
     #[must_use]
     pub fn giant(&self, pfn: Pfn) -> &Giant {

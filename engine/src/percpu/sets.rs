@@ -38,7 +38,8 @@ use crate::arch::seq::{self, Area, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::meta::Meta;
 use crate::stat::board::{
-    self, BOARD_BYTES, CLASSES_MAX, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, TALLY_BYTES, TIMES, Times, settle,
+    self, BOARD_BYTES, CLASSES_MAX, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES,
+    Times, settle,
 };
 use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
 
@@ -47,7 +48,7 @@ pub const INDICES: usize = 8192;
 /// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
 const NO_CPU: u32 = 0x7fff_ffff;
 /// Bytes of the mapping that [`Sets::open`] wants.
-pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
+pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES + SHOW_BYTES;
 
 // What the assembly takes for granted.
 const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
@@ -721,41 +722,62 @@ impl Sets {
         }
     }
 
-    /// The board is shared with another process: a forked child must leave it.
+    /// The board is shared with other processes: a forked child must leave it.
     pub fn shared(&self) {
         // Touched as far as it is used. Without memory for it a child keeps counting on
         // its parent's board, which is wrong numbers and nothing worse.
-        self.copy.store(sys::map(0, SHARE_BYTES, Access::ReadWrite).unwrap_or(0), Relaxed);
+        self.copy.store(sys::map(0, SHOW, Access::ReadWrite).unwrap_or(0), Relaxed);
     }
 
-    fn copy_board(&self, into_copy: bool) {
-        let copy = self.copy.load(Relaxed);
-        if copy == 0 {
-            return;
-        }
-        let board = self.base.load(Relaxed) + SETS_MAX * PAGE;
-        let bytes = BOARD_BYTES + (self.board().sets.load(Relaxed) as usize).min(SETS_MAX) * TALLY_BYTES;
-        // SAFETY: both are mappings of SHARE_BYTES of ours. Other threads may count while we
-        // copy: on x86-64 and every Linux machine words are copied whole or the count is off
-        // by what they added, and in the child there is nobody else.
-        unsafe {
-            if into_copy {
-                core::ptr::copy_nonoverlapping(board as *const u8, copy as *mut u8, bytes);
-            } else if sys::map_over(board, SHARE_BYTES, Access::ReadWrite).is_ok() {
-                core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, bytes);
-            }
-        }
+    /// Whether other processes see the board.
+    pub fn is_shared(&self) -> bool {
+        self.copy.load(Relaxed) != 0
+    }
+
+    /// Where the board's texts are.
+    #[must_use]
+    pub fn show(&self) -> usize {
+        self.base.load(Relaxed) + SETS_MAX * PAGE + SHOW
+    }
+
+    /// Bytes of board and tallies that are in use.
+    fn board_used(&self) -> usize {
+        BOARD_BYTES + (self.board().sets.load(Relaxed) as usize).min(SETS_MAX) * TALLY_BYTES
     }
 
     /// Before a fork, when all locks are held: what a child's board begins with.
     pub fn snapshot(&self) {
-        self.copy_board(true);
+        let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
+        if copy != 0 {
+            // SAFETY: both are mappings of ours, as long as that. Other threads may count while we copy: on
+            // x86-64 and every Linux machine words are copied whole or the count is off by what they added.
+            unsafe { core::ptr::copy_nonoverlapping(board as *const u8, copy as *mut u8, self.board_used()) };
+        }
     }
 
-    /// In a forked child, first of all: a board of its own, as it was before the fork.
-    pub fn unshare(&self) {
-        self.copy_board(false);
-        self.copy.store(0, Relaxed);
+    /// In a forked child, first of all: a board of its own, as it was before the fork, in `file` or private.
+    pub fn unshare(&self, file: Option<usize>) {
+        let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
+        if copy == 0 {
+            return;
+        }
+        // SAFETY: the mapping of board, tallies and texts; there is nobody else in this process.
+        let is_ours = file.is_some_and(|file| unsafe { sys::map_file_over(board, SHARE_BYTES, file) }.is_ok());
+        // SAFETY: as above.
+        if !is_ours && unsafe { sys::map_over(board, SHARE_BYTES, Access::ReadWrite) }.is_err() {
+            return;
+        }
+        // The number of sets is the copy's: `board` is zero now.
+        let used = {
+            // SAFETY: the copy begins with a board.
+            let sets = unsafe { &*(copy as *const Board) }.sets.load(Relaxed);
+            BOARD_BYTES + (sets as usize).min(SETS_MAX) * TALLY_BYTES
+        };
+        // SAFETY: both are mappings of ours, as long as that.
+        unsafe { core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, used) };
+        if !is_ours {
+            self.copy.store(0, Relaxed);
+        }
     }
 
     /// Runs every sequence once on the unused class 0; whether each did what its contract says.

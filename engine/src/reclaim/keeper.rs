@@ -17,7 +17,9 @@
 //! something waits for memory.
 //!
 //! An idle program that has nothing left to give back costs nothing: the
-//! thread parks until a slow free wakes it.
+//! thread parks until a slow free wakes it, or a request from outside (`heap::desk`), which it serves at any time.
+//! It sleeps on the board's *bell*, which other processes can ring; who rings changes the word, so that nothing
+//! that rang between a look and the sleep is missed.
 //!
 //! A process that begins to filter its own system calls ([`Keeper::confine`]) gets no
 //! thread any more, and one that runs only gives memory back: a filter may kill
@@ -177,10 +179,10 @@ impl Keeper {
     }
 
     /// Ends the thread for good, soon; whether there was one.
-    pub fn dismiss(&self) -> bool {
-        // AcqRel: as in `wake_parked`.
+    pub fn dismiss(&self, bell: &AtomicU32) -> bool {
+        // AcqRel: as in `wake`.
         let was = self.state.swap(DISMISSED, AcqRel);
-        sys::futex_wake(&self.state, 1);
+        ring(bell);
         matches!(was, STARTING | AWAKE | PARKED)
     }
 
@@ -189,35 +191,58 @@ impl Keeper {
         self.state.load(Relaxed) == DISMISSED
     }
 
-    /// Sleeps one period.
-    pub fn sleep(&self) {
-        sys::futex_wait_for(&self.state, AWAKE, PERIOD);
+    /// Sleeps `ns` at most, unless somebody rang since `bell` was read as `rung`.
+    pub fn sleep(&self, bell: &AtomicU32, rung: u32, ns: u64) {
+        sys::futex_wait_shared_for(bell, rung, Some(ns));
     }
 
-    /// Sleeps until [`Keeper::wake`].
-    pub fn park(&self) {
+    /// Sleeps until [`Keeper::wake`], or for good if dismissed; serves who asks meanwhile. `left` says how much there
+    /// is to give back.
+    ///
+    /// Who frees looks whether the thread is parked after it has freed, without a fence between: it may read the state
+    /// of a moment before. So the first sleep is for one period only. What was freed by then is seen behind it.
+    pub fn park(&self, bell: &AtomicU32, serve: impl Fn() -> bool, left: impl Fn() -> u64) {
+        let before = left();
         if self.state.compare_exchange(AWAKE, PARKED, Release, Relaxed).is_err() {
             return;
         }
-        // Acquire: what the waker freed is seen.
-        while self.state.load(Acquire) == PARKED {
-            sys::futex_wait(&self.state, PARKED);
+        let mut end = Some(sys::now_ns() + PERIOD);
+        loop {
+            // Acquire: what was done before the ring is seen, in the state and at the desk.
+            let rung = bell.load(Acquire);
+            // Acquire: what the waker freed is seen.
+            if self.state.load(Acquire) != PARKED {
+                return;
+            }
+            if serve() {
+                continue;
+            }
+            let patience = end.map(|end| end.saturating_sub(sys::now_ns()));
+            if patience != Some(0) {
+                sys::futex_wait_shared_for(bell, rung, patience);
+                continue;
+            }
+            end = None;
+            if left() > before {
+                // Whoever wakes it at this moment means the same.
+                let _ = self.state.compare_exchange(PARKED, AWAKE, AcqRel, Relaxed);
+                return;
+            }
         }
     }
 
-    /// Wakes the thread if it is parked. A load if not.
+    /// Whether the thread sleeps until it is woken.
     #[inline]
-    pub fn wake(&self) {
-        if self.state.load(Relaxed) == PARKED {
-            self.wake_parked();
-        }
+    pub fn is_parked(&self) -> bool {
+        self.state.load(Relaxed) == PARKED
     }
 
+    /// Wakes the thread if it is parked.
     #[cold]
-    fn wake_parked(&self) {
+    pub fn wake(&self, bell: &AtomicU32) {
         // AcqRel: pairs with `park`; one caller wakes.
         if self.state.compare_exchange(PARKED, AWAKE, AcqRel, Relaxed).is_ok() {
-            sys::futex_wake(&self.state, 1);
+            ring(bell);
         }
     }
 
@@ -230,6 +255,13 @@ impl Keeper {
     pub fn end(&self) {
         let _ = self.state.compare_exchange(AWAKE, NONE, Release, Relaxed);
     }
+}
+
+/// Wakes who sleeps on the bell, or is about to.
+fn ring(bell: &AtomicU32) {
+    // Release: pairs with the look before the sleep.
+    bell.fetch_add(1, Release);
+    sys::futex_wake_shared(bell);
 }
 
 #[cfg(test)]
@@ -271,22 +303,46 @@ mod tests {
 
     #[test]
     fn one_thread_starts_and_a_parked_one_is_woken() {
-        let keeper = Keeper::new();
+        let (keeper, bell) = (Keeper::new(), AtomicU32::new(0));
         assert!(keeper.is_none() && keeper.claim() && !keeper.claim() && !keeper.is_none());
         assert!(keeper.begin());
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park());
+            let parked = scope.spawn(|| keeper.park(&bell, || false, || 0));
             while !parked.is_finished() {
-                keeper.wake();
+                keeper.wake(&bell);
                 std::thread::yield_now();
             }
         });
         keeper.end();
-        assert!(keeper.claim() && keeper.begin() && keeper.dismiss() && keeper.is_dismissed());
-        keeper.park(); // returns
+        assert!(keeper.claim() && keeper.begin() && keeper.dismiss(&bell) && keeper.is_dismissed());
+        keeper.park(&bell, || false, || 0); // returns
         assert!(!keeper.claim() && !keeper.is_confined(), "for good, and only that");
         keeper.gone();
         keeper.confine();
-        assert!(!keeper.claim() && !keeper.dismiss(), "confined");
+        assert!(!keeper.claim() && !keeper.dismiss(&bell), "confined");
+    }
+
+    #[test]
+    fn who_parks_serves_and_sees_what_was_freed_at_that_moment() {
+        let (keeper, bell, served) = (Keeper::new(), AtomicU32::new(0), AtomicU32::new(0));
+        assert!(keeper.claim() && keeper.begin());
+        // Nobody wakes it: the second look finds more than the first.
+        let looks = AtomicU32::new(0);
+        keeper.park(&bell, || false, || looks.fetch_add(1, Relaxed).into());
+        assert!(!keeper.is_parked() && looks.load(Relaxed) == 2);
+        std::thread::scope(|scope| {
+            let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
+            let parked = scope.spawn(|| keeper.park(&bell, serve, || 0));
+            while !keeper.is_parked() {
+                std::thread::yield_now();
+            }
+            served.store(1, Relaxed);
+            ring(&bell);
+            while served.load(Relaxed) != 2 {
+                std::thread::yield_now();
+            }
+            assert!(!parked.is_finished(), "serving does not wake it");
+            keeper.wake(&bell);
+        });
     }
 }

@@ -114,6 +114,26 @@ pub struct Area {
     flags: u32,
 }
 
+/// An area as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "as many flags as an area has")]
+pub struct Shown {
+    /// Where it begins.
+    pub address: usize,
+    /// Its bytes, a guard page among them.
+    pub bytes: usize,
+    /// Freed, still mapped.
+    pub lazy: bool,
+    /// Of huge pages.
+    pub huge: bool,
+    /// Moved by page tables.
+    pub moved: bool,
+    /// With a guard page.
+    pub guard: bool,
+    /// In a window of its own.
+    pub giant: bool,
+}
+
 /// A new area.
 #[derive(Clone, Copy, Debug)]
 pub struct Fresh {
@@ -463,6 +483,33 @@ impl Vmap<'_> {
         let guards = ((flags & GUARD) / GUARD) as usize;
         let bytes = if pages == 0 { window.giant.bytes.load(Relaxed) } else { (pages - guards) << PAGE_SHIFT };
         Some(Area { pfn, bytes, flags })
+    }
+
+    /// Calls for each area, busy and lazy, by windows and addresses. Takes no lock: one that changes meanwhile is
+    /// shown as before, as after, or not at all.
+    pub fn each(&self, mut each: impl FnMut(Shown)) {
+        self.regions.each_of_areas(|first, pages| {
+            let mut at = 0;
+            while at < pages {
+                let pfn = first.add(at);
+                let desc = self.regions.desc(pfn);
+                let (kind, flags, len) = (desc.kind(), desc.rest(), desc.len());
+                if matches!(kind, Kind::Area | Kind::Lazy) {
+                    let giant = self.regions.giant(pfn).bytes.load(Relaxed);
+                    each(Shown {
+                        address: self.regions.address(pfn),
+                        bytes: if len == 0 { giant } else { len << PAGE_SHIFT },
+                        lazy: kind == Kind::Lazy,
+                        huge: flags & HUGE != 0,
+                        moved: flags & MOVED != 0,
+                        guard: flags & GUARD != 0,
+                        giant: len == 0,
+                    });
+                }
+                // (A word that changes meanwhile may say anything: one step on, nothing is missed for long.)
+                at += if matches!(kind, Kind::Area | Kind::Lazy | Kind::Run) { len.clamp(1, pages - at) } else { 1 };
+            }
+        });
     }
 
     /// Whether it has a window of its own.

@@ -69,6 +69,22 @@ pub const fn map(_: usize, _: usize, _: Access) -> Result<usize, Errno> {
 pub const unsafe fn map_over(_: usize, _: usize, _: Access) -> Result<(), Errno> {
     Err(Errno)
 }
+/// Nor are files.
+///
+/// # Errors
+/// Always.
+///
+/// # Safety
+/// None needed.
+#[allow(unsafe_code, reason = "the engine's signature")]
+pub const unsafe fn map_file_over(_: usize, _: usize, _: usize) -> Result<(), Errno> {
+    Err(Errno)
+}
+/// No model looks at times.
+#[must_use]
+pub const fn ticks() -> u64 {
+    0
+}
 /// The CPU that runs this thread.
 #[must_use]
 pub fn current_cpu() -> u32 {

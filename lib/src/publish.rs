@@ -1,0 +1,83 @@
+//! # Publishing: the board in a file that its owner's other programs read
+//!
+//! ```text
+//! /dev/shm/allotment-<pid namespace>-<pid>      mode 0600, as long as a board, sparse
+//! ```
+//! Named by the process as its namespace knows it, and by the number of that namespace, because containers may share
+//! `/dev/shm`. Made when the heap opens, and afresh in a forked child; what `exec` leaves is taken over by the next
+//! image, or swept by the command like what a killed process leaves. Removed at the process's end.
+//! Where there is no `/dev/shm`, or somebody else's file has the name, the process runs without. Set-uid programs
+//! never publish.
+//!
+//! Cost: six system calls at the start, as many in a forked child.
+
+use crate::HEAP;
+use crate::start::is_secure;
+use allotment_engine::arch::sys;
+use allotment_engine::knob::Id;
+use allotment_engine::stat::board::SHARE_BYTES;
+use core::ffi::CStr;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The process whose file there is; 0 if there is none.
+static PUBLISHED: AtomicU32 = AtomicU32::new(0);
+
+/// A path, without memory of its own.
+pub struct Path {
+    text: [u8; 96],
+    len: usize,
+}
+
+impl Write for Path {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.len + text.len();
+        // (The last byte stays zero.)
+        if end >= self.text.len() {
+            return Err(fmt::Error);
+        }
+        self.text[self.len..end].copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
+
+impl Path {
+    /// A file of process `pid`; `suffix` says what it is.
+    pub fn of(pid: u32, suffix: &str) -> Self {
+        let mut path = Self { text: [0; 96], len: 0 };
+        let mut link = [0; 64];
+        // `pid:[4026531836]`; without /proc, 0.
+        let namespace = sys::link(c"/proc/self/ns/pid", &mut link).unwrap_or(b"");
+        let digits = namespace.iter().filter(|byte| byte.is_ascii_digit());
+        let namespace = digits.fold(0_u64, |n, &digit| n.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));
+        // Numbers are at most 20 and 10 digits long: it has room.
+        let _ = write!(path, "/dev/shm/allotment-{namespace}-{pid}{suffix}");
+        path
+    }
+    /// As the system takes it.
+    pub fn as_c(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.text).unwrap_or(c"")
+    }
+}
+
+/// A file for this process's board, if it is to publish one.
+pub fn file() -> Option<usize> {
+    if HEAP.cache().knobs.get(Id::Publish) == 0 || is_secure() {
+        return None;
+    }
+    let pid = sys::pid();
+    let file = sys::create_private(Path::of(pid, "").as_c(), SHARE_BYTES).ok()?;
+    // Relaxed: a number that this process alone acts on.
+    PUBLISHED.store(pid, Relaxed);
+    Some(file)
+}
+
+/// Removes this process's file; the child of a `vfork`, which shares this memory, is another process.
+pub fn withdraw() {
+    let pid = sys::pid();
+    // Relaxed: as in `file`.
+    if PUBLISHED.compare_exchange(pid, 0, Relaxed, Relaxed).is_ok() {
+        sys::unlink(Path::of(pid, "").as_c());
+    }
+}
