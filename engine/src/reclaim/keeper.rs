@@ -330,9 +330,9 @@ mod tests {
         let looks = AtomicU32::new(0);
         keeper.park(&bell, || false, || looks.fetch_add(1, Relaxed).into());
         assert!(!keeper.is_parked() && looks.load(Relaxed) == 2);
+        let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
         std::thread::scope(|scope| {
-            let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
-            let parked = scope.spawn(|| keeper.park(&bell, serve, || 0));
+            let parked = scope.spawn(|| keeper.park(&bell, &serve, || 0));
             while !keeper.is_parked() {
                 std::thread::yield_now();
             }
