@@ -1,0 +1,136 @@
+//! What is asked at the desk is done, refused or ignored, and the texts that it writes are whole.
+
+use super::*;
+use crate::stat::board::{Answer, Desk, EVERY_CPU, IDLE_CPUS, Order, SECTIONS, SHARE_BYTES, Section, Show};
+use std::string::String;
+
+unsafe extern "C" {
+    fn memfd_create(name: *const core::ffi::c_char, flags: u32) -> i32;
+    fn ftruncate(file: i32, length: i64) -> i32;
+}
+
+/// A heap that others can see.
+fn shared(heap: &Heap<Test>) -> &Desk {
+    let file = unsafe { memfd_create(c"board".as_ptr(), 0) };
+    assert!(file >= 0 && unsafe { ftruncate(file, SHARE_BYTES as i64) } == 0);
+    heap.cache.knobs.reset();
+    let opening = Opening {
+        mode: Mode::Simulated,
+        reason: Reason::Asked,
+        index: Index::MmCid,
+        area: Area::default(),
+        simulation: Some(&SIMULATION),
+        share: Some(file as usize),
+    };
+    unsafe { heap.open(&opening) }.unwrap();
+    assert!(heap.cache.sets.is_shared());
+    &heap.cache.sets.board().desk
+}
+
+/// Asks as another process would; the heap is its own housekeeper.
+fn ask(heap: &Heap<Test>, order: u32, arguments: [u64; 2]) -> (Answer, [u64; 8]) {
+    let desk = &heap.cache.sets.board().desk;
+    desk.order.store(order, Relaxed);
+    desk.arguments.iter().zip(arguments).for_each(|(word, n)| word.store(n, Relaxed));
+    desk.asked.fetch_add(1, Release);
+    assert!(heap.serve() && !heap.serve(), "served once");
+    assert_eq!(desk.answered.load(Acquire), desk.asked.load(Relaxed));
+    (Answer::from_word(desk.status.load(Relaxed)), core::array::from_fn(|at| desk.results[at].load(Relaxed)))
+}
+
+fn text(heap: &Heap<Test>, section: Section) -> String {
+    let address = heap.cache.sets.show();
+    let show = unsafe { &*(address as *const Show) };
+    assert!(show.version.load(Acquire).is_multiple_of(2) && show.at_ns.load(Relaxed) > 0);
+    let [at, len, lost] = [0, 1, 2].map(|word: usize| show.sections[section as usize][word].load(Relaxed) as usize);
+    assert_eq!(lost, 0);
+    let bytes = unsafe { core::slice::from_raw_parts((address + at) as *const u8, len) };
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn what_is_asked_for_is_done_or_refused() {
+    static HEAP: Heap<Test> = Heap::new();
+    let desk = shared(&HEAP);
+    assert!(!HEAP.serve(), "nobody has asked");
+    let tune = Order::Tune as u32;
+    let at = Id::LazyFloor as u64;
+    assert_eq!(ask(&HEAP, tune, [at, 7 << 20]).0, Answer::Done);
+    assert_eq!(HEAP.cache.knobs.get(Id::LazyFloor), 7 << 20);
+    assert_eq!(HEAP.cache.sets.board().knobs[at as usize].load(Relaxed), 7 << 20);
+    for (arguments, answer) in [
+        ([at, u64::MAX], Answer::Range),
+        ([u64::MAX, 1], Answer::Range),
+        ([crate::knob::TABLE.len() as u64, 1], Answer::Range),
+        ([Id::Mode as u64, 1], Answer::Fixed),
+    ] {
+        assert_eq!(ask(&HEAP, tune, arguments).0, answer, "{arguments:?}");
+    }
+    assert_eq!(HEAP.cache.knobs.get(Id::LazyFloor), 7 << 20);
+    assert_eq!(ask(&HEAP, 99, [0; 2]).0, Answer::Unknown);
+    assert_eq!(ask(&HEAP, Order::None as u32, [0; 2]).0, Answer::Unknown);
+
+    // Objects and pages that were freed lie in sets; a drain takes them, a purge gives them back.
+    let objects: Vec<*mut u8> = (0..100).map(|_| HEAP.malloc(1000)).collect();
+    objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
+    let drain = Order::Drain as u32;
+    assert_eq!(ask(&HEAP, drain, [u64::from(u32::MAX) + 1, 0]).0, Answer::Range);
+    assert_eq!(ask(&HEAP, drain, [EVERY_CPU, 3]).0, Answer::Range);
+    let (answer, results) = ask(&HEAP, drain, [EVERY_CPU, 2]);
+    assert!(answer == Answer::Done && results[0] > 0 && results[2] > 0 && results[3] == 0, "{results:?}");
+    assert_eq!(ask(&HEAP, drain, [IDLE_CPUS, 2]).0, Answer::Done);
+    let area = HEAP.malloc(1 << 20);
+    unsafe { area.write_bytes(1, 1 << 20) };
+    unsafe { HEAP.free(area) };
+    let (answer, results) = ask(&HEAP, Order::Purge as u32, [0; 2]);
+    assert!(answer == Answer::Done && results[0] >= 1 << 20, "{results:?}");
+    assert_eq!(HEAP.cache.sets.level(Level::Lazy), 0);
+
+    HEAP.confine();
+    assert_eq!(ask(&HEAP, drain, [EVERY_CPU, 0]).0, Answer::Confined);
+    assert_eq!(desk.asked.load(Relaxed), desk.answered.load(Relaxed));
+}
+
+#[test]
+fn texts_have_what_there_is() {
+    static HEAP: Heap<Test> = Heap::new();
+    shared(&HEAP);
+    let small = HEAP.malloc(100);
+    let areas: Vec<*mut u8> = (1..=10).map(|n| HEAP.malloc(n * 100_000)).collect();
+    unsafe { HEAP.free(areas[3]) };
+    let giant = HEAP.malloc(700 << 20);
+    let show = Order::Show as u32;
+    for _ in 0..3 {
+        assert_eq!(ask(&HEAP, show, [0; 2]).0, Answer::Done);
+    }
+    let vmalloc = text(&HEAP, Section::Vmallocinfo);
+    for (at, &area) in areas.iter().enumerate().chain(core::iter::once((10, &giant))) {
+        let line = vmalloc.lines().find(|line| line.starts_with(&std::format!("{:#018x}-", area as usize)));
+        let line = line.unwrap_or_else(|| panic!("no {area:?} in\n{vmalloc}"));
+        let bytes = if at == 10 { 700 << 20 } else { ((at + 1) * 100_000).next_multiple_of(PAGE) };
+        assert!(line.contains(&std::format!(" {bytes} pages={} ", bytes / PAGE)), "{line}");
+        assert_eq!(line.contains(" lazy"), at == 3, "{line}");
+        assert_eq!(line.contains(" giant"), at == 10, "{line}");
+    }
+    let busy: usize = vmalloc
+        .lines()
+        .filter(|line| line.contains(" busy"))
+        .map(|line| line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap())
+        .sum();
+    assert_eq!(busy as u64, HEAP.cache.sets.level(Level::Areas));
+    let buddy = text(&HEAP, Section::Buddyinfo);
+    assert!(buddy.starts_with("Node 0, zone   Normal "), "{buddy}");
+    assert!(text(&HEAP, Section::Zoneinfo).contains("nr_free_pages"));
+    let sets = text(&HEAP, Section::Sets);
+    let cached: usize =
+        sets.split_whitespace().filter_map(|word| word.strip_prefix("objects=")?.parse::<usize>().ok()).sum();
+    let here: usize = (1..ALL_CLASSES).map(|class| HEAP.cache.cached(class)).sum();
+    assert_eq!(cached, here, "{sets}");
+    assert_eq!(text(&HEAP, Section::PercpuStats), "");
+    areas.iter().filter(|&&area| area != areas[3]).for_each(|&area| unsafe { HEAP.free(area) });
+    unsafe { HEAP.free(giant) };
+    unsafe { HEAP.free(small) };
+    ask(&HEAP, show, [0; 2]);
+    assert!(!text(&HEAP, Section::Vmallocinfo).contains(" busy"));
+    const _: () = assert!(SECTIONS == 5);
+}
