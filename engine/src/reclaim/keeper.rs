@@ -332,7 +332,7 @@ mod tests {
         assert!(!keeper.is_parked() && looks.load(Relaxed) == 2);
         let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park(&bell, &serve, || 0));
+            let parked = scope.spawn(|| keeper.park(&bell, serve, || 0));
             while !keeper.is_parked() {
                 std::thread::yield_now();
             }
