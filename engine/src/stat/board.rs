@@ -325,7 +325,7 @@ pub const SECTIONS: usize = 5;
 pub struct Show {
     /// Odd while it is being written; a reader that finds another value behind than before reads again.
     pub version: AtomicU32,
-    /// `CLOCK_MONOTONIC` in ns.
+    /// `CLOCK_MONOTONIC` in ns; 0 if the process could not tell.
     pub at_ns: AtomicU64,
     /// Where each section begins, from the beginning of the [`Show`]; its bytes; and those that had no room.
     pub sections: [[AtomicU64; 3]; SECTIONS],
