@@ -63,6 +63,7 @@ cases! {
     exit_ways: "exit.c" "ways" EVERY;
     exit_memory_that_another_uses: "exit.c" "held" EVERY;
     exit_many: "exit.c" "many" BOTH;
+    what_knobs_change: "knobs.c" "all" EVERY;
 }
 
 #[test]

@@ -103,6 +103,10 @@ knobs! {
         "show counters in /dev/shm to this user's `allotment stat`, `top`, `tune`, `drain` and `purge`, and do what they ask (on under `allotment run`)";
     Drain "drain" Kind::Word(&["auto", "gentle", "expedited", "off"]), 0, 0, 3,
         "how far drains that nobody asked for go: expedited interrupts a busy CPU once, gentle asks its owner, auto is gentle on isolated CPUs only";
+    SoftLimit "soft_limit" Kind::BytesOr(&["none", "auto"]), 1, MIB, 1 << 46,
+        "the heap gives back what is free, and drains caches, so as to have no more than this (auto: by the cgroup's memory.high or limit)";
+    HardLimit "hard_limit" Kind::BytesOr(&["none", "cgroup"]), 0, MIB, 1 << 46,
+        "a request with which the heap would have more than this is answered with ENOMEM (cgroup: before its limit is reached)";
 }
 
 /// Those that are read at the start only.
@@ -112,7 +116,12 @@ pub const FIXED: &[Id] = &[Id::Mode, Id::Index, Id::SheafObjects, Id::SheafBytes
 #[derive(Debug)]
 pub struct Knobs {
     values: [AtomicU64; TABLE.len()],
+    /// What `auto` and `cgroup` are as limits, soft and hard, in bytes; 0: nobody has said.
+    cgroup: [AtomicU64; 2],
 }
+
+/// The value of [`Id::SoftLimit`] and [`Id::HardLimit`] that leaves them to the cgroup.
+pub const BY_CGROUP: u64 = 1;
 
 impl Default for Knobs {
     fn default() -> Self {
@@ -124,7 +133,7 @@ impl Knobs {
     /// Zeros; [`Knobs::reset`] comes before any use.
     #[must_use]
     pub const fn new() -> Self {
-        Self { values: [const { AtomicU64::new(0) }; TABLE.len()] }
+        Self { values: [const { AtomicU64::new(0) }; TABLE.len()], cgroup: [AtomicU64::new(0), AtomicU64::new(0)] }
     }
     /// The defaults.
     pub fn reset(&self) {
@@ -147,6 +156,32 @@ impl Knobs {
     #[inline]
     pub fn size(&self, id: Id) -> usize {
         usize::try_from(self.get(id)).unwrap_or(usize::MAX)
+    }
+    /// The soft limit in bytes, `u64::MAX` without one.
+    #[inline]
+    pub fn soft_limit(&self) -> u64 {
+        self.limit(Id::SoftLimit, 0)
+    }
+    /// The hard limit in bytes, `u64::MAX` without one.
+    #[inline]
+    pub fn hard_limit(&self) -> u64 {
+        self.limit(Id::HardLimit, 1)
+    }
+    fn limit(&self, id: Id, which: usize) -> u64 {
+        let value = self.get(id);
+        // Relaxed: as in `get`.
+        let bytes = if value == BY_CGROUP { self.cgroup[which].load(Relaxed) } else { value };
+        if bytes == 0 { u64::MAX } else { bytes }
+    }
+    /// Tells what the memory cgroup allows: bytes above which it is slowed down, and bytes that it may not pass. The
+    /// soft limit is then the first, or seven eighths of the second; the hard one fifteen sixteenths of that, so
+    /// that a request is refused before the kernel kills: stacks, programs and page tables count there, too.
+    pub fn set_cgroup(&self, high: Option<u64>, max: Option<u64>) {
+        let soft = [high, max.map(|max| max - max / 8)].into_iter().flatten().min();
+        let hard = max.map(|max| max - max / 16);
+        for (place, bytes) in self.cgroup.iter().zip([soft, hard]) {
+            place.store(bytes.map_or(0, |bytes| bytes.max(1)), Relaxed);
+        }
     }
     /// Sets a knob from its position in [`TABLE`]; the value is checked by [`parse`].
     pub fn set(&self, at: usize, value: u64) {
@@ -364,6 +399,39 @@ mod tests {
         for knob in TABLE {
             assert!(knob.takes(knob.default), "{}", knob.name);
         }
+    }
+
+    #[test]
+    fn limits_are_numbers_words_or_the_cgroups() {
+        let at = Id::SoftLimit as usize;
+        for (word, value) in [("none", 0), ("0", 0), ("auto", 1), ("1M", MIB), ("3G", 3 * GIB)] {
+            assert_eq!(parse(std::format!("soft_limit={word}").as_bytes()), Ok((at, value)));
+        }
+        for word in ["1", "2", "1000K", "cgroup", "", "65537G"] {
+            assert_eq!(parse(std::format!("soft_limit={word}").as_bytes()), Err(Wrong::Value(at)), "{word}");
+        }
+        let knobs = Knobs::new();
+        knobs.reset();
+        let limits = || (knobs.soft_limit(), knobs.hard_limit());
+        assert_eq!(limits(), (u64::MAX, u64::MAX));
+        for (high, max, soft, hard) in [
+            (None, Some(1600), 1400, 1500),
+            (Some(1000), Some(1600), 1000, 1500),
+            (Some(1600), Some(1600), 1400, 1500),
+            (Some(700), None, 700, u64::MAX),
+            (None, None, u64::MAX, u64::MAX),
+        ] {
+            knobs.set_cgroup(high, max);
+            knobs.set(Id::HardLimit as usize, 0);
+            assert_eq!(limits(), (soft, u64::MAX));
+            knobs.set(Id::HardLimit as usize, BY_CGROUP);
+            assert_eq!(limits(), (soft, hard));
+        }
+        knobs.set_cgroup(Some(700), Some(1600));
+        knobs.set(at, 0);
+        assert_eq!(limits(), (u64::MAX, 1500));
+        knobs.set(at, MIB);
+        assert_eq!(limits(), (MIB, 1500));
     }
 
     /// Every knob's default and range, as they are shown, are read as what they are.

@@ -85,8 +85,14 @@ fn limits() -> Finding {
 fn group() -> Finding {
     Finding::new(
         "cgroup memory",
-        cgroup::memory_limit().map_or_else(|| "no limit".into(), bytes),
-        "a sixteenth of the limit may be free and resident at most",
+        match (cgroup::memory_limit(), cgroup::memory_high()) {
+            (None, None) => "no limit".into(),
+            (Some(max), None) => bytes(max),
+            (max, Some(high)) => {
+                format!("{}, slowed down from {}", max.map_or_else(|| "no limit".into(), bytes), bytes(high))
+            }
+        },
+        "the soft limit is memory.high or 7/8 of the limit (knob soft_limit); hard_limit=cgroup: ENOMEM before it is reached",
     )
 }
 

@@ -204,6 +204,102 @@ static void starving_threads(void)
     churn_end(&held);
 }
 
+/* A limit of our own (knob hard_limit), of HARD_MIB: small and large blocks share it, and it is kept. */
+static size_t resident(void)
+{
+    char text[64] = "", *rest;
+    int file = open("/proc/self/statm", O_RDONLY);
+    CHECK(file >= 0 && read(file, text, sizeof text - 1) > 0);
+    close(file);
+    strtoul(text, &rest, 10);
+    return strtoul(rest, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t hard_limit(void)
+{
+    const char *mib = getenv("HARD_MIB");
+    CHECK(mib, "run it with hard_limit and HARD_MIB");
+    return strtoul(mib, NULL, 10) * MIB;
+}
+
+static void bounded(void)
+{
+    static const size_t sizes[] = {64, 4 * MIB, 400, 100000, 5000, 20000, 33000, 64, MIB, 3000, 4 * MIB};
+    size_t limit = hard_limit(), before = resident();
+    const char *text = getenv("LEAST");
+    size_t least = text ? strtoul(text, NULL, 10) : 0;
+    list_begin(limit / 64 + 1);
+    for (size_t at = 0; at < sizeof sizes / sizeof sizes[0]; at++) {
+        size_t size = sizes[at];
+        if (size < least)
+            continue;
+        /* All that the blocks before it had is free by now: lazily, cached, in slabs of another size. */
+        size_t all = take_all(size, false), most = resident();
+        CHECK(all < limit && all >= limit - limit / 4, "%zu bytes in blocks of %zu of %zu", all, size, limit);
+        /* Of the program's own: descriptors of pages, the list, what stdio and statm's reader need. */
+        CHECK(most < before + limit + limit / 16 + count * sizeof *list + MIB, "%zu resident, %zu before", most, before);
+        void *block = &block;
+        for (int round = 0; round < 1000; round++) { /* a storm is answered, too */
+            errno = 0;
+            CHECK(calloc(1, 8 * MIB) == NULL && errno == ENOMEM);
+            CHECK(posix_memalign(&block, 4096, 8 * MIB) == ENOMEM && block == &block);
+            errno = 0;
+            CHECK(aligned_alloc(MIB, 8 * MIB) == NULL && errno == ENOMEM);
+            errno = 0;
+            CHECK(realloc(list[round % count], 2 * limit) == NULL && errno == ENOMEM);
+            errno = 0;
+            CHECK(reallocarray(list[round % count], 16, MIB) == NULL && errno == ENOMEM);
+            errno = 0;
+            CHECK(malloc((size_t)1 << 45) == NULL && errno == ENOMEM);
+        }
+        for (size_t which = 0; which < count; which++)
+            CHECK(verify(list[which]) == size);
+        give_back(count / 2);
+        size_t again = take_all(size, false);
+        CHECK(again >= all / 4, "%zu of %zu bytes again", again, all);
+        give_back(0);
+    }
+    list_end();
+    /* One that grows to the end: its pages move, or it grows where it is, but it is never there twice. */
+    size_t size = MIB, step = limit / 64;
+    unsigned char *block = malloc(size);
+    CHECK(block);
+    memset(block, 7, size);
+    for (void *grown; (grown = realloc(block, size + step)); size += step) {
+        block = grown;
+        memset(block + size, 7, step);
+    }
+    CHECK(errno == ENOMEM && size >= limit - limit / 8, "grew to %zu of %zu", size, limit);
+    for (size_t at = 0; at < size; at++)
+        CHECK(block[at] == 7);
+    free(block);
+    Held held = {.random.state = 3};
+    churn(&held, 5000);
+    churn_end(&held);
+}
+
+/* Threads at the limit, all the time; what was small and theirs can be large and another's afterwards. */
+static void bounded_threads(void)
+{
+    size_t limit = hard_limit(), refused = 0;
+    void *result;
+    pthread_t thread[4];
+    for (uintptr_t at = 0; at < 4; at++)
+        CHECK(!pthread_create(&thread[at], NULL, starved, (void *)(at + 1)));
+    for (int at = 0; at < 4; at++) {
+        CHECK(!pthread_join(thread[at], &result));
+        refused += (size_t)(uintptr_t)result;
+    }
+    CHECK(refused > 0, "nothing was refused");
+    list_begin(limit / 64 + 1);
+    for (size_t size = 48; size < 16 * MIB; size *= 7) {
+        size_t all = take_all(size, false);
+        CHECK(all >= limit - limit / 4 && all < limit, "%zu bytes in blocks of %zu", all, size);
+        give_back(0);
+    }
+    list_end();
+}
+
 /* The system has no more mappings for us: every call that makes one fails. */
 static void no_mappings(void)
 {
@@ -595,7 +691,7 @@ int main(int argc, char **argv)
         {"limited", limited}, {"late_limit", late_limit}, {"data_limit", data_limit}, {"starving_threads", starving_threads},
         {"no_mappings", no_mappings}, {"no_advice", no_advice}, {"kills", kills}, {"kills_threads", kills_threads},
         {"late_filter", late_filter}, {"locked", locked}, {"locked_as_user", locked_as_user}, {"files_closed", files_closed}, {"no_files", no_files},
-        {"frugal", frugal}, {"greedy", greedy}, {"before_and_after", before_and_after}, {"exit_under_load", exit_under_load},
+        {"bounded", bounded}, {"bounded_threads", bounded_threads}, {"frugal", frugal}, {"greedy", greedy}, {"before_and_after", before_and_after}, {"exit_under_load", exit_under_load},
         {"leave_at_once", leave_at_once}, {"abort", give_up}, {"main_thread_ends", main_thread_ends},
     };
     CHECK(argc == 2, "limits CASE");

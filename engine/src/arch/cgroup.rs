@@ -19,6 +19,7 @@ const LONGEST: usize = 1024;
 
 /// Where a controller is and how its limit is read: from the directory of a group.
 struct Controller {
+    /// In the list of a line of `/proc/self/cgroup`.
     name: &'static [u8],
     /// Where version 1 has it.
     at: &'static [u8],
@@ -32,6 +33,8 @@ const MEMORY: Controller = Controller {
     two: |group| bytes(group, b"/memory.max\0"),
     one: |group| bytes(group, b"/memory.limit_in_bytes\0"),
 };
+/// Above it the group is slowed down. (Version 1 has nothing like it.)
+const HIGH: Controller = Controller { two: |group| bytes(group, b"/memory.high\0"), one: |_| None, ..MEMORY };
 const CPU: Controller = Controller {
     name: b"cpu",
     at: b"/cpu",
@@ -60,6 +63,12 @@ pub fn memory_limit() -> Option<u64> {
     ours(&MEMORY)
 }
 
+/// The smallest `memory.high` on the way, above which the kernel slows the group down.
+#[must_use]
+pub fn memory_high() -> Option<u64> {
+    ours(&HIGH)
+}
+
 /// How many CPUs the cgroup may use at a time by its quota, rounded up: the smallest on the way to the root.
 #[must_use]
 pub fn cpu_quota() -> Option<u32> {
@@ -67,8 +76,7 @@ pub fn cpu_quota() -> Option<u32> {
 }
 
 fn ours(controller: &Controller) -> Option<u64> {
-    let mut text = [0; 2 * LONGEST];
-    limit(controller, b"/sys/fs/cgroup", sys::slurp(c"/proc/self/cgroup", &mut text).ok()?)
+    limit(controller, b"/sys/fs/cgroup", c"/proc/self/cgroup")
 }
 
 /// In how much of the last ten seconds something waited for memory: hundredths of a per cent.
@@ -88,18 +96,19 @@ fn pressure_in(path: &CStr) -> u64 {
     sys::slurp(path, &mut text).ok().and_then(waited).unwrap_or(0)
 }
 
-/// The least limit of the groups that `groups` (the text of `/proc/self/cgroup`) names, below `root`.
-fn limit(controller: &Controller, root: &[u8], groups: &[u8]) -> Option<u64> {
+/// The least limit of the groups that the file `groups` (`/proc/self/cgroup`) names, below `root`.
+fn limit(controller: &Controller, root: &[u8], groups: &CStr) -> Option<u64> {
     let mut least = None;
-    for line in groups.split(|&byte| byte == b'\n') {
+    // (A longer line has a path that is not followed.)
+    sys::lines(groups, &mut [0; LONGEST + 256], |line| {
         let mut words = line.splitn(3, |&byte| byte == b':').skip(1);
-        let (Some(kinds), Some(path)) = (words.next(), words.next()) else { continue };
+        let (Some(kinds), Some(path)) = (words.next(), words.next()) else { return };
         let (at, value): (&[u8], _) = if kinds.is_empty() {
             (b"", controller.two)
         } else if kinds.split(|&byte| byte == b',').any(|kind| kind == controller.name) {
             (controller.at, controller.one)
         } else {
-            continue;
+            return;
         };
         let mut path = path.strip_suffix(b"/").unwrap_or(path);
         loop {
@@ -107,7 +116,7 @@ fn limit(controller: &Controller, root: &[u8], groups: &[u8]) -> Option<u64> {
             let Some(up) = path.iter().rposition(|&byte| byte == b'/') else { break };
             path = &path[..up];
         }
-    }
+    });
     least
 }
 
@@ -157,11 +166,17 @@ mod tests {
             }
             Self(root)
         }
+        fn read(&self, controller: &Controller, groups: &str) -> Option<u64> {
+            let file = self.0.join("groups");
+            fs::write(&file, groups).unwrap();
+            let file = std::ffi::CString::new(file.into_os_string().into_encoded_bytes()).unwrap();
+            limit(controller, self.0.to_str().unwrap().as_bytes(), &file)
+        }
         fn limit(&self, groups: &str) -> Option<u64> {
-            limit(&MEMORY, self.0.to_str().unwrap().as_bytes(), groups.as_bytes())
+            self.read(&MEMORY, groups)
         }
         fn quota(&self, groups: &str) -> Option<u64> {
-            limit(&CPU, self.0.to_str().unwrap().as_bytes(), groups.as_bytes())
+            self.read(&CPU, groups)
         }
     }
     impl Drop for Tree {
@@ -179,6 +194,46 @@ mod tests {
         assert_eq!(tree.limit("0::/a/gone/away\n"), Some(1000));
         assert_eq!(tree.limit("0::/\n"), None);
         assert_eq!(tree.limit(""), None);
+    }
+
+    #[test]
+    fn where_the_group_is_slowed_down_is_read() {
+        let tree = Tree::new(
+            "high",
+            &[
+                ("a/b/memory.high", "2000\n"),
+                ("a/memory.high", "max\n"),
+                ("a/memory.max", "9000\n"),
+                ("memory/x/y", ""),
+            ],
+        );
+        assert_eq!(tree.read(&HIGH, "0::/a/b\n"), Some(2000));
+        assert_eq!(tree.read(&MEMORY, "0::/a/b\n"), Some(9000));
+        assert_eq!(tree.read(&HIGH, "0::/a\n"), None);
+        assert_eq!(tree.read(&HIGH, "4:memory:/x\n"), None);
+        assert!(memory_high().is_none_or(|bytes| bytes > 0));
+    }
+
+    /// Thirteen hierarchies with a container's names are more than any one buffer.
+    #[test]
+    fn the_groups_may_be_many_and_their_names_long() {
+        let tree = Tree::new("many", &[("memory/x/memory.limit_in_bytes", "4096\n"), ("z/memory.max", "8192\n")]);
+        let others: std::string::String = (1..40)
+            .map(|at| std::format!("{at}:other{at}:/{}\n", "name-of-a-container".repeat(at % 12 * 4 + 1)))
+            .collect();
+        assert!(others.len() > 8 * LONGEST);
+        let endless = std::format!("41:name=x:/{}\n", "y".repeat(3 * LONGEST));
+        for groups in [
+            std::format!("{others}50:memory:/x\n"),
+            std::format!("{others}50:memory:/x"),
+            std::format!("50:memory:/x\n{others}"),
+            std::format!("{endless}50:memory:/x\n{others}"),
+            std::format!("0::/z\n{others}{endless}50:cpu,memory:/x\n{endless}"),
+        ] {
+            assert_eq!(tree.limit(&groups), Some(4096));
+        }
+        assert_eq!(tree.limit(&std::format!("{others}{endless}0::/z")), Some(8192));
+        assert_eq!(tree.limit(&std::format!("50:memory:/{}\n{others}0::/z", "y".repeat(2 * LONGEST))), Some(8192));
     }
 
     #[test]

@@ -539,6 +539,36 @@ pub fn slurp<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> Result<&'a [u8],
     Ok(&into[..read?])
 }
 
+/// Calls for each line of a file. `buffer` is as long as the longest line that is wanted; longer ones are left out. What
+/// cannot be read has no lines.
+pub fn lines(path: &core::ffi::CStr, buffer: &mut [u8], mut each: impl FnMut(&[u8])) {
+    let Ok(file) = open(path, false) else { return };
+    let (mut have, mut is_whole) = (0, true);
+    loop {
+        let n = read(file, &mut buffer[have..]).unwrap_or(0);
+        let end = have + n;
+        let mut start = 0;
+        while let Some(len) = buffer[start..end].iter().position(|&byte| byte == b'\n') {
+            if core::mem::replace(&mut is_whole, true) {
+                each(&buffer[start..start + len]);
+            }
+            start += len + 1;
+        }
+        if n == 0 {
+            if is_whole && start < end {
+                each(&buffer[start..end]);
+            }
+            return close(file);
+        }
+        buffer.copy_within(start..end, 0);
+        have = end - start;
+        if have == buffer.len() {
+            // The rest of this line is not read as one.
+            (have, is_whole) = (0, false);
+        }
+    }
+}
+
 /// Writes to a descriptor.
 ///
 /// # Errors

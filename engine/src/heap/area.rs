@@ -21,7 +21,11 @@ impl<E: Environment> Heap<E> {
         }
         let align = align.max(PAGE);
         let fresh = if guard {
+            self.approach();
             self.vmap().alloc_guarded(bytes, align).or_else(|| {
+                if self.is_limited(bytes) {
+                    return self.squeezed(bytes, || self.vmap().alloc_guarded(bytes, align));
+                }
                 let _held = self.reclaim.lock();
                 (self.vmap().purge(usize::MAX) > 0).then(|| self.vmap().alloc_guarded(bytes, align))?
             })

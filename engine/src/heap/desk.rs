@@ -18,7 +18,7 @@ use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::{atomic::AtomicU32, sys};
 use crate::heap::drain::Which;
-use crate::knob::{FIXED, TABLE};
+use crate::knob::{BY_CGROUP, FIXED, Id, TABLE};
 use crate::percpu::cache::Way;
 use crate::stat::board::{Answer, EVERY_CPU, IDLE_CPUS, KNOBS_MAX, Order};
 
@@ -90,13 +90,16 @@ impl<E: Environment> Heap<E> {
         let Some((at, knob)) = usize::try_from(at).ok().and_then(|at| Some((at, TABLE.get(at)?))) else {
             return Answer::Range;
         };
-        if !(knob.min..=knob.max).contains(&value) {
+        if !knob.takes(value) {
             return Answer::Range;
         }
         if FIXED.iter().any(|&fixed| fixed as usize == at) {
             return Answer::Fixed;
         }
         self.cache.knobs.set(at, value);
+        if value == BY_CGROUP && [Id::SoftLimit, Id::HardLimit].iter().any(|&id| id as usize == at) {
+            self.learn_limits_if_allowed();
+        }
         self.publish_knobs();
         Answer::Done
     }

@@ -20,7 +20,7 @@ use crate::percpu::drain::Indices;
 use crate::percpu::sets::INDICES;
 use crate::reclaim::keeper::{Duty, QUIET};
 use crate::slab::class::CLASSES;
-use crate::stat::{Event, Mode, Timing};
+use crate::stat::{Event, Timing};
 
 /// Nanoseconds that a gentle drain waits for owners to answer.
 pub const PATIENCE: u64 = 10_000_000;
@@ -136,27 +136,13 @@ impl<E: Environment> Heap<E> {
         self.learn();
         let everything = self.everything();
         let held = self.reclaim.lock();
-        let sets = &self.cache.sets;
-        // A filter may kill for a fence, and for a look at the threads.
-        let confined = self.reclaim.keeper.is_confined();
-        let fences = !confined || sets.mode() == Mode::Fallback || sys::single_threaded();
-        let mut all = Indices::new();
-        (0..sets.top()).filter(|&index| fences || sets.is_parked(index)).for_each(|index| all.insert(index));
-        let way = self.background().unwrap_or(Way::Auto);
-        let start = sys::ticks();
-        // Twice: slabs that the first pass empties become pages in this CPU's lists.
-        for _ in 0..2 {
-            let mut running = Running::new();
-            let runs = |cpu| !confined && running.contains(cpu);
-            self.cache.drain(&everything, &all, way, runs, &mut Report::default());
-            self.cache.empty_barns(&everything, ALL_CLASSES);
-        }
-        sets.time(Timing::Drain, start);
+        let mut running = Running::new();
+        self.empty_caches_by(self.background().unwrap_or(Way::Auto), &mut |cpu| running.contains(cpu));
         everything.slabs.trim() + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
     }
 
     /// How far drains that nobody asked for go; `None` if there are to be none.
-    fn background(&self) -> Option<Way> {
+    pub(super) fn background(&self) -> Option<Way> {
         match self.cache.knobs.get(Id::Drain) {
             0 => Some(Way::Auto),
             1 => Some(Way::Gentle),

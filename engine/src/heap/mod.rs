@@ -19,6 +19,7 @@ mod area;
 pub mod desk;
 pub mod drain;
 mod give;
+mod limit;
 mod pages;
 pub mod reaper;
 mod show;
@@ -28,12 +29,12 @@ use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
 use crate::arch::{PAGE, cgroup, opaque, sys};
-use crate::knob::Id;
+use crate::knob::{BY_CGROUP, Id};
 use crate::page::{LISTED, PageSource, Pages};
 use crate::percpu::sets::BYTES;
 use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
-use crate::reclaim::keeper::{PERIOD, Watch};
+use crate::reclaim::keeper::{self, PERIOD, Watch};
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
 use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
@@ -228,6 +229,9 @@ impl<E: Environment> Heap<E> {
         self.publish_knobs();
         self.pid.store(sys::pid(), Relaxed);
         self.born.store(sys::ticks(), Relaxed);
+        if self.cache.knobs.get(Id::HardLimit) == BY_CGROUP {
+            self.learn_limits();
+        }
         self.opened.store(2, Release);
         if mode == Mode::Sequences {
             // Release: whoever passes the gate sees an open heap.
@@ -343,6 +347,7 @@ impl<E: Environment> Heap<E> {
             return ptr::null_mut();
         }
         let object = if size <= SMALL_MAX {
+            self.approach();
             // Slabs that grow beside freed areas may pass the limit, too.
             self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
             self.alloc_class(class::offset_of(size) / 16)
@@ -444,13 +449,17 @@ impl<E: Environment> Heap<E> {
                 due = now + PERIOD;
             }
             if keeper.may_read() {
-                self.reclaim.set_cap(watch.cap(cgroup::memory_limit, cgroup::pressure()));
+                if watch.looks_at_limits() {
+                    self.learn_limits();
+                }
+                self.reclaim.set_short(cgroup::pressure() >= keeper::SHORT);
             } else {
                 self.reclaim.relax();
             }
             let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
             let event = |event| self.cache.sets.event(event);
             let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
+            self.approach();
             let bytes = self.give_back(duty);
             if watch.rests(duty, bytes) {
                 if board.in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4 && !self.cache.sets.is_shared() {
@@ -466,8 +475,12 @@ impl<E: Environment> Heap<E> {
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
     /// what is free and resident; and when there is no memory, caches are given up first.
     fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
+        self.approach();
         let alloc = || if zero { self.vmap().alloc_zero(size, align) } else { self.vmap().alloc(size, align) };
         let area = alloc().or_else(|| {
+            if self.is_limited(size) {
+                return self.squeezed(size, alloc);
+            }
             // Lazy areas of other sizes become free runs and merge with their neighbours; what no
             // merging could give is refused at once.
             let board = self.cache.sets.board();
@@ -515,6 +528,10 @@ impl<E: Environment> Heap<E> {
     /// (the sets of other CPUs would take a fence, which a filter may forbid by now).
     fn alloc_class(&self, class: usize) -> Option<usize> {
         self.cache.alloc(&self.slab_source(), class).or_else(|| {
+            let slab = PAGE << class::SLAB_ORDER[class];
+            if self.is_limited(slab) {
+                return self.squeezed(slab, || self.cache.alloc(&self.slab_source(), class));
+            }
             let _held = self.reclaim.lock();
             self.cache.empty_barns(&self.everything(), ALL_CLASSES);
             self.cache.alloc(&self.slab_source(), class)
@@ -664,15 +681,21 @@ impl<E: Environment> Heap<E> {
             && let Some(area) = self.vmap().find(object as usize)
         {
             let start = sys::ticks();
-            if self.vmap().resize(&area, size) {
-                self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
-                self.cold_end(Event::ColdAlloc, start, false);
-                return object;
-            }
-            // SAFETY: the caller's promise.
-            if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
-                self.cold_end(Event::ColdAlloc, start, false);
-                return moved as *mut u8;
+            // Once more where the hard limit was in the way: copying would need more than growing.
+            for is_last in [false, true] {
+                if self.vmap().resize(&area, size) {
+                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
+                    self.cold_end(Event::ColdAlloc, start, false);
+                    return object;
+                }
+                // SAFETY: the caller's promise.
+                if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
+                    self.cold_end(Event::ColdAlloc, start, false);
+                    return moved as *mut u8;
+                }
+                if is_last || !self.is_limited(size.saturating_sub(old)) || !self.squeeze() {
+                    break;
+                }
             }
         }
         let Some(fresh) = NonNull::new(self.malloc(size)) else { return ptr::null_mut() };

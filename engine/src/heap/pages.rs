@@ -96,18 +96,26 @@ impl<E: Environment> Heap<E> {
             },
             _ => self.cache.alloc(&source, class),
         };
+        let one = || {
+            let mut found = None;
+            let take = |word: &Word, zone| {
+                let far = if zone == here { 0 } else { FAR_BIT };
+                word.addresses(&self.pages.regions, |block| found = Some((block, far, word.clean)));
+            };
+            source.alloc_many(node.unwrap_or(here), order, 1, flags, others(flags), take);
+            found
+        };
         let found = match listed {
             Some(block) => Some((block, 0, false)),
-            None => {
-                let mut found = None;
-                let take = |word: &Word, zone| {
-                    let far = if zone == here { 0 } else { FAR_BIT };
-                    word.addresses(&self.pages.regions, |block| found = Some((block, far, word.clean)));
-                };
-                source.alloc_many(node.unwrap_or(here), order, 1, flags, others(flags), take);
-                found
-            }
+            None => one(),
         };
+        let found = found.or_else(|| {
+            let bytes = PAGE << order;
+            if atomic || !self.is_limited(bytes) {
+                return None;
+            }
+            self.squeezed(bytes, one)
+        });
         self.cache.sets.count(Event::ColdAlloc, 1);
         if found.is_none() {
             self.cache.sets.count(Event::NoMemory, 1);
@@ -230,7 +238,7 @@ impl<E: Environment> Heap<E> {
         }
         let here = self.cache.sets.node();
         let (node, source, regions) = (node.unwrap_or(here), self.page_source(), &self.pages.regions);
-        let mut got = 0;
+        let (mut got, mut squeezed) = (0, false);
         while got < into.len() {
             let n = into.len() - got;
             let (more, _) = source.alloc_many(node, order, n, flags, others(flags), |word, zone| {
@@ -246,7 +254,13 @@ impl<E: Environment> Heap<E> {
                 });
             });
             if more == 0 {
-                break;
+                // Once, where the hard limit is in the way.
+                let bytes = PAGE << order;
+                let again = !flags.has(Flags::ATOMIC) && !squeezed && self.is_limited(bytes);
+                squeezed = true;
+                if !again || self.squeezed(bytes, || Some(())).is_none() {
+                    break;
+                }
             }
         }
         self.cache.sets.count(Event::ColdAlloc, 1);

@@ -136,12 +136,13 @@ impl PageSource<'_> {
         mut take: impl FnMut(&Word, usize),
     ) -> (usize, bool) {
         let (pages, board) = (self.pages, self.cache.sets.board());
-        let want = Want { node, bind: self.cache.sets.nodes() > 1, order, flags };
+        let limit = self.cache.knobs.hard_limit();
+        let want = Want { node, bind: self.cache.sets.nodes() > 1, order, flags, limit };
         let (got, grew) = pages.zones[node].alloc(&pages.regions, board, want, n, |word| take(word, node));
         if got > 0 || others == 0 {
             return (got, grew);
         }
-        let mut spare = |at: usize| pages.zones[at].alloc_spare(&pages.regions, board, order, n, |word| take(word, at));
+        let mut spare = |at: usize| pages.zones[at].alloc_spare(&pages.regions, board, want, n, |word| take(word, at));
         let got = pages.fallback(node).into_iter().filter(|&at| at != node && at < others).map(&mut spare);
         (got.into_iter().find(|&got| got > 0).unwrap_or(0), grew)
     }

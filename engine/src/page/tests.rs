@@ -24,7 +24,7 @@ impl Place {
     }
     fn alloc(&self, order: usize, n: usize, flags: Flags) -> Vec<(Pfn, bool)> {
         let mut got = Vec::new();
-        let want = Want { node: 0, bind: false, order, flags };
+        let want = Want { node: 0, bind: false, order, flags, limit: u64::MAX };
         let take = |word: &Word| {
             word.addresses(&self.regions, |at| got.push((self.regions.find(at).unwrap().1, word.clean)));
         };

@@ -234,6 +234,8 @@ pub struct Want {
     pub order: usize,
     /// And how.
     pub flags: Flags,
+    /// The hard limit in bytes (`u64::MAX`: none): what passes it is not given.
+    pub limit: u64,
 }
 
 impl Zone {
@@ -295,7 +297,8 @@ impl Zone {
     fn change<T>(&self, regions: &Regions, board: &Board, body: impl FnOnce(&mut Change<'_>) -> T) -> T {
         let mut state = self.state.lock();
         let managed = self.managed();
-        let mut change = Change { state: &mut state, regions, board, managed, free: 0, dirty: 0, opened: 0 };
+        let room = usize::MAX;
+        let mut change = Change { state: &mut state, regions, board, managed, free: 0, dirty: 0, opened: 0, room };
         let result = body(&mut change);
         let Change { free, dirty, opened, .. } = change;
         if opened > 0 {
@@ -323,10 +326,11 @@ impl Zone {
         n: usize,
         take: impl FnMut(&Word),
     ) -> (usize, bool) {
-        let Want { node, bind, order, flags } = want;
+        let Want { node, bind, order, flags, limit } = want;
         let mut batch = Batch::new();
         let min = self.watermarks().min;
         let (got, grew) = self.change(regions, board, |change| {
+            change.limit(limit);
             if flags.has(Flags::ATOMIC) {
                 return (change.take(order, n, &mut batch), false);
             }
@@ -335,7 +339,7 @@ impl Zone {
             let mut got = change.take(order, n, &mut batch);
             // (A pair may need a second step.)
             for _ in 0..2 {
-                if got > 0 || !change.grow(node, bind, order) {
+                if got > 0 || change.room < 1 << order || !change.grow(node, bind, order) {
                     break;
                 }
                 grew = true;
@@ -352,7 +356,7 @@ impl Zone {
         &self,
         regions: &Regions,
         board: &Board,
-        order: usize,
+        Want { order, limit, .. }: Want,
         n: usize,
         take: impl FnMut(&Word),
     ) -> usize {
@@ -361,7 +365,10 @@ impl Zone {
             return 0;
         }
         let mut batch = Batch::new();
-        let got = self.change(regions, board, |change| change.take(order, n.min(spare), &mut batch));
+        let got = self.change(regions, board, |change| {
+            change.limit(limit);
+            change.take(order, n.min(spare), &mut batch)
+        });
         batch.words().iter().for_each(take);
         got
     }
@@ -490,6 +497,8 @@ struct Change<'a> {
     free: isize,
     dirty: isize,
     opened: usize,
+    /// Clean pages that may be taken: what is dirty the heap has anyway.
+    room: usize,
 }
 
 impl Change<'_> {
@@ -497,6 +506,13 @@ impl Change<'_> {
         let mut block = self.regions.block(number).expect("a block of a zone");
         // SAFETY: of this zone, whose lock we hold; borrowed as we are, so one at a time.
         unsafe { block.as_mut() }
+    }
+
+    /// What the heap has is to stay below `limit` bytes.
+    fn limit(&mut self, limit: u64) {
+        if limit < u64::MAX {
+            self.room = usize::try_from(limit.saturating_sub(self.board.held())).unwrap_or(usize::MAX) / PAGE;
+        }
     }
 
     /// Puts a block on the list of a key; dirty ones in front, where they are taken first, and of
@@ -688,7 +704,12 @@ impl Change<'_> {
                     0 => break,
                     even => [even, even + 1],
                 };
-                let clean = self.block(even).count[DIRTY] == 0 && self.block(odd).count[DIRTY] == 0;
+                let dirty = self.block(even).count[DIRTY] as usize + self.block(odd).count[DIRTY] as usize;
+                if 2 * BLOCK_PAGES - dirty > self.room {
+                    break;
+                }
+                self.room -= 2 * BLOCK_PAGES - dirty;
+                let clean = dirty == 0;
                 batch.add(even, &[1, 0, 0, 0, 0, 0, 0, 0], clean);
                 [even, odd].into_iter().for_each(|number| self.clear(number, &[u64::MAX; WORDS], BLOCK_PAGES));
                 got += 1;
@@ -703,13 +724,19 @@ impl Change<'_> {
                 (None, Some(key)) => (FREE, lists[FREE].first[key]),
                 (None, None) => break,
             };
+            let most = if which == DIRTY { n - got } else { (n - got).min(self.room >> order) };
+            if most == 0 {
+                break;
+            }
             let block = self.block(number);
-            let (starts, some) = block::pick(&block.bits[which], block.count[which] as usize, order, n - got);
+            let (starts, some) = block::pick(&block.bits[which], block.count[which] as usize, order, most);
             debug_assert!(some > 0, "a block on the wrong list");
             let pages = if order == 0 { starts } else { block::pages_of(&starts, order) };
             let clean = (0..WORDS).all(|word| block.bits[DIRTY][word] & pages[word] == 0);
             batch.add(number, &starts, clean);
+            let dirty = self.dirty;
             self.clear(number, &pages, some << order);
+            self.room -= (some << order) - (dirty - self.dirty) as usize;
             got += some;
         }
         got

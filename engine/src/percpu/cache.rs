@@ -32,6 +32,12 @@ const ABORTS: u32 = 3;
 /// Visits after which it does so whatever happened (each one found another thread's work).
 const VISITS: u32 = 64;
 
+/// The bytes from which a soft limit is near: seven eighths of it.
+#[must_use]
+pub const fn near(soft: u64) -> u64 {
+    soft - soft / 8
+}
+
 /// Where the objects of a class come from.
 pub trait Source {
     /// Puts up to `n` objects into the sheaf; none when there is no memory.
@@ -365,11 +371,24 @@ impl Cache {
     }
 
     /// Whether caches may hold so many bytes: one part in `cache_share` of the bytes in use,
-    /// or `cache_floor`.
+    /// or `cache_floor`; nothing while the soft limit is near.
     fn affordable(&self, bytes: u64) -> bool {
+        if self.is_tight() {
+            return false;
+        }
         let board = self.sets.board();
         let in_use = board.level(Level::Slabs) + board.level(Level::Areas);
         bytes <= self.knobs.get(Id::CacheFloor) || bytes.saturating_mul(self.knobs.get(Id::CacheShare)) <= in_use
+    }
+
+    /// Whether the soft limit is near, even if all that is known to be free went back.
+    #[must_use]
+    pub fn is_tight(&self) -> bool {
+        let soft = self.knobs.soft_limit();
+        soft < u64::MAX && {
+            let board = self.sets.board();
+            board.held().saturating_sub(board.level(Level::Lazy) + board.level(Level::PagesDirty)) > near(soft)
+        }
     }
 
     /// A full sheaf of a barn.

@@ -13,8 +13,8 @@
 //! | idle (no slow allocation worth the name) | half of what the period before left | |
 //! | idle for the knob's seconds | nothing | all sets are drained, free pages inside slabs go back |
 //!
-//! What may stay is capped by a sixteenth of the memory cgroup's limit, and is nothing while the system says that
-//! something waits for memory.
+//! What may stay is nothing while the system says that something waits for memory. From the memory cgroup it learns
+//! what the limits are that nobody gave as a number (see [`super::limits`]).
 //!
 //! An idle program that has nothing left to give back costs nothing: the
 //! thread parks until a slow free wakes it, or a request from outside (`heap::desk`), which it serves at any time.
@@ -42,10 +42,8 @@ pub const PERIOD: u64 = 1_000_000_000;
 pub const QUIET: u32 = 3;
 /// Looks between two at the cgroup's limit, which hardly ever changes.
 const RECENT: u64 = 8;
-/// One part in this many of the cgroup's limit may be free and resident.
-const LIMIT_SHARE: u64 = 16;
 /// Hundredths of a per cent of the last ten seconds in which something waited for memory: it is short.
-const SHORT: u64 = 100;
+pub const SHORT: u64 = 100;
 /// Slow allocations in a period that are not worth the name of work.
 const NOISE: u64 = 64;
 
@@ -87,7 +85,6 @@ pub struct Watch {
     idle: u64,
     rest: bool,
     looks: u64,
-    limit: Option<u64>,
 }
 
 impl Watch {
@@ -104,14 +101,10 @@ impl Watch {
         }
     }
 
-    /// What may be free and resident at most, in bytes: a share of the cgroup's limit, which is asked for every
-    /// [`RECENT`] looks; nothing while memory is short (`pressure`, in hundredths of a per cent).
-    pub fn cap(&mut self, limit: impl FnOnce() -> Option<u64>, pressure: u64) -> Option<u64> {
-        if self.looks.is_multiple_of(RECENT) {
-            self.limit = limit();
-        }
+    /// Whether to look at the cgroup's limits now, too: every [`RECENT`] looks.
+    pub fn looks_at_limits(&mut self) -> bool {
         self.looks += 1;
-        if pressure >= SHORT { Some(0) } else { self.limit.map(|limit| limit / LIMIT_SHARE) }
+        (self.looks - 1).is_multiple_of(RECENT)
     }
 
     /// After a look that gave `bytes` back: whether there is nothing left to do.
@@ -288,16 +281,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sixteenth_of_the_limit_and_nothing_while_memory_is_short() {
+    fn limits_are_looked_at_now_and_then() {
         let mut watch = Watch::default();
-        assert_eq!(watch.cap(|| None, SHORT - 1), None);
-        assert_eq!(watch.cap(|| unreachable!("asked just now"), SHORT), Some(0));
-        let mut watch = Watch::default();
-        assert_eq!(watch.cap(|| Some(1600), 0), Some(100));
-        for _ in 1..RECENT {
-            assert_eq!(watch.cap(|| unreachable!(), 0), Some(100));
-        }
-        assert_eq!(watch.cap(|| Some(3200), 0), Some(200));
+        let looks = (0..2 * RECENT).filter(|_| watch.looks_at_limits()).count();
+        assert_eq!(looks, 2);
     }
 
     #[test]

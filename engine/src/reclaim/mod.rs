@@ -7,8 +7,8 @@
 //! distance to its recent high, which shrinks by a quarter every 2²⁸ ticks
 //! (an eighth of a second). So a program that works in waves does not fault its
 //! memory in anew with each, and what is resident never exceeds its own recent
-//! high by more than the limit; and never more than the cap that the memory cgroup and memory
-//! pressure set. `trim` drains the per-CPU sets first and then gives back everything. What a program that has
+//! high by more than the limit; and never more than the soft limit leaves, and nothing under memory pressure
+//! (see [`limits`]). `trim` drains the per-CPU sets first and then gives back everything. What a program that has
 //! become idle does not free any more, the [`keeper`] gives back.
 //!
 //! | free and resident | a free gives back |
@@ -26,10 +26,11 @@
 #![allow(unsafe_code)] // gives pages back
 
 pub mod keeper;
+pub mod limits;
 pub mod workers;
 
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicU32, AtomicU64};
+use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::{PAGE, sys};
 use crate::knob::Id;
@@ -38,6 +39,7 @@ use crate::percpu::Cache;
 use crate::stat::{Board, Event, Level};
 use crate::vmap::{SLICE, Vmap};
 use keeper::Keeper;
+use limits::{Limits, room};
 use workers::Workers;
 
 /// Bytes that a free gives back when the limit is passed.
@@ -52,9 +54,6 @@ const NAP: u64 = 50_000;
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
 const PURGE_ORDER: usize = 4;
 
-/// The smallest cap: memory is short.
-const SHORT: u64 = 1;
-
 /// log2 of the ticks after which the recent high shrinks.
 const DECAY: u32 = 28;
 
@@ -64,14 +63,16 @@ pub struct Reclaim {
     /// Held by a purge, across its system calls; a fork waits for it.
     purging: Lock<()>,
     cpus: AtomicU32,
-    /// Most bytes that may be free and resident, whatever the knobs say; 0 is no cap.
-    cap: AtomicU64,
+    /// Memory is short: nothing may be free and resident, whatever the knobs say.
+    short: AtomicBool,
     /// Forks that want `purging` or have it.
     forks: AtomicU32,
     /// Ticks >> [`DECAY`] when the recent high last shrank.
     shrunk: AtomicU64,
     /// Whether somebody has read what the system says about CPUs and nodes.
     learnt: AtomicU32,
+    /// What was done for the limits lately.
+    pub limits: Limits,
     /// The housekeeper.
     pub keeper: Keeper,
     /// Those who help it, and large frees.
@@ -91,10 +92,11 @@ impl Reclaim {
         Self {
             purging: Lock::new(()),
             cpus: AtomicU32::new(0),
-            cap: AtomicU64::new(0),
+            short: AtomicBool::new(false),
             forks: AtomicU32::new(0),
             shrunk: AtomicU64::new(0),
             learnt: AtomicU32::new(0),
+            limits: Limits::new(),
             keeper: Keeper::new(),
             workers: Workers::new(),
         }
@@ -131,13 +133,21 @@ impl Reclaim {
 
     /// Bytes that may be free and resident.
     fn limit(&self, cache: &Cache) -> u64 {
+        // Relaxed: a heuristic.
+        if self.short.load(Relaxed) {
+            return 0;
+        }
         let (board, knobs) = (cache.sets.board(), &cache.knobs);
         let cpus = self.cpus.load(Relaxed);
         let in_use = board.in_use();
         // fls(cpus), as in the kernel.
         let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
         let base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling);
-        (base + self.recent(board, in_use)).min(self.cap())
+        let usual = base + self.recent(board, in_use);
+        match knobs.soft_limit() {
+            u64::MAX => usual,
+            soft => usual.min(room(soft, board.held().saturating_sub(Self::idle(cache)))),
+        }
     }
 
     /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
@@ -153,24 +163,15 @@ impl Reclaim {
         above
     }
 
-    /// Sets the cap on what may be free and resident, in bytes, or takes it away. For whoever knows the
-    /// memory cgroup and the pressure (the housekeeper).
-    pub fn set_cap(&self, bytes: Option<u64>) {
-        // Relaxed: a number for a heuristic.
-        self.cap.store(bytes.map_or(0, |bytes| bytes.max(SHORT)), Relaxed);
+    /// Whether memory is short. For whoever knows the pressure (the housekeeper).
+    pub fn set_short(&self, is_short: bool) {
+        // Relaxed: for a heuristic.
+        self.short.store(is_short, Relaxed);
     }
 
-    /// Nobody looks at the pressure any more: memory was short once, and no cap may stay of that.
+    /// Nobody looks at the pressure any more: memory was short once, and nothing may stay of that.
     pub fn relax(&self) {
-        let _ = self.cap.compare_exchange(SHORT, 0, Relaxed, Relaxed);
-    }
-
-    /// The cap, `u64::MAX` without one.
-    fn cap(&self) -> u64 {
-        match self.cap.load(Relaxed) {
-            0 => u64::MAX,
-            bytes => bytes,
-        }
+        self.set_short(false);
     }
 
     /// Bytes that are free and resident.
@@ -182,6 +183,12 @@ impl Reclaim {
     #[must_use]
     pub fn is_passed(&self, cache: &Cache) -> bool {
         Self::idle(cache) > self.limit(cache)
+    }
+
+    /// The same, exactly.
+    #[must_use]
+    pub fn free_resident(cache: &Cache) -> u64 {
+        cache.sets.level(Level::Lazy) + cache.sets.board().level(Level::PagesDirty)
     }
 
     /// Whether workers are there for what is queued: it is so much that they were called.
@@ -266,6 +273,10 @@ impl Reclaim {
     /// is in somebody's hand meanwhile.
     pub fn lock(&self) -> Guard<'_, ()> {
         self.purging.lock()
+    }
+    /// The same if nobody has it.
+    pub fn try_lock(&self) -> Option<Guard<'_, ()>> {
+        self.purging.try_lock()
     }
 
     /// Between two slices: lets forks go first.
@@ -357,16 +368,6 @@ mod tests {
         fn fork() -> i32;
         fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
         fn _exit(status: i32) -> !;
-    }
-
-    #[test]
-    fn what_pressure_capped_is_free_again_when_nobody_looks() {
-        let reclaim = Reclaim::new();
-        for (cap, left) in [(None, u64::MAX), (Some(0), u64::MAX), (Some(4096), 4096)] {
-            reclaim.set_cap(cap);
-            reclaim.relax();
-            assert_eq!(reclaim.cap(), left);
-        }
     }
 
     /// Or each of the child's purges would make way for a fork that never comes.

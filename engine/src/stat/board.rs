@@ -28,7 +28,7 @@ use crate::arch::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// First word of a board ("ALOTMENT", little endian).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
 /// Raised whenever a word changes its meaning or place.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Most sets (and so tallies) a process can have.
 pub const SETS_MAX: usize = 1024;
 /// Room for classes: size classes of slabs first, then the page orders.
@@ -434,6 +434,18 @@ impl Board {
         let [taken, areas, managed, free, slabs] =
             [Level::Taken, Level::Areas, Level::PagesManaged, Level::PagesFree, Level::Slabs].map(|at| self.level(at));
         taken + areas + managed.saturating_sub(free + slabs)
+    }
+    /// Bytes that the heap has and that may be resident: what is in use, cached or free and dirty, and metadata. What
+    /// the limits limit. (Areas and lazy ones together are exact, whatever nodes have lent; of pages a batch may be
+    /// on its way.)
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        // Relaxed: numbers. (Words, not levels: one of them alone may be below nothing for a moment.)
+        let word = |level: Level| self.levels[level as usize].load(Relaxed);
+        let pages =
+            word(Level::PagesManaged).wrapping_sub(word(Level::PagesFree)).wrapping_add(word(Level::PagesDirty));
+        let areas = word(Level::Areas).wrapping_add(word(Level::Lazy));
+        pages.wrapping_add(areas).wrapping_add(word(Level::Meta)).cast_signed().max(0).cast_unsigned()
     }
     /// Raises a level to `to` if it is lower.
     pub fn peak(&self, level: Level, to: u64) {

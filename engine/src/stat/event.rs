@@ -68,6 +68,8 @@ table! {
         Park = "park", "sets given up by threads that said they would not allocate";
         DrainMissed = "drain_missed", "sets that a drain could not reach";
         Reaper = "reaper", "reapers left behind at the end, to free this process's memory after its death";
+        SoftLimit = "soft_limit", "times that all caches were drained because the soft limit was near";
+        LimitRefused = "limit_refused", "requests that the hard limit refused";
         BadFree = "bad_free", "foreign, misplaced or doubly freed pointers reported and left alone";
     }
 }

@@ -314,7 +314,34 @@ impl Vmap<'_> {
     /// The same for who wants zeros: no giant area with old contents, of which no more than a part may be in memory.
     pub fn alloc_zero(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align_pages, flags) = self.shape(bytes, align);
-        if flags.is_none() { self.alloc_giant(pages, align_pages) } else { self.alloc(bytes, align) }
+        if flags.is_none() { self.alloc_charged(flags, pages, align_pages, 0) } else { self.alloc(bytes, align) }
+    }
+
+    /// Counts `bytes` that are about to be an area, if there is a hard limit and they do not pass it by more than
+    /// `credit` bytes, which go soon: `Some(true)`. Without a limit they are counted afterwards: `Some(false)`.
+    /// Counted first and then looked at, so that of two at the same time one sees both.
+    fn charge(&self, bytes: usize, credit: usize) -> Option<bool> {
+        let limit = self.cache.knobs.hard_limit();
+        if limit == u64::MAX {
+            return Some(false);
+        }
+        let (board, limit) = (self.board(), limit.saturating_add(credit as u64));
+        // (What could never fit is not to be in others' way.)
+        if board.held().saturating_add(bytes as u64) > limit {
+            return None;
+        }
+        self.account(bytes as isize, 0);
+        if board.held() > limit {
+            self.account(-(bytes as isize), 0);
+            return None;
+        }
+        Some(true)
+    }
+    /// The charge is not needed after all.
+    fn discharge(&self, charged: bool, bytes: usize) {
+        if charged {
+            self.account(-(bytes as isize), 0);
+        }
     }
 
     /// A lazily freed area of that size, with its old contents; `None` if there is none.
@@ -395,7 +422,11 @@ impl Vmap<'_> {
         if let Some(fresh) = self.reuse_like(Want { pages, align, flags, mask: LIKE }) {
             return Some(fresh);
         }
-        let fresh = self.alloc_run(flags & HUGE, pages, align, true)?;
+        let charged = self.charge(pages * PAGE, 0)?;
+        let Some(fresh) = self.alloc_run(flags & HUGE, pages, align, true, charged) else {
+            self.discharge(charged, pages * PAGE);
+            return None;
+        };
         let area = self.find(fresh.address)?;
         // SAFETY: the last page of a fresh area.
         if unsafe { sys::advise(fresh.address + (pages - 1) * PAGE, PAGE, Advice::GuardInstall) }.is_err() {
@@ -415,14 +446,28 @@ impl Vmap<'_> {
 
     fn alloc_fresh(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align, flags) = self.shape(bytes, align);
-        let Some(flags) = flags else { return self.alloc_giant(pages, align) };
-        // Where no more windows can be had: a run of the other kind, or exactly these pages.
-        let fresh = self.alloc_run(flags, pages, align, true);
-        let fresh = fresh.or_else(|| self.alloc_run(flags ^ HUGE, pages, align, false));
-        fresh.or_else(|| self.alloc_giant(pages, align))
+        self.alloc_charged(flags, pages, align, 0)
     }
 
-    fn alloc_run(&self, flags: u32, pages: usize, align: usize, grow: bool) -> Option<Fresh> {
+    /// Fresh pages; `credit` as in [`Vmap::charge`].
+    fn alloc_charged(&self, flags: Option<u32>, pages: usize, align: usize, credit: usize) -> Option<Fresh> {
+        let bytes = pages.checked_mul(PAGE)?;
+        let charged = self.charge(bytes, credit)?;
+        let fresh = match flags {
+            None => self.alloc_giant(pages, align, charged),
+            // Where no more windows can be had: a run of the other kind, or exactly these pages.
+            Some(flags) => self
+                .alloc_run(flags, pages, align, true, charged)
+                .or_else(|| self.alloc_run(flags ^ HUGE, pages, align, false, charged))
+                .or_else(|| self.alloc_giant(pages, align, charged)),
+        };
+        if fresh.is_none() {
+            self.discharge(charged, bytes);
+        }
+        fresh
+    }
+
+    fn alloc_run(&self, flags: u32, pages: usize, align: usize, grow: bool, charged: bool) -> Option<Fresh> {
         let (regions, board) = (self.regions, self.board());
         let mut state = self.space(flags).state.lock_elided();
         let mut run = state.take(regions, board, pages, align);
@@ -434,11 +479,13 @@ impl Vmap<'_> {
         desc.set_len(pages);
         desc.set(Kind::Area, flags);
         drop(state);
-        self.account((pages * PAGE) as isize, 0);
+        if !charged {
+            self.account((pages * PAGE) as isize, 0);
+        }
         Some(self.begin(pfn, Event::AreaAlloc))
     }
 
-    fn alloc_giant(&self, pages: usize, align: usize) -> Option<Fresh> {
+    fn alloc_giant(&self, pages: usize, align: usize, charged: bool) -> Option<Fresh> {
         let bytes = pages.checked_mul(PAGE)?;
         if align > WINDOW_PAGES || bytes > 1 << 46 {
             return None;
@@ -463,7 +510,9 @@ impl Vmap<'_> {
         desc.set_len(0);
         desc.set(Kind::Area, 0);
         self.board().raise(Level::Mapped, bytes);
-        self.account(bytes as isize, 0);
+        if !charged {
+            self.account(bytes as isize, 0);
+        }
         Some(self.begin(pfn, Event::AreaAlloc))
     }
 
@@ -597,19 +646,26 @@ impl Vmap<'_> {
             self.regions.desc(tail).set(Kind::Lazy, area.flags);
             self.make_lazy(tail, now - then, area.flags);
         } else {
-            let mut state = self.space(area.flags).state.lock();
             let (tail, more) = (area.pfn.add(now), then - now);
+            let Some(charged) = self.charge(more * PAGE, 0) else { return false };
+            let mut state = self.space(area.flags).state.lock();
             if !area.pfn.same_window(area.pfn.add(then - 1)) || !state.tree.take_at(self.regions, tail, more) {
+                drop(state);
+                self.discharge(charged, more * PAGE);
                 return false;
             }
             let Some(fresh) = self.regions.open(self.board(), tail.add(more), STEP) else {
                 state.tree.insert(self.regions, tail, more);
+                drop(state);
+                self.discharge(charged, more * PAGE);
                 return false;
             };
             state.opened += (fresh.end.0 - fresh.start.0) as usize;
             desc.set_len(then);
             drop(state);
-            self.account((more * PAGE) as isize, 0);
+            if !charged {
+                self.account((more * PAGE) as isize, 0);
+            }
             self.board().grown();
         }
         self.cache.sets.count(Event::AreaGrow, 1);
@@ -631,7 +687,10 @@ impl Vmap<'_> {
         if u64::from(self.areas.moved.load(Relaxed)) >= self.cache.knobs.get(Id::MoveLimit) {
             return None;
         }
-        let fresh = self.alloc_zero(bytes, PAGE)?;
+        // (Its pages move: what it has counts as gone.)
+        let (pages, align, flags) = self.shape(bytes, PAGE);
+        let reused = if flags.is_some() { self.reuse(bytes, PAGE) } else { None };
+        let fresh = reused.or_else(|| self.alloc_charged(flags, pages, align, area.bytes))?;
         let target = self.find(fresh.address)?;
         let from = self.regions.address(area.pfn);
         // SAFETY: both are ours; the target's contents are not needed.
