@@ -2,7 +2,7 @@
 //!
 //! One structure per command; clap makes the parser and the help from it.
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -11,10 +11,12 @@ use std::path::PathBuf;
 #[command(
     name = "allotment",
     version,
-    about = "Runs programs on Allotment, the per-CPU malloc, and measures it",
+    about = "Runs programs on Allotment, the per-CPU malloc, watches, steers and measures it",
     after_help = "Examples:
   allotment run -- redis-server                  any program, on Allotment
   allotment run --stats -- make -j4              and say at its end what the heap did
+  allotment stat PID                             what the heap of a running program holds
+  allotment tune PID lazy_floor=64M              change a knob of it
   allotment bench malloc --quick                 beside the allocators installed here
   allotment doctor                               what this machine offers
 
@@ -32,6 +34,14 @@ pub struct Args {
 pub enum Command {
     /// Run a program on Allotment; its exit status and signals pass through
     Run(Run),
+    /// Look into a running program's heap: sections as in /proc, JSON, OpenMetrics
+    Stat(Stat),
+    /// Read and set the knobs of a running program
+    Tune(Tune),
+    /// Empty the per-CPU caches of a running program
+    Drain(Drain),
+    /// Give all free memory of a running program back to the system
+    Purge(Purge),
     /// Measure Allotment beside other allocators, interleaved, with medians
     Bench(Bench),
     /// What one run of one benchmark does, under a preloaded library
@@ -74,6 +84,175 @@ pub struct Run {
         required_unless_present = "knobs"
     )]
     pub program: Vec<OsString>,
+}
+
+/// Sections of `allotment stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum StatSection {
+    /// Levels, sums and events, a name and a number each
+    Vmstat,
+    /// Zones of pages and the lists of each CPU, as /proc/zoneinfo
+    Zoneinfo,
+    /// Free blocks of pages by order, as /proc/buddyinfo
+    Buddyinfo,
+    /// Size classes, as /proc/slabinfo
+    Slabinfo,
+    /// Areas above 32 KiB, as /proc/vmallocinfo
+    Vmallocinfo,
+    /// Per-CPU memory, as the kernel's percpu_stats
+    PercpuStats,
+    /// How long purges, drains, refills and large frees took: histograms
+    Latency,
+    /// What each CPU's set holds
+    Sets,
+    /// The knobs
+    Knobs,
+}
+
+impl StatSection {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Vmstat,
+        Self::Zoneinfo,
+        Self::Buddyinfo,
+        Self::Slabinfo,
+        Self::Vmallocinfo,
+        Self::PercpuStats,
+        Self::Latency,
+        Self::Sets,
+        Self::Knobs,
+    ];
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vmstat => "vmstat",
+            Self::Zoneinfo => "zoneinfo",
+            Self::Buddyinfo => "buddyinfo",
+            Self::Slabinfo => "slabinfo",
+            Self::Vmallocinfo => "vmallocinfo",
+            Self::PercpuStats => "percpu_stats",
+            Self::Latency => "latency",
+            Self::Sets => "sets",
+            Self::Knobs => "knobs",
+        }
+    }
+}
+
+/// `allotment stat`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  allotment stat                                 the programs that can be looked into
+  allotment stat 4242                            a summary
+  allotment stat 4242 slabinfo buddyinfo         two sections
+  allotment stat 4242 vmstat --watch 1           every second, with rates
+  allotment stat 4242 --json | jq .memory
+  allotment stat 4242 --openmetrics              for Prometheus' textfile collector, or a server
+  cp /dev/shm/allotment-*-4242 board; allotment stat board
+
+A program can be looked into by its own user and root, if `allotment run` started it
+or ALLOTMENT_CONF has publish=on. It writes some sections itself when it is asked;
+if it cannot answer, the last text is shown and its age said.
+
+Exit codes: 0 done, 1 no such process, not publishing, or not readable, 2 wrong command line.
+Formats: docs/observing.md.")]
+pub struct Stat {
+    /// A process, or a copy of its board; without it, list the processes
+    #[arg(value_name = "PID|FILE")]
+    pub target: Option<PathBuf>,
+    /// Sections; a summary if none is named
+    #[arg(value_name = "SECTION")]
+    pub sections: Vec<StatSection>,
+    /// Print one JSON object (with --watch: one a line)
+    #[arg(long, conflicts_with = "openmetrics")]
+    pub json: bool,
+    /// Print OpenMetrics text, all families
+    #[arg(long, conflicts_with_all = ["watch", "sections"])]
+    pub openmetrics: bool,
+    /// Print again every SECONDS, until the program ends
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub watch: Option<f64>,
+    /// With --watch: so many times
+    #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Do not ask the process: only what it counts all the time, and what it wrote when it was asked last
+    #[arg(long)]
+    pub no_ask: bool,
+}
+
+/// `allotment tune`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  allotment tune 4242                            every knob: value, default, range
+  allotment tune 4242 lazy_floor                 one
+  allotment tune 4242 lazy_floor=64M drain=gentle
+
+Knobs: docs/tuning.md. Those that are read at the start only are refused.
+
+Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line, key or value.")]
+pub struct Tune {
+    /// A process
+    #[arg(value_name = "PID")]
+    pub pid: u32,
+    /// A knob to print, or to set
+    #[arg(value_name = "KEY[=VALUE]")]
+    pub knobs: Vec<OsString>,
+}
+
+/// `allotment drain`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  allotment drain 4242                           every CPU
+  allotment drain 4242 --cpu 3 --gentle
+  allotment drain 4242 --idle                    only CPUs that run none of its threads
+
+Gentle interrupts nobody: owners give their set up at their next slow path, or are
+reported as unreached. Expedited interrupts each busy CPU once. By default CPUs that
+the kernel keeps quiet are asked gently, others are interrupted (docs/drain.md).
+
+Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line.")]
+pub struct Drain {
+    /// A process
+    #[arg(value_name = "PID")]
+    pub pid: u32,
+    /// Only this CPU
+    #[arg(long, value_name = "N", conflicts_with = "idle")]
+    pub cpu: Option<u32>,
+    /// Only CPUs that run none of its threads
+    #[arg(long)]
+    pub idle: bool,
+    /// Interrupt nobody
+    #[arg(long, conflicts_with = "expedited")]
+    pub gentle: bool,
+    /// Interrupt busy CPUs, isolated ones too
+    #[arg(long)]
+    pub expedited: bool,
+    /// Print JSON: bytes, objects, reached, unreached, fences, answers
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `allotment purge`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  allotment purge 4242
+
+Drains every CPU, then gives lazily freed areas and free pages back to the system.
+
+Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line.")]
+pub struct Purge {
+    /// A process
+    #[arg(value_name = "PID")]
+    pub pid: u32,
+    /// Print JSON: bytes, resident_before, resident_after
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Seconds between looks.
+fn seconds(word: &str) -> Result<f64, String> {
+    let seconds: f64 = word.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.05..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("0.05 to 86400 seconds".into()) }
 }
 
 /// `allotment bench`.

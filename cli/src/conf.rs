@@ -5,7 +5,7 @@
 //! checked by the library. Neither stops a program for a bad word: it costs a line
 //! in the table's own wording. (A benchmark is stopped: it would measure something else.)
 
-use allotment_engine::knob::{self, TABLE};
+use allotment_engine::knob::{self, FIXED, TABLE};
 use allotment_engine::stat::board::CONF_ENV;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -53,6 +53,11 @@ fn merge(defaults: &[&str], before: Option<&OsStr>, set: &[OsString]) -> Merged 
 /// What stands before the `=`.
 fn key(word: &[u8]) -> &[u8] {
     word.split(|&byte| byte == b'=').next().unwrap_or(word)
+}
+
+/// Whether a knob is read at the start only.
+pub fn is_fixed(at: usize) -> bool {
+    FIXED.iter().any(|&id| id as usize == at)
 }
 
 /// The table for eyes.

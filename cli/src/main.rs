@@ -7,6 +7,7 @@
 //!   conf ── `--set` and `ALLOTMENT_CONF`
 //!   run ─── the library's file, the program's start, signals and end
 //!   report ─ the board of a process: reading, adding up, text and JSON
+//!   observe ─ stat, tune, drain, purge: a running process's board and desk
 //!   bench ── contenders, repetitions, tables; workers that malloc
 //!   doctor ─ what this machine offers
 //! ```
@@ -17,6 +18,7 @@ mod args;
 mod bench;
 mod conf;
 mod doctor;
+mod observe;
 mod report;
 mod run;
 mod term;
@@ -44,6 +46,10 @@ fn main() -> ExitCode {
     let args = args::Args::parse();
     match args.command {
         args::Command::Run(run) => run::run(&run),
+        args::Command::Stat(stat) => observe::stat(&stat),
+        args::Command::Tune(tune) => observe::tune(&tune),
+        args::Command::Drain(drain) => observe::drain(&drain),
+        args::Command::Purge(purge) => observe::purge(&purge),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::BenchWorker(worker) => bench::work(&worker),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),

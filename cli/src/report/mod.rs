@@ -12,10 +12,10 @@
 //! - bytes in caches = bytes taken from slabs − bytes in slabs in use;
 //! - fast operations = all − those that left the fast path.
 
-mod snapshot;
+pub mod snapshot;
 mod text;
 
-pub use snapshot::{Class, Snapshot};
+pub use snapshot::{Class, Histogram, Missing, Snapshot};
 
 use allotment_engine::stat::{Event, Index, Level, Mode, Reason};
 use serde::Serialize;
@@ -30,6 +30,9 @@ pub struct End {
     pub pid: u32,
     /// As `wait` gives it.
     pub status: i32,
+    /// It has not ended: times and memory are those of now.
+    #[serde(skip)]
+    pub running: Option<Running>,
     /// From fork to end.
     pub wall_ns: u64,
     /// User and system time.
@@ -48,6 +51,13 @@ pub struct End {
     /// Monotonic clock at the same moment.
     #[serde(skip)]
     pub now_ns: u64,
+}
+
+/// What is only known while a process runs, or is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Resident now, bytes; `None` for a board without its process.
+    pub resident: Option<u64>,
 }
 
 /// Bytes by where they are.
@@ -178,7 +188,7 @@ impl Report {
             reserved: board.level(Level::Reserved),
             metadata: board.level(Level::Meta),
             // (Noted when a differential is folded.)
-            peak: board.level(Level::TakenPeak).max(board.level(Level::Taken) + areas),
+            peak: board.level(Level::TakenPeak).max(board.level(Level::Taken).saturating_add(areas)),
         };
         Self {
             slow: slow(board, &end),

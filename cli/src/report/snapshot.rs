@@ -4,11 +4,12 @@
 //! may have written anything: lengths and counts are cut to what the layout can
 //! hold, and nobody may assume more than that every number is a `u64`.
 
+use allotment_engine::knob::TABLE;
 use allotment_engine::stat::board::{
-    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, MAGIC, NodeTally, SETS_MAX, TALLY_BYTES, Tally, VERSION,
-    VMAP_NODES, settle,
+    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, KNOBS_MAX, MAGIC, NodeTally, SETS_MAX, SHOW, TALLY_BYTES,
+    TIMES, Tally, Times, VERSION, VMAP_NODES, settle,
 };
-use allotment_engine::stat::{Event, Level};
+use allotment_engine::stat::{Event, Level, Timing};
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
@@ -28,9 +29,29 @@ pub struct Class {
     pub frees: u64,
 }
 
+/// How long something took, summed over the sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// Times by bucket (see [`allotment_engine::stat::board::bucket`]).
+    pub buckets: [u64; TIMES],
+    /// Ticks together.
+    pub ticks: u64,
+}
+
+/// Fast and slow operations of one set, all classes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetOps {
+    /// Objects and blocks of pages handed out.
+    pub allocs: u64,
+    /// Taken back.
+    pub frees: u64,
+}
+
 /// What a board said at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// The process, by the id that it has for itself.
+    pub pid: u32,
     /// Mode, reason and index, as words.
     pub mode: u32,
     /// Why the mode is what it is.
@@ -51,6 +72,14 @@ pub struct Snapshot {
     pub start_ticks: u64,
     /// Monotonic clock at the heap's start.
     pub start_ns: u64,
+    /// By [`Timing`].
+    pub times: Vec<Histogram>,
+    /// Values of the knobs, in the order of their table.
+    pub knobs: Vec<u64>,
+    /// By set.
+    pub by_set: Vec<SetOps>,
+    /// Areas that purges took.
+    pub purged: u64,
 }
 
 /// Why there is no snapshot.
@@ -58,6 +87,8 @@ pub struct Snapshot {
 pub enum Missing {
     /// Nobody wrote a board.
     Empty,
+    /// The file is shorter than a board.
+    Short,
     /// Another version's board.
     Version(u32),
     /// The file cannot be read.
@@ -71,6 +102,7 @@ impl Missing {
             Self::Empty => {
                 "it ended too early, dropped LD_PRELOAD, changed its process before its last exec, or could not read its board"
             }
+            Self::Short => "the shared board was cut short",
             Self::Version(_) => "the preloaded library is of another version than this command",
             Self::Unreadable => "the shared board cannot be read",
         }
@@ -97,6 +129,9 @@ impl Snapshot {
     /// # Errors
     /// [`Missing`].
     pub fn read(file: &File) -> Result<Self, Missing> {
+        if file.metadata().is_ok_and(|info| info.is_file() && info.len() < SHOW as u64) {
+            return Err(Missing::Short);
+        }
         Self::read_with(|into, at| file.read_exact_at(into, at).is_ok())
     }
 
@@ -128,16 +163,34 @@ impl Snapshot {
         let mut events = vec![0_u64; Event::ALL.len()];
         let mut levels: Vec<u64> =
             (0..Level::ALL.len()).map(|at| board.long(offset_of!(Board, levels) + at * size_of::<u64>())).collect();
+        let mut times = vec![Histogram::default(); Timing::ALL.len()];
+        let mut by_set = Vec::with_capacity(sets as usize);
         let mut page = vec![0; TALLY_BYTES];
         for set in 0..sets as usize {
             if !fetch(&mut page, (BOARD_BYTES + set * TALLY_BYTES) as u64) {
                 return Err(Missing::Unreadable);
             }
             let tally = Words(&page);
+            let mut own = SetOps::default();
             for (at, class) in all.iter_mut().enumerate() {
                 let base = offset_of!(Tally, class) + at * size_of::<ClassOps>();
-                class.allocs = class.allocs.saturating_add(tally.long(base + offset_of!(ClassOps, allocs)));
-                class.frees = class.frees.saturating_add(tally.long(base + offset_of!(ClassOps, frees)));
+                let allocs = tally.long(base + offset_of!(ClassOps, allocs));
+                let frees = tally.long(base + offset_of!(ClassOps, frees));
+                class.allocs = class.allocs.saturating_add(allocs);
+                class.frees = class.frees.saturating_add(frees);
+                if class.size != 0 {
+                    own.allocs = own.allocs.saturating_add(allocs);
+                    own.frees = own.frees.saturating_add(frees);
+                }
+            }
+            by_set.push(own);
+            for (at, time) in times.iter_mut().enumerate() {
+                let base = offset_of!(Tally, times) + at * size_of::<Times>();
+                for (bucket, count) in time.buckets.iter_mut().enumerate() {
+                    let at = base + offset_of!(Times, buckets) + bucket * size_of::<u64>();
+                    *count = count.saturating_add(tally.long(at));
+                }
+                time.ticks = time.ticks.saturating_add(tally.long(base + offset_of!(Times, ticks)));
             }
             // (Levels are sums modulo 2⁶⁴: what one set took another gave back.)
             for (at, class) in all.iter_mut().enumerate() {
@@ -150,15 +203,22 @@ impl Snapshot {
                 *event = event.saturating_add(tally.long(offset_of!(Tally, events) + at * size_of::<u64>()));
             }
         }
-        let lent = (0..VMAP_NODES)
-            .map(|at| board.long(offset_of!(Board, nodes) + at * size_of::<NodeTally>() + offset_of!(NodeTally, lent)))
-            .fold(0_u64, u64::wrapping_add);
+        let node = |at: usize| offset_of!(Board, nodes) + at * size_of::<NodeTally>();
+        let lent =
+            (0..VMAP_NODES).map(|at| board.long(node(at) + offset_of!(NodeTally, lent))).fold(0_u64, u64::wrapping_add);
+        let purged = (0..VMAP_NODES)
+            .map(|at| board.long(node(at) + offset_of!(NodeTally, purged)))
+            .fold(0_u64, u64::saturating_add);
+        let knobs = (0..TABLE.len().min(KNOBS_MAX))
+            .map(|at| board.long(offset_of!(Board, knobs) + at * size_of::<u64>()))
+            .collect();
         for (&level, word) in Level::ALL.iter().zip(&mut levels) {
             *word = settle(level, *word, lent);
         }
         all.iter_mut().for_each(|class| class.taken = class.taken.cast_signed().max(0).cast_unsigned());
         let page_orders = all.split_off(size_classes);
         Ok(Self {
+            pid: board.short(offset_of!(Board, pid)),
             mode: board.short(offset_of!(Board, mode)),
             reason: board.short(offset_of!(Board, reason)),
             index: board.short(offset_of!(Board, index)),
@@ -169,6 +229,10 @@ impl Snapshot {
             events,
             start_ticks: board.long(offset_of!(Board, start_ticks)),
             start_ns: board.long(offset_of!(Board, start_ns)),
+            times,
+            knobs,
+            by_set,
+            purged,
         })
     }
 
@@ -220,6 +284,19 @@ pub mod tests {
         pub fn event(&mut self, set: usize, event: Event, value: u64) {
             self.long(BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, events) + event as usize * 8, value);
         }
+        pub fn slabs(&mut self, class: usize, value: u64) {
+            let base = offset_of!(Board, class) + class * size_of::<ClassLevels>();
+            self.long(base + offset_of!(ClassLevels, slabs), value);
+        }
+        pub fn taken(&mut self, set: usize, class: usize, value: u64) {
+            self.long(BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, taken) + class * 8, value);
+        }
+        pub fn time(&mut self, set: usize, timing: Timing, bucket: usize, count: u64, ticks: u64) {
+            let base =
+                BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, times) + timing as usize * size_of::<Times>();
+            self.long(base + offset_of!(Times, buckets) + bucket * 8, count);
+            self.long(base + offset_of!(Times, ticks), ticks);
+        }
         pub fn read(&self) -> Result<Snapshot, Missing> {
             Snapshot::read_with(|into, at| {
                 let at = usize::try_from(at).expect("small");
@@ -248,7 +325,14 @@ pub mod tests {
         fabric.differential(1, Level::Lazy, 10_u64.wrapping_neg());
         fabric.event(0, Event::Fence, 2);
         fabric.event(1, Event::Fence, 3);
+        fabric.time(0, Timing::Drain, 3, 5, 5000);
+        fabric.time(1, Timing::Drain, 3, 1, 1000);
+        fabric.time(2, Timing::Drain, 3, 99, 99);
         let read = fabric.read().expect("a board");
+        assert_eq!(read.times[Timing::Drain as usize].buckets[3], 6);
+        assert_eq!(read.times[Timing::Drain as usize].ticks, 6000);
+        // Class 0 has no size and no operations that count.
+        assert_eq!(read.by_set, [SetOps { allocs: 10, frees: 4 }, SetOps { allocs: 12, frees: 10 }]);
         assert_eq!(read.size_classes[1], Class { size: 16, allocs: 15, frees: 7, ..Class::default() });
         assert_eq!(read.page_orders, [Class { size: 4096, allocs: 7, frees: 7, ..Class::default() }]);
         assert_eq!(read.event(Event::Fence), 5);

@@ -2,7 +2,7 @@
 //!
 //! Aligned columns: what, bytes for eyes, exact bytes, objects.
 
-use super::{ClassReport, Report};
+use super::{ClassReport, Report, Running};
 use crate::term::{Paint, bytes, count, nanoseconds};
 use allotment_engine::stat::Event;
 use std::fmt::Write as _;
@@ -34,23 +34,34 @@ impl Report {
 
     fn head(&self, text: &mut String, paint: Paint) {
         let end = &self.end;
-        let title = format!("allotment: {} (pid {}) {}", end.program, end.pid, ending(end.status));
+        let state = if end.running.is_some() { String::new() } else { format!(" {}", ending(end.status)) };
+        let title = format!("allotment: {} (pid {}){state}", end.program, end.pid);
         let _ = writeln!(text, "{}", paint.bold(&title));
         let plural = if self.sets == 1 { "" } else { "s" };
         line(text, "mode", &format!("{} ({}), {} set{plural} by {}", self.mode, self.reason, self.sets, self.index));
-        line(text, "time", &format!("{} elapsed, {} on CPUs", nanoseconds(end.wall_ns), nanoseconds(end.cpu_ns)));
-        if let Some(slow) = &self.slow {
-            let share =
-                slow.percent_of_cpu.map_or_else(String::new, |percent| format!(", {percent:.2} % of the time on CPUs"));
-            line(text, "slow paths", &format!("{}{share}", nanoseconds(slow.ns)));
+        let slow = |text: &mut String| {
+            if let Some(slow) = &self.slow {
+                let share = slow
+                    .percent_of_cpu
+                    .map_or_else(String::new, |percent| format!(", {percent:.2} % of the time on CPUs"));
+                line(text, "slow paths", &format!("{}{share}", nanoseconds(slow.ns)));
+            }
+        };
+        if end.running == Some(Running::default()) {
+            // A copy: nothing is known of the process.
+            return slow(text);
         }
+        line(text, "time", &format!("{} elapsed, {} on CPUs", nanoseconds(end.wall_ns), nanoseconds(end.cpu_ns)));
+        slow(text);
         let most = if end.rss_peak <= end.rss_floor { "at most " } else { "" };
         let faults = format!(
             "{} page faults, {} of them with input",
             count(end.minor_faults.saturating_add(end.major_faults)),
             count(end.major_faults)
         );
-        line(text, "resident", &format!("peak {most}{}, {faults}", bytes(end.rss_peak)));
+        let now = end.running.and_then(|running| running.resident);
+        let now = now.map_or_else(String::new, |resident| format!("{} now, ", bytes(resident)));
+        line(text, "resident", &format!("{now}peak {most}{}, {faults}", bytes(end.rss_peak)));
     }
 
     fn memory_lines(&self, text: &mut String, paint: Paint) {

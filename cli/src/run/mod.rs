@@ -18,6 +18,7 @@ mod origin;
 mod program;
 mod signals;
 
+pub use launch::{monotonic_ns, ticks};
 pub use library::locate as locate_library;
 pub use program::search;
 
@@ -46,6 +47,7 @@ pub fn run(asked: &Run) -> ExitCode {
         let _ = write!(std::io::stdout().lock(), "{}", conf::table());
         return code::DONE.into();
     }
+    crate::observe::sweep();
     // Whoever runs a program by this command may look into it.
     let Merged { conf, wrong } = conf::merged_over(&[PUBLISHED], &asked.set);
     wrong.iter().for_each(|line| say(&format!("{line}; ignored")));
@@ -128,6 +130,7 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, reach:
         program: asked.program[0].to_string_lossy().into_owned(),
         pid: finish.pid,
         status: finish.status,
+        running: None,
         wall_ns: finish.wall_ns,
         cpu_ns: finish.cpu_ns,
         rss_peak: finish.rss_peak,

@@ -1,0 +1,273 @@
+//! # Asking a process for something
+//!
+//! ```text
+//! lock the file ─► a request that nobody answered? wait for it ─► order, arguments ─► asked + 1 ─► ring
+//!                                                                  answered = asked ◄─ wait
+//! ```
+//!
+//! A commander that dies in between has asked or has not; the next one waits for the answer or replaces the request. The
+//! lock goes with the descriptor.
+//!
+//! Units: `Duration`s are limits of waiting, not of what is asked for: that goes on.
+
+use super::find::Target;
+use super::process::{self, Status};
+use super::sys::{self, Mapping};
+use allotment_engine::stat::board::{Answer, Order};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+/// The name of a housekeeper's thread.
+const KEEPER: &str = "allotment";
+/// How long another commander may take.
+const LOCK: Duration = Duration::from_secs(10);
+/// How long an answer may take that needs no memory to be given back.
+pub const SOON: Duration = Duration::from_secs(5);
+/// The same where gigabytes may be.
+pub const LONG: Duration = Duration::from_secs(120);
+/// How long a process without a housekeeper is given to start one.
+const START: Duration = Duration::from_millis(700);
+
+/// Why there was no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// The process is gone.
+    Ended,
+    /// One line.
+    Why(String),
+}
+
+impl Silence {
+    /// As a line about a process.
+    pub fn line(&self, pid: u32) -> String {
+        match self {
+            Self::Ended => format!("process {pid} has ended"),
+            Self::Why(line) => line.clone(),
+        }
+    }
+}
+
+/// Asks for one thing and waits for its answer.
+///
+/// # Errors
+/// [`Silence`].
+pub fn ask(
+    target: &Target,
+    order: Order,
+    arguments: [u64; 2],
+    patience: Duration,
+) -> Result<(Answer, [u64; 8]), Silence> {
+    if !target.live {
+        return Err(Silence::Why("a copy of a board answers nothing".into()));
+    }
+    let mapping = Mapping::of(&target.file)
+        .map_err(|error| Silence::Why(format!("{}: {}", target.path.display(), super::find::plain(&error))))?;
+    lock(target)?;
+    let answer = converse(target, &mapping, order, arguments, patience);
+    sys::unlock(&target.file);
+    answer
+}
+
+/// Waits for the lock on the file.
+fn lock(target: &Target) -> Result<(), Silence> {
+    let begin = Instant::now();
+    while !sys::try_lock(&target.file) {
+        if begin.elapsed() > LOCK {
+            return Err(Silence::Why(format!(
+                "another command has been asking process {} for more than {} s",
+                target.pid,
+                LOCK.as_secs()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// With the lock held.
+fn converse(
+    target: &Target,
+    mapping: &Mapping,
+    order: Order,
+    arguments: [u64; 2],
+    patience: Duration,
+) -> Result<(Answer, [u64; 8]), Silence> {
+    let desk = mapping.desk();
+    let ring = || {
+        // Release: whoever sees the bell sees the request.
+        desk.bell.fetch_add(1, Release);
+        sys::wake(&desk.bell);
+    };
+    // Relaxed: only who holds the lock raises it.
+    let before = desk.asked.load(Relaxed);
+    // Acquire: what was done for the last request has been done.
+    if desk.answered.load(Acquire) != before {
+        // A commander has died. Its order must not be read together with our arguments.
+        ring();
+        let _ = answered(target, mapping, before, patience);
+    }
+    desk.order.store(Order::None as u32, Release);
+    desk.arguments.iter().zip(arguments).for_each(|(word, argument)| word.store(argument, Relaxed));
+    // Release: order after arguments, number after both.
+    desk.order.store(order as u32, Release);
+    let number = before.wrapping_add(1);
+    desk.asked.store(number, Release);
+    ring();
+    answered(target, mapping, number, patience)?;
+    let results = std::array::from_fn(|at| desk.results[at].load(Relaxed));
+    Ok((Answer::from_word(desk.status.load(Relaxed)), results))
+}
+
+/// Waits for an answer.
+fn answered(target: &Target, mapping: &Mapping, number: u32, patience: Duration) -> Result<(), Silence> {
+    const LOOK: Duration = Duration::from_millis(100);
+    let word = &mapping.desk().answered;
+    let begin = Instant::now();
+    loop {
+        // Acquire: the results were written before.
+        let last = word.load(Acquire);
+        if last == number {
+            return Ok(());
+        }
+        let waited = begin.elapsed();
+        if waited >= LOOK {
+            if !target.is_alive() {
+                return Err(Silence::Ended);
+            }
+            if sys::is_stopped() {
+                return Err(Silence::Why("interrupted".into()));
+            }
+            // A process that cannot answer is not waited for to the end.
+            let excuse = excuse(target.pid);
+            let limit = if excuse.is_some() { patience.min(START) } else { patience };
+            if waited >= limit {
+                let line = excuse.unwrap_or_else(|| format!("has not answered for {} s", patience.as_secs()));
+                return Err(Silence::Why(format!("process {} {line}", target.pid)));
+            }
+        }
+        sys::wait(word, last, LOOK);
+    }
+}
+
+/// Why a process cannot answer, as far as can be seen.
+fn excuse(pid: u32) -> Option<String> {
+    let status = Status::of(pid).ok()?;
+    if matches!(status.state, 'T' | 't') {
+        return Some("is stopped: the request stays until it continues".into());
+    }
+    if process::has_thread(pid, KEEPER) {
+        return None;
+    }
+    Some(if status.seccomp == 2 {
+        "filters its system calls, so it has no housekeeper that could answer".into()
+    } else {
+        "has no housekeeper yet: it starts when the program next allocates beyond its caches; the request stays".into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::snapshot::tests::Fabric;
+    use std::fs::File;
+    use std::path::{Path, PathBuf};
+
+    /// A board in a file; its process is ourselves.
+    fn board(name: &str) -> PathBuf {
+        let path = PathBuf::from(format!("/dev/shm/test-ask-{}-{name}", std::process::id()));
+        std::fs::write(&path, Fabric::new().0).expect("written");
+        path
+    }
+
+    fn target(path: &Path) -> Target {
+        let file = File::options().read(true).write(true).open(path).expect("opened");
+        let pid = std::process::id();
+        let born = process::Usage::of(pid).expect("readable").born;
+        Target { pid, born, live: true, file, path: path.to_owned() }
+    }
+
+    /// Answers `count` requests as a housekeeper would.
+    fn serve(path: &Path, count: usize) -> std::thread::JoinHandle<Vec<(u32, u64)>> {
+        let file = File::options().read(true).write(true).open(path).expect("opened");
+        std::thread::spawn(move || {
+            let mapping = Mapping::of(&file).expect("mapped");
+            let desk = mapping.desk();
+            let mut served = Vec::new();
+            while served.len() < count {
+                let (asked, bell) = (desk.asked.load(Acquire), desk.bell.load(Acquire));
+                if asked == desk.answered.load(Relaxed) {
+                    sys::wait(&desk.bell, bell, Duration::from_millis(50));
+                    continue;
+                }
+                served.push((desk.order.load(Relaxed), desk.arguments[0].load(Relaxed)));
+                desk.results[0].store(desk.arguments[0].load(Relaxed) * 2, Relaxed);
+                desk.status.store(Answer::Done as u32, Relaxed);
+                desk.answered.store(asked, Release);
+                sys::wake(&desk.answered);
+            }
+            served
+        })
+    }
+
+    #[test]
+    fn a_request_is_answered() {
+        let path = board("one");
+        let server = serve(&path, 1);
+        let (answer, results) = ask(&target(&path), Order::Tune, [21, 0], SOON).expect("answered");
+        assert_eq!((answer, results[0]), (Answer::Done, 42));
+        assert_eq!(server.join().expect("served"), [(Order::Tune as u32, 21)]);
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn commanders_take_turns() {
+        let path = board("turns");
+        let server = serve(&path, 40);
+        std::thread::scope(|scope| {
+            for commander in 0..4_u64 {
+                let path = &path;
+                scope.spawn(move || {
+                    let target = target(path);
+                    for at in 0..10 {
+                        let given = commander * 100 + at;
+                        let (_, results) = ask(&target, Order::Purge, [given, 0], SOON).expect("answered");
+                        assert_eq!(results[0], given * 2);
+                    }
+                });
+            }
+        });
+        assert_eq!(server.join().expect("served").len(), 40);
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn what_a_dead_commander_left_is_answered_first() {
+        let path = board("dead");
+        let target = target(&path);
+        let mapping = Mapping::of(&target.file).expect("mapped");
+        mapping.desk().order.store(Order::Drain as u32, Relaxed);
+        mapping.desk().arguments[0].store(7, Relaxed);
+        mapping.desk().asked.store(1, Release);
+        let server = serve(&path, 2);
+        let (_, results) = ask(&target, Order::Purge, [5, 0], SOON).expect("answered");
+        assert_eq!(results[0], 10);
+        assert_eq!(server.join().expect("served"), [(Order::Drain as u32, 7), (Order::Purge as u32, 5)]);
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn silence_is_explained() {
+        let path = board("silence");
+        let mut target = target(&path);
+        let why = ask(&target, Order::Show, [0; 2], SOON).expect_err("nobody serves").line(target.pid);
+        // (Other tests may have started a housekeeper of this process's own heap, which does not know this board.)
+        let is_known = ["has no housekeeper", "has not answered"].iter().any(|word| why.contains(word));
+        assert!(is_known && !why.contains('\n'), "{why}");
+        target.live = false;
+        assert!(ask(&target, Order::Show, [0; 2], SOON).expect_err("a copy").line(1).contains("copy"));
+        target.live = true;
+        target.born += 1;
+        assert_eq!(ask(&target, Order::Show, [0; 2], SOON), Err(Silence::Ended));
+        std::fs::remove_file(path).expect("removed");
+    }
+}

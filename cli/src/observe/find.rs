@@ -1,0 +1,363 @@
+//! # Finding what a process publishes
+//!
+//! ```text
+//! PID ──► /proc/PID/root/dev/shm/allotment-<namespace>-<id in it>     knob `publish`
+//!     └─► ALLOTMENT_SHARE=PATH:ID in /proc/PID/environ                `allotment run --stats`
+//! FILE ─► that file: a copy, nobody is asked for anything
+//! ```
+//!
+//! A file is believed when it is this user's (root: the process's), regular, nobody else's to open, long enough, has the
+//! magic, the version and the process's id, and the process maps it: one that does not has exec'ed another program
+//! since. Everything else is one line that says what to do.
+//!
+//! What processes leave behind at a death by signal is swept: files of this user and this pid namespace whose process
+//! is gone or does not map them.
+
+use super::process::{self, Maps, Status};
+use super::sys;
+use allotment_engine::stat::board::{Board, MAGIC, SHARE_BYTES, SHARE_ENV, SHOW, VERSION};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where processes publish.
+const DIRECTORY: &str = "/dev/shm";
+/// How the names of their files begin.
+const PREFIX: &str = "allotment-";
+
+/// A board that was found and believed.
+#[derive(Debug)]
+pub struct Target {
+    /// The process, by the id that it has here; for a copy what its board says.
+    pub pid: u32,
+    /// When it started: a later process of the same number is another.
+    pub born: u64,
+    /// Whether it is a running process's, and so can be asked.
+    pub live: bool,
+    /// The file.
+    pub file: File,
+    /// Its name.
+    pub path: PathBuf,
+}
+
+impl Target {
+    /// From an argument: a process id or a file.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn named(word: &Path) -> Result<Self, String> {
+        match word.to_str().and_then(|word| word.parse::<u32>().ok()) {
+            Some(pid) => Self::of(pid),
+            None => Self::copy(word),
+        }
+    }
+
+    /// What a process publishes.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn of(pid: u32) -> Result<Self, String> {
+        let status = Status::of(pid).map_err(|_| format!("there is no process {pid}"))?;
+        let who = format!("process {pid} ({})", process::name(pid));
+        if matches!(status.state, 'Z' | 'X') {
+            return Err(format!("{who} has ended (its parent has not taken notice yet)"));
+        }
+        if status.ids.first().is_some_and(|&id| id != pid) {
+            return Err(format!("{pid} is a thread, not a process"));
+        }
+        let denied = |error: io::Error| {
+            if Status::of(pid).is_err() {
+                return format!("{who} has ended");
+            }
+            match error.kind() {
+                io::ErrorKind::PermissionDenied => match status.users.first() {
+                    Some(&user) if user != sys::euid() && sys::euid() != 0 => {
+                        format!("{who} belongs to somebody else (user {user}): ask as that user, or as root")
+                    }
+                    _ => format!(
+                        "{who} may not be looked into, although it is this user's: it or the system protects it"
+                    ),
+                },
+                _ => format!("{who} cannot be looked into: {error}"),
+            }
+        };
+        let namespace = process::namespace(pid).map_err(denied)?;
+        let maps = Maps::of(pid).map_err(denied)?;
+        if maps.is_empty() {
+            return Err(format!("{who} has ended"));
+        }
+        let inner = status.ids.last().copied().unwrap_or(pid);
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let published = root.join(format!("{}/{PREFIX}{namespace}-{inner}", &DIRECTORY[1..]));
+        let mut stale = false;
+        // A memfd has no mode of its own: only who may look into the process comes that far.
+        let found = [(Some(published), true), (shared_by_environment(pid, inner).map(|path| root.join(path)), false)];
+        for (path, private) in found.into_iter().filter_map(|(path, private)| Some((path?, private))) {
+            let file = match open(&path, true, !private) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(denied(error)),
+            };
+            let info = file.metadata().map_err(denied)?;
+            if !maps.has(&info) {
+                stale = true;
+                continue;
+            }
+            if let Some(why) = foreign(&info, &status.users, private) {
+                return Err(format!("{who}: its file {} is not believed: {why}", path.display()));
+            }
+            check(&file, &info, Some(inner)).map_err(|why| format!("{who}: {why}"))?;
+            let born = process::Usage::of(pid).map_or(0, |usage| usage.born);
+            return Ok(Self { pid, born, live: true, file, path });
+        }
+        Err(match (stale, maps.has_library()) {
+            (true, false) => format!("{who} has exec'ed a program that does not run on Allotment"),
+            (_, true) => format!(
+                "{who} runs on Allotment but publishes nothing: start it by `allotment run`, or with ALLOTMENT_CONF=publish=on"
+            ),
+            (false, false) => {
+                format!("{who} does not run on Allotment: start it by `allotment run -- {}`", process::name(pid))
+            }
+        })
+    }
+
+    /// A copy of what a process published.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn copy(path: &Path) -> Result<Self, String> {
+        let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let file = open(path, false, true).map_err(|error| wrong(&plain(&error)))?;
+        let info = file.metadata().map_err(|error| wrong(&plain(&error)))?;
+        if !info.is_file() {
+            return Err(wrong(&"not a regular file"));
+        }
+        check(&file, &info, None).map_err(|why| wrong(&why))?;
+        let mut word = [0; 4];
+        file.read_exact_at(&mut word, offset_of!(Board, pid) as u64).map_err(|error| wrong(&plain(&error)))?;
+        Ok(Self { pid: u32::from_ne_bytes(word), born: 0, live: false, file, path: path.to_owned() })
+    }
+
+    /// Whether the process is the one that was found, and still maps the file.
+    pub fn is_alive(&self) -> bool {
+        self.live
+            && Status::of(self.pid).is_ok_and(|status| !matches!(status.state, 'Z' | 'X'))
+            && process::Usage::of(self.pid).is_some_and(|usage| usage.born == self.born)
+            && self.file.metadata().is_ok_and(|info| Maps::of(self.pid).is_ok_and(|maps| maps.has(&info)))
+    }
+}
+
+/// An error's text without the number behind it.
+pub fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// Opens a file that may be anything, without waiting for it; a link at its end is followed if `follow`.
+fn open(path: &Path, write: bool, follow: bool) -> io::Result<File> {
+    let link = if follow { 0 } else { libc::O_NOFOLLOW };
+    OpenOptions::new().read(true).write(write).custom_flags(link | libc::O_NONBLOCK).open(path)
+}
+
+/// The board that `allotment run --stats` made for a process, by its environment.
+fn shared_by_environment(pid: u32, inner: u32) -> Option<PathBuf> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let prefix = [SHARE_ENV.as_bytes(), b"="].concat();
+    let word = environment.split(|&byte| byte == 0).find_map(|word| word.strip_prefix(prefix.as_slice()))?;
+    let split = word.iter().rposition(|&byte| byte == b':')?;
+    let id: u32 = std::str::from_utf8(&word[split + 1..]).ok()?.parse().ok()?;
+    // Nothing else is opened because an environment says so.
+    let path = std::str::from_utf8(&word[..split]).ok()?;
+    let (owner, descriptor) = path.strip_prefix("/proc/")?.split_once("/fd/")?;
+    let is_plain = [owner, descriptor].iter().all(|word| word.parse::<u32>().is_ok());
+    // (What it exec'ed or forked has the same environment.)
+    (id == inner && is_plain).then(|| PathBuf::from(&path[1..]))
+}
+
+/// Why a file is not believed.
+fn foreign(info: &Metadata, users: &[u32], private: bool) -> Option<String> {
+    let (own, owner) = (sys::euid(), info.uid());
+    if !info.is_file() {
+        return Some("not a regular file".into());
+    }
+    if owner != own && !(own == 0 && users.contains(&owner)) {
+        return Some(format!("it belongs to user {owner}"));
+    }
+    let mode = info.mode() & 0o777;
+    (private && mode & 0o077 != 0).then(|| format!("others may open it (mode {mode:03o})"))
+}
+
+/// Whether a file holds a board of this version, of this process.
+fn check(file: &File, info: &Metadata, pid: Option<u32>) -> Result<(), String> {
+    // (A copy without the texts is whole as far as it goes.)
+    let least = if pid.is_some() { SHARE_BYTES } else { SHOW } as u64;
+    let truncated = || Err(format!("the board is truncated: {} bytes of {SHARE_BYTES}", info.len()));
+    let mut head = [0; 16];
+    if info.len() < head.len() as u64 {
+        return truncated();
+    }
+    file.read_exact_at(&mut head, 0).map_err(|error| format!("the board cannot be read: {}", plain(&error)))?;
+    let [magic, words] = [0, 8].map(|at: usize| u64::from_ne_bytes(*head[at..].first_chunk().unwrap_or(&[0; 8])));
+    let (version, id) = (words as u32, (words >> 32) as u32);
+    const { assert!(offset_of!(Board, version) == 8 && offset_of!(Board, pid) == 12 && cfg!(target_endian = "little")) };
+    if magic == 0 {
+        return Err("the board is empty: its program has only begun, or never allocated".into());
+    }
+    if magic != MAGIC {
+        return Err("not a board of Allotment".into());
+    }
+    if version != VERSION {
+        let age = if version < VERSION { "an older" } else { "a newer" };
+        return Err(format!(
+            "the board is of {age} version ({version}; this command reads {VERSION}): use the command that came with that library"
+        ));
+    }
+    match pid {
+        _ if info.len() < least => truncated(),
+        Some(pid) if id != pid => Err(format!("the board is of process {id}")),
+        _ => Ok(()),
+    }
+}
+
+/// Namespace and id of a file's name; whether it is a board's.
+fn parse(name: &str) -> Option<(u64, u32, bool)> {
+    let (namespace, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let id = rest.strip_suffix(".heap").unwrap_or(rest);
+    let is_digits = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    (is_digits(namespace) && is_digits(id))
+        .then(|| Some((namespace.parse().ok()?, id.parse().ok()?, !rest.ends_with(".heap"))))?
+}
+
+/// Files in the directory that are of this namespace: name, id, whether a board.
+fn published(directory: &Path) -> Vec<(PathBuf, u32, bool)> {
+    let Ok(own) = process::namespace(std::process::id()) else { return Vec::new() };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let of_ours = |entry: fs::DirEntry| {
+        let (namespace, id, is_board) = parse(entry.file_name().to_str()?)?;
+        (namespace == own).then(|| (entry.path(), id, is_board))
+    };
+    let mut found: Vec<_> = entries.filter_map(of_ours).collect();
+    found.sort_by_key(|(_, id, _)| *id);
+    found
+}
+
+/// Removes what dead processes of this user left. Cost: a directory, and the mappings of each process that has a file
+/// there.
+pub fn sweep() -> usize {
+    sweep_in(Path::new(DIRECTORY))
+}
+
+fn sweep_in(directory: &Path) -> usize {
+    let is_stale = |(path, id, is_board): &(PathBuf, u32, bool)| {
+        let Ok(info) = fs::symlink_metadata(path) else { return false };
+        if !info.is_file() || info.uid() != sys::euid() {
+            return false;
+        }
+        match Maps::of(*id) {
+            // (A profile is written at the end, and belongs to whatever runs under that number.)
+            Ok(maps) => *is_board && !maps.has(&info) && !is_young(&info),
+            Err(error) => error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH),
+        }
+    };
+    published(directory).into_iter().filter(is_stale).filter(|(path, _, _)| fs::remove_file(path).is_ok()).count()
+}
+
+/// Made so lately that its process may be about to map it.
+fn is_young(info: &Metadata) -> bool {
+    let age = info.modified().ok().and_then(|time| time.elapsed().ok());
+    age.is_none_or(|age| age.as_secs() < 2)
+}
+
+/// Every process that publishes and may be looked into.
+pub fn all() -> Vec<Target> {
+    let boards = published(Path::new(DIRECTORY)).into_iter().filter(|(_, _, is_board)| *is_board);
+    boards.filter_map(|(_, id, _)| Target::of(id).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::snapshot::tests::Fabric;
+    use std::process::Command;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("allotment-find-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("made");
+        path
+    }
+
+    #[test]
+    fn names_are_read_strictly() {
+        assert_eq!(parse("allotment-4026531836-17"), Some((4_026_531_836, 17, true)));
+        assert_eq!(parse("allotment-4026531836-17.heap"), Some((4_026_531_836, 17, false)));
+        for name in ["allotment-1", "allotment-a-1", "allotment-1-", "allotment-1-+2", "allotment-1-2.txt", "x-1-2"] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn copies_are_checked() {
+        let directory = scratch("copies");
+        let path = directory.join("board");
+        let tell = |bytes: &[u8]| {
+            fs::write(&path, bytes).expect("written");
+            Target::named(&path).map(|target| target.pid)
+        };
+        let mut fabric = Fabric::new();
+        fabric.short(offset_of!(Board, pid), 77);
+        assert_eq!(tell(&fabric.0), Ok(77));
+        assert!(tell(&fabric.0[..SHOW]).is_ok());
+        assert!(tell(&fabric.0[..SHOW - 1]).is_err_and(|line| line.contains("truncated")));
+        assert!(tell(b"").is_err_and(|line| line.contains("truncated")));
+        for (version, word) in [(VERSION - 1, "older"), (VERSION + 1, "newer")] {
+            fabric.short(offset_of!(Board, version), version);
+            assert!(tell(&fabric.0).is_err_and(|line| line.contains(word) && !line.contains('\n')));
+        }
+        fabric.long(0, 0);
+        assert!(tell(&fabric.0).is_err_and(|line| line.contains("empty")));
+        fabric.long(0, u64::MAX);
+        assert!(tell(&fabric.0).is_err_and(|line| line.contains("not a board")));
+        assert!(Target::copy(&directory).is_err_and(|line| line.contains("regular")));
+        assert!(Target::copy(&directory.join("none")).is_err_and(|line| line.contains("No such file")));
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn what_the_dead_leave_is_swept_and_nothing_else() {
+        let directory = scratch("sweep");
+        let own = process::namespace(std::process::id()).expect("readable");
+        let mut child = Command::new("true").spawn().expect("started");
+        let dead = child.id();
+        child.wait().expect("ended");
+        let swept = [format!("allotment-{own}-{dead}"), format!("allotment-{own}-{dead}.heap")];
+        let kept = [
+            format!("allotment-{}-{dead}", own + 1),
+            format!("allotment-{own}-{dead}.txt"),
+            // Just made: it may be about to be mapped.
+            format!("allotment-{own}-{}", std::process::id()),
+        ];
+        for name in swept.iter().chain(&kept) {
+            fs::write(directory.join(name), b"").expect("written");
+        }
+        assert_eq!(sweep_in(&directory), 2);
+        assert!(swept.iter().all(|name| !directory.join(name).exists()));
+        assert!(kept.iter().all(|name| directory.join(name).exists()));
+        // A process that lives and does not map it.
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        let last = directory.join(&kept[2]);
+        File::options().write(true).open(&last).and_then(|file| file.set_modified(old)).expect("dated");
+        assert_eq!(sweep_in(&directory), 1);
+        assert!(!last.exists());
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn processes_that_publish_nothing_are_told_apart() {
+        assert!(Target::of(4_000_000_000).is_err_and(|line| line.contains("no process")));
+        let line = Target::of(std::process::id()).expect_err("publishes nothing");
+        assert!(line.contains("allotment run") && !line.contains('\n'), "{line}");
+    }
+}

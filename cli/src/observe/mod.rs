@@ -1,0 +1,140 @@
+//! # Looking into a running process, and steering it
+//!
+//! ```text
+//!   find ──── PID or FILE ─► a board that is believed; sweeping of what the dead left
+//!   view ──── board, texts, /proc ─► what there is at one moment
+//!     show ─── texts of the process ─► numbers        latency ── histograms in ticks ─► times
+//!   text, json, metrics ─ views ─► sections as in /proc, JSON, OpenMetrics
+//!   ask ───── the desk: one request, one answer       steer ──── tune, drain, purge
+//!   watch ─── again and again
+//!   process, sys ─ texts of /proc; mapping, futex, flock
+//! ```
+//!
+//! Nothing of another process is trusted further than that its numbers are numbers. A board is read by `pread`; only the
+//! desk is mapped.
+
+mod ask;
+mod find;
+mod json;
+mod latency;
+mod metrics;
+mod process;
+mod show;
+mod steer;
+mod sys;
+mod text;
+mod view;
+mod watch;
+
+pub use find::sweep;
+pub use steer::{drain, purge, tune};
+
+use crate::args::Stat;
+use crate::code;
+use crate::term::{Paint, say};
+use find::Target;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use view::View;
+
+/// `allotment stat`.
+pub fn stat(asked: &Stat) -> ExitCode {
+    sweep();
+    let done = match &asked.target {
+        None => list(asked),
+        Some(word) => Target::named(word).and_then(|target| match asked.watch {
+            Some(seconds) => watch::watch(&target, asked, seconds),
+            None => once(&target, asked),
+        }),
+    };
+    finish(done)
+}
+
+/// The exit code of what was done; what failed is said.
+fn finish(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => code::DONE.into(),
+        Err(line) => {
+            say(&line);
+            code::FAILED.into()
+        }
+    }
+}
+
+/// Writes to standard output; a reader that has gone is no failure.
+fn print(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write: {}", find::plain(&error)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The processes that publish.
+fn list(asked: &Stat) -> Result<(), String> {
+    let views: Vec<View> = find::all().iter().filter_map(|target| View::take(target, false).ok()).collect();
+    if asked.json {
+        let of = |view: &View| {
+            serde_json::json!({
+                "pid": view.pid,
+                "program": view.program,
+                "in_use": view.report.memory.in_use,
+                "resident": view.report.end.running.and_then(|running| running.resident),
+                "in_caches": view.report.memory.in_caches,
+                "mode": view.report.mode,
+            })
+        };
+        return print(&format!("{:#}\n", serde_json::Value::Array(views.iter().map(of).collect())));
+    }
+    if asked.openmetrics || asked.watch.is_some() {
+        return Err("whose? Name a process; `allotment stat` lists them".into());
+    }
+    if views.is_empty() {
+        say("no program of yours publishes its heap: start one by `allotment run`, or with ALLOTMENT_CONF=publish=on");
+        return Ok(());
+    }
+    let paint = Paint::of(&io::stdout());
+    let mut text = paint.bold(text::LIST_HEADING) + "\n";
+    views.iter().for_each(|view| text += &(text::listed(view) + "\n"));
+    print(&text)
+}
+
+/// One look.
+fn once(target: &Target, asked: &Stat) -> Result<(), String> {
+    let view = View::take(target, is_asking(asked))?;
+    let text = rendered(&view, asked, None, Paint::of(&io::stdout()));
+    // (Of the process's texts: who asked for none of them need not know.)
+    if let Some(caveat) = text::caveat(&view).filter(|_| is_asking(asked)) {
+        say(&caveat);
+    }
+    print(&text)
+}
+
+/// Whether the process must write its texts for this.
+fn is_asking(asked: &Stat) -> bool {
+    let written = |section: &crate::args::StatSection| text::shown(*section).is_some();
+    let wanted = asked.json && asked.sections.is_empty() || asked.openmetrics || asked.sections.iter().any(written);
+    wanted && !asked.no_ask
+}
+
+/// What was asked for, of one view.
+fn rendered(view: &View, asked: &Stat, before: Option<&View>, paint: Paint) -> String {
+    if asked.openmetrics {
+        return metrics::exposition(view);
+    }
+    if asked.json {
+        let object = json::object(view, &asked.sections);
+        return if asked.watch.is_some() { format!("{object}\n") } else { format!("{object:#}\n") };
+    }
+    if asked.sections.is_empty() {
+        let names: Vec<&str> = crate::args::StatSection::ALL.iter().map(|section| section.name()).collect();
+        return text::summary(view, paint) + &paint.faint(&format!("sections: {}\n", names.join(" ")));
+    }
+    let of = |&section| {
+        let text = text::section(view, section, before);
+        if asked.sections.len() == 1 { text } else { paint.bold(&format!("==> {} <==", section.name())) + "\n" + &text }
+    };
+    asked.sections.iter().map(of).collect::<Vec<_>>().join("\n")
+}

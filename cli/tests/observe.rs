@@ -1,0 +1,651 @@
+//! `stat`, `tune`, `drain`, `purge` against programs whose holdings are known (`c/watched.c`), against files that are
+//! no boards, and against processes that cannot answer.
+
+mod common;
+use allotment_engine::stat::board::{MAGIC, SHARE_BYTES, SHOW, VERSION};
+use common::{ALLOTMENT, BOTH, Mode, Scratch, find, modes, need, program, skip};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+const MIB: u64 = 1 << 20;
+
+/// `watched.c`, running.
+struct Watched {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    pid: u32,
+}
+
+impl Watched {
+    /// With these words before `--` of `allotment run`.
+    fn start(words: &[&str]) -> Option<Self> {
+        Self::start_by(Command::new(ALLOTMENT), words)
+    }
+
+    fn start_by(mut command: Command, words: &[&str]) -> Option<Self> {
+        let watched = program("watched.c")?;
+        // What is lazily freed stays: the tests count it.
+        command.args(["run", "--set", "lazy_floor=64M", "--set", "lazy_ceiling=64M", "--set", "idle_seconds=3600"]);
+        command.args(words).args(["--", &watched]).env("LC_ALL", "C");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut watched = Self { child, input, output, pid: 0 };
+        watched.pid = watched.line("ready");
+        Some(watched)
+    }
+
+    /// The number behind a word of the next line.
+    fn line(&mut self, word: &str) -> u32 {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let rest = line.trim_end().strip_prefix(word).unwrap_or_else(|| panic!("{line:?}, not {word}"));
+        rest.trim().parse().unwrap_or(0)
+    }
+
+    /// Has it do something.
+    fn tell(&mut self, line: &str) -> &mut Self {
+        writeln!(self.input, "{line}").unwrap();
+        self.line("done");
+        self
+    }
+
+    fn file(&self) -> PathBuf {
+        let link = fs::read_link(format!("/proc/{}/ns/pid", self.pid)).unwrap();
+        let namespace: String = link.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();
+        PathBuf::from(format!("/dev/shm/allotment-{namespace}-{}", self.pid))
+    }
+
+    fn signal(&self, name: &str) {
+        signal(self.pid, name);
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let pid = self.pid.to_string();
+        let words: Vec<&str> = ["stat", pid.as_str(), "--json"].iter().chain(words).copied().collect();
+        serde_json::from_str(&done(&words)).unwrap()
+    }
+
+    /// A command on it that must succeed; its standard output.
+    fn done(&self, command: &str, words: &[&str]) -> String {
+        let pid = self.pid.to_string();
+        done(&[&[command, pid.as_str()], words].concat())
+    }
+
+    /// A command on it that must fail with this code and one line that has these words.
+    #[track_caller]
+    fn fails(&self, command: &str, words: &[&str], code: i32, said: &[&str]) {
+        let pid = self.pid.to_string();
+        fails(&[&[command, pid.as_str()], words].concat(), code, said);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        signal(self.pid, "KILL");
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+fn allotment(words: &[&str]) -> Output {
+    Command::new(ALLOTMENT).args(words).env("LC_ALL", "C").output().unwrap()
+}
+
+#[track_caller]
+fn done(words: &[&str]) -> String {
+    let output = allotment(words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words:?} ended with {}\n{said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn fails(words: &[&str], code: i32, said: &[&str]) {
+    let output = allotment(words);
+    let line = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{words:?}\n{line}");
+    assert!(said.iter().all(|word| line.contains(word)), "{words:?} says {line:?}, not {said:?}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+}
+
+/// Waits for something that will be so.
+#[track_caller]
+fn until(what: &str, is: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is() {
+        assert!(begin.elapsed() < Duration::from_secs(120), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn number(value: &Value, pointer: &str) -> u64 {
+    let found = value.pointer(pointer).and_then(Value::as_u64);
+    found.unwrap_or_else(|| panic!("no number {pointer} in {value}"))
+}
+
+fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).unwrap_or_else(|| panic!("no list {pointer} in {value}"))
+}
+
+fn sum(values: &[Value], of: impl Fn(&Value) -> u64) -> u64 {
+    values.iter().map(of).sum()
+}
+
+/// Sums over classes are the totals; times add up to their counts.
+fn adds_up(all: &Value) {
+    let slabs = list(all, "/slabinfo");
+    let of = |name: &'static str| move |slab: &Value| number(slab, name);
+    assert_eq!(
+        sum(slabs, |slab| number(slab, "/active_objs") * number(slab, "/objsize")),
+        number(all, "/memory/in_use_slab_bytes")
+    );
+    assert_eq!(sum(slabs, of("/active_objs")), number(all, "/memory/in_use_slab_objects"));
+    assert_eq!(sum(slabs, of("/allocs")), number(all, "/operations/allocs"));
+    assert_eq!(sum(slabs, of("/frees")), number(all, "/operations/frees"));
+    assert_eq!(
+        number(all, "/memory/in_use"),
+        number(all, "/memory/in_use_slab_bytes") + number(all, "/memory/in_use_area_bytes")
+    );
+    for (name, latency) in all["latency"].as_object().unwrap() {
+        assert_eq!(sum(list(latency, "/buckets"), of("/count")), number(latency, "/count"), "{name}");
+    }
+    for area in list(all, "/vmallocinfo/areas") {
+        assert_eq!(number(area, "/bytes"), number(area, "/pages") * 4096);
+    }
+}
+
+#[test]
+fn sections_are_those_of_the_program() {
+    for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
+        let knob = format!("mode={}", mode.name());
+        let Some(watched) = Watched::start(&["--set", &knob]) else { return };
+        let all = watched.json(&[]);
+        adds_up(&all);
+        assert_eq!(all["silence"], Value::Null, "{all}");
+        assert_eq!(number(&all, "/pid"), u64::from(watched.pid));
+        let off = number(&all, "/memory/objects_off_by");
+        let class = list(&all, "/slabinfo").iter().find(|slab| slab["objsize"] == 112).unwrap();
+        assert!((500..600 + off).contains(&(number(class, "/active_objs") + off)), "{class}");
+        assert!(number(class, "/num_objs") >= number(class, "/active_objs") + number(class, "/sharedavail"), "{class}");
+        assert!((10 * MIB..11 * MIB).contains(&number(&all, "/memory/in_use_area_bytes")));
+        // What the walk finds is what the levels say: nothing changes here.
+        let areas = list(&all, "/vmallocinfo/areas");
+        let bytes = |lazy: bool| sum(areas, |area| if area["lazy"] == lazy { number(area, "/bytes") } else { 0 });
+        assert_eq!(bytes(false), number(&all, "/vmstat/areas"), "{}", all["vmallocinfo"]);
+        assert_eq!(bytes(true), number(&all, "/vmstat/lazy"), "{}", all["vmallocinfo"]);
+        assert!(bytes(true) >= 6 * MIB);
+        let zones = list(&all, "/zoneinfo");
+        let free = sum(zones, |zone| number(zone, "/pages/free"));
+        assert_eq!(free * 4096, number(&all, "/vmstat/pages_free"));
+        let blocks = |zone: &Value| {
+            list(zone, "/free").iter().enumerate().map(|(order, n)| n.as_u64().unwrap() << order).sum::<u64>()
+        };
+        assert_eq!(sum(list(&all, "/buddyinfo"), blocks), free);
+        let sets = list(&all, "/sets");
+        assert!(
+            !sets.is_empty()
+                && sum(sets, |set| number(set, "/bytes"))
+                    <= number(&all, "/memory/in_caches") + number(&all, "/vmstat/pages_managed")
+        );
+        assert_eq!(number(&all, "/percpu_stats/totals/nr_cur_alloc"), 0);
+        assert_eq!(all["knobs"]["lazy_floor"]["text"], "64M");
+        assert!(number(&all, "/latency/refill/count") > 0);
+        let resident = number(&all, "/process/resident");
+        assert!((16 * MIB..64 * MIB).contains(&resident), "{resident}");
+        // Text and JSON are the same numbers.
+        let text = watched.done("stat", &["vmstat", "--no-ask"]);
+        assert!(text.lines().any(|line| line == format!("areas {}", number(&all, "/vmstat/areas"))), "{text}");
+        let text = watched.done("stat", &["slabinfo"]);
+        let objects: u64 =
+            text.lines().skip(2).map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum();
+        assert_eq!(objects, number(&all, "/memory/in_use_slab_objects"));
+        for (section, begins) in [
+            ("zoneinfo", "Node 0, zone"),
+            ("buddyinfo", "Node 0, zone"),
+            ("slabinfo", "slabinfo - version: 2.1"),
+            ("vmallocinfo", "0x"),
+            ("percpu_stats", "Percpu Memory Statistics"),
+            ("latency", "purge: "),
+            ("sets", "index="),
+            ("knobs", "mode "),
+        ] {
+            let text = watched.done("stat", &[section]);
+            assert!(text.starts_with(begins), "{section}:\n{text}");
+        }
+        let text = watched.done("stat", &[]);
+        assert!(text.contains(all["mode"].as_str().unwrap()) && text.contains("MiB now, peak"), "{text}");
+        let listed = done(&["stat"]);
+        assert!(
+            listed.lines().any(|line| line.split_whitespace().next() == Some(&watched.pid.to_string())),
+            "{listed}"
+        );
+    }
+}
+
+/// Whatever runs meanwhile: classes add up, counters only grow, and what is in use is within what the threads can hold.
+#[test]
+fn sums_hold_while_threads_run() {
+    for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
+        let knob = format!("mode={}", mode.name());
+        let Some(mut watched) = Watched::start(&["--set", &knob]) else { return };
+        let calm = watched.json(&[]);
+        let (calm, begun) = (number(&calm, "/memory/in_use"), number(&calm, "/operations/allocs"));
+        watched.tell("busy 4");
+        let mut before: Option<Value> = None;
+        for _ in 0..20 {
+            let all = watched.json(&[]);
+            adds_up(&all);
+            if let Some(before) = &before {
+                for name in ["allocs", "frees", "cold_alloc", "area_alloc", "area_reuse", "slab_refill"] {
+                    let pointer = format!("/vmstat/{name}");
+                    assert!(number(&all, &pointer) >= number(before, &pointer), "{name} went back");
+                }
+            }
+            // Four threads hold at most 64 blocks of 100,000 bytes each. Objects are off by what was counted while the
+            // tallies were read one after the other: some thousands of at most 4 KiB.
+            let most = calm + 4 * 64 * 102_400 + 64 * MIB;
+            assert!(number(&all, "/memory/in_use") < most, "{}", all["memory"]);
+            before = Some(all);
+        }
+        until("allocations", || number(&watched.json(&["vmstat"]), "/vmstat/allocs") > begun + 100_000);
+    }
+}
+
+/// A board in a file, changed at one place, is refused by a line that says why; nothing of it kills the command.
+#[test]
+fn files_that_are_no_boards_are_refused() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    watched.json(&[]);
+    let scratch = Scratch::new("boards");
+    let path = scratch.join("board");
+    let name = path.to_str().unwrap();
+    let whole = fs::read(watched.file()).unwrap();
+    assert_eq!(whole.len(), SHARE_BYTES);
+    fs::write(&path, &whole).unwrap();
+    let copy: Value = serde_json::from_str(&done(&["stat", name, "--json"])).unwrap();
+    adds_up(&copy);
+    assert!(list(&copy, "/vmallocinfo/areas").len() >= 2, "{copy}");
+    done(&["stat", name]);
+    fails(&["stat", name, "--watch", "1"], 1, &["copy"]);
+    for (bytes, said) in [(0, "truncated"), (100, "truncated"), (SHOW - 1, "truncated")] {
+        fs::write(&path, &whole[..bytes]).unwrap();
+        fails(&["stat", name], 1, &[said]);
+    }
+    let change = |at: usize, with: &[u8], said: &[&str]| {
+        let mut bytes = whole.clone();
+        bytes[at..at + with.len()].copy_from_slice(with);
+        fs::write(&path, &bytes).unwrap();
+        fails(&["stat", name], 1, said);
+    };
+    change(0, &[0; 8], &["empty"]);
+    change(0, b"GARBAGE!", &["not a board"]);
+    change(8, &(VERSION - 1).to_ne_bytes(), &["older", &(VERSION - 1).to_string()]);
+    change(8, &(VERSION + 1).to_ne_bytes(), &["newer", &(VERSION + 1).to_string()]);
+    // Random bytes behind a right head: any numbers, no panic.
+    let mut state = 88_172_645_463_325_252_u64;
+    for round in 0..8 {
+        let mut bytes = whole.clone();
+        let (from, to) = if round % 2 == 0 { (16, 64 * 1024) } else { (SHOW + 4, SHOW + 64 * 1024) };
+        for chunk in bytes[from..to].chunks_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            chunk.copy_from_slice(&state.to_ne_bytes()[..chunk.len()]);
+        }
+        fs::write(&path, &bytes).unwrap();
+        for words in
+            [&[][..], &["--json"], &["--openmetrics"], &["zoneinfo", "vmallocinfo", "latency", "slabinfo", "knobs"]]
+        {
+            done(&[&["stat", name], words].concat());
+        }
+    }
+    fails(&["stat", "/dev/null"], 1, &["regular"]);
+    fails(&["stat", scratch.path().to_str().unwrap()], 1, &["regular"]);
+    fails(&["stat", "/nonexistent"], 1, &["No such file"]);
+}
+
+/// The file that a living process publishes is believed only as it made it.
+#[test]
+fn a_file_that_was_tampered_with_is_not_believed() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let path = watched.file();
+    let info = fs::metadata(&path).unwrap();
+    assert_eq!((info.mode() & 0o777, info.len()), (0o600, SHARE_BYTES as u64));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    watched.fails("stat", &[], 1, &["not believed", "644"]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&(VERSION + 7).to_ne_bytes(), 8).unwrap();
+    watched.fails("stat", &[], 1, &["newer"]);
+    file.write_all_at(&VERSION.to_ne_bytes(), 8).unwrap();
+    file.write_all_at(&1_u32.to_ne_bytes(), 12).unwrap();
+    watched.fails("tune", &[], 1, &["of process 1"]);
+    file.write_all_at(&watched.pid.to_ne_bytes(), 12).unwrap();
+    file.write_all_at(&0_u64.to_ne_bytes(), 0).unwrap();
+    watched.fails("purge", &[], 1, &["empty"]);
+    file.write_all_at(&MAGIC.to_ne_bytes(), 0).unwrap();
+    if info.uid() == 0 && std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
+        watched.fails("stat", &[], 1, &["not believed", "65534"]);
+        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+    }
+    watched.done("stat", &[]);
+    // Another file of the right name, which it does not map.
+    fs::rename(&path, path.with_extension("kept")).unwrap();
+    fs::copy(path.with_extension("kept"), &path).unwrap();
+    watched.fails("stat", &[], 1, &["publishes nothing"]);
+    fs::remove_file(path.with_extension("kept")).unwrap();
+    let _ = fs::remove_file(&path);
+}
+
+/// What a killed process leaves is swept by the next look; a dead process is told apart from one that publishes nothing.
+#[test]
+fn the_dead_are_swept() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let (path, pid) = (watched.file(), watched.pid.to_string());
+    assert!(path.exists());
+    drop(watched);
+    assert!(path.exists(), "nobody has looked yet");
+    fails(&["stat", &pid], 1, &["no process"]);
+    assert!(!path.exists());
+    // And one that ends by itself leaves nothing.
+    let Some(mut watched) = Watched::start(&[]) else { return };
+    let path = watched.file();
+    writeln!(watched.input, "end").unwrap();
+    watched.child.wait().unwrap();
+    assert!(!path.exists());
+}
+
+/// A forked child has a board of its own.
+#[test]
+fn a_forked_child_publishes_for_itself() {
+    let Some(mut watched) = Watched::start(&[]) else { return };
+    writeln!(watched.input, "fork").unwrap();
+    let child = watched.line("child");
+    assert_ne!(child, watched.pid);
+    let text = done(&["stat", &child.to_string(), "--json"]);
+    let of_child: Value = serde_json::from_str(&text).unwrap();
+    adds_up(&of_child);
+    let of_parent = watched.json(&[]);
+    let areas = |all: &Value| number(all, "/memory/in_use_area_bytes");
+    assert!((13 * MIB..14 * MIB).contains(&areas(&of_child)), "{}", of_child["memory"]);
+    assert!((10 * MIB..11 * MIB).contains(&areas(&of_parent)), "{}", of_parent["memory"]);
+    assert_eq!((number(&of_child, "/pid"), number(&of_parent, "/pid")), (u64::from(child), u64::from(watched.pid)));
+    signal(child, "KILL");
+}
+
+/// After an exec of something else the file is nobody's, and is swept.
+#[test]
+fn what_exec_leaves_is_stale() {
+    let Some(mut watched) = Watched::start(&[]) else { return };
+    let path = watched.file();
+    watched.tell("exec");
+    let command = format!("/proc/{}/comm", watched.pid);
+    until("exec", || fs::read_to_string(&command).is_ok_and(|name| name == "sleep\n"));
+    watched.fails("stat", &[], 1, &["does not run on Allotment"]);
+    let old = SystemTime::now() - Duration::from_secs(60);
+    if let Ok(file) = File::options().write(true).open(&path) {
+        file.set_modified(old).unwrap();
+    }
+    watched.fails("drain", &[], 1, &["does not run on Allotment"]);
+    done(&["stat"]);
+    assert!(!path.exists());
+}
+
+/// What is tuned is seen, and a bad word changes nothing.
+#[test]
+fn tune_sets_what_stat_shows() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let text = |all: &Value, knob: &str| all["knobs"][knob]["text"].as_str().unwrap().to_owned();
+    assert_eq!(
+        watched.done("tune", &["cache_floor=8M", "drain=gentle"]),
+        "cache_floor: 1M → 8M\ndrain: auto → gentle\n"
+    );
+    let all = watched.json(&["knobs"]);
+    assert_eq!((text(&all, "cache_floor"), text(&all, "drain")), ("8M".into(), "gentle".into()));
+    assert!(watched.done("tune", &["cache_floor"]).starts_with("cache_floor "));
+    let listed = watched.done("tune", &[]);
+    assert!(listed.lines().any(|line| line.starts_with("cache_floor ") && line.contains(" 8M ")), "{listed}");
+    watched.fails("tune", &["cache_flor=1"], 2, &["cache_floor"]);
+    watched.fails("tune", &["cache_floor=2G", "drain=off"], 2, &["cache_floor"]);
+    watched.fails("tune", &["mode=fallback"], 2, &["start only"]);
+    assert_eq!(text(&watched.json(&["knobs"]), "drain"), "gentle");
+    assert_eq!(allotment(&["tune", "1x"]).status.code(), Some(2));
+}
+
+fn cached(all: &Value) -> u64 {
+    sum(list(all, "/sets"), |set| number(set, "/bytes"))
+}
+
+/// Drains and purges act at once, say what they did, and it is seen.
+#[test]
+fn drain_and_purge_act_and_say_so() {
+    for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
+        let knob = format!("mode={}", mode.name());
+        let Some(mut watched) = Watched::start(&["--set", &knob]) else { return };
+        watched.tell("cache");
+        let before = watched.json(&[]);
+        assert!(cached(&before) > 0, "{}", before["sets"]);
+        let drained: Value = serde_json::from_str(&watched.done("drain", &["--json"])).unwrap();
+        let after = watched.json(&[]);
+        assert!(number(&drained, "/bytes") > 0 && number(&drained, "/objects") > 0, "{drained}");
+        assert_eq!(number(&drained, "/unreached"), 0, "{drained}");
+        // (Between the two the housekeeper may cache a little.)
+        assert!(cached(&after) < cached(&before), "{} then {}", before["sets"], after["sets"]);
+        assert!(number(&after, "/vmstat/drain") > number(&before, "/vmstat/drain"));
+        assert!(number(&after, "/latency/drain/count") > number(&before, "/latency/drain/count"));
+        for words in [&["--gentle"][..], &["--expedited"], &["--idle"], &["--cpu", "0"]] {
+            let line = watched.done("drain", words);
+            assert!(line.contains(" from ") && line.lines().count() == 1, "{line}");
+        }
+        assert!(number(&after, "/vmstat/lazy") >= 6 * MIB);
+        let purged: Value = serde_json::from_str(&watched.done("purge", &["--json"])).unwrap();
+        let (was, is) = (number(&purged, "/resident_before"), number(&purged, "/resident_after"));
+        assert!(number(&purged, "/bytes") >= 6 * MIB && is + 5 * MIB < was, "{purged}");
+        let purged = watched.json(&[]);
+        assert_eq!(number(&purged, "/vmstat/lazy"), 0);
+        assert!(number(&purged, "/vmstat/purge_bytes") > number(&after, "/vmstat/purge_bytes"));
+        assert!(watched.done("purge", &[]).contains("given back; resident"));
+        // What was in use still is.
+        assert!((10 * MIB..11 * MIB).contains(&number(&purged, "/memory/in_use_area_bytes")));
+    }
+}
+
+/// A stopped process is shown as it was, refuses nothing for ever, and answers when it goes on.
+#[test]
+fn a_stopped_process_is_said_to_be_stopped() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let zones = watched.done("stat", &["zoneinfo"]);
+    watched.signal("STOP");
+    until("stopped", || fs::read_to_string(format!("/proc/{}/stat", watched.pid)).unwrap().contains(") T "));
+    let output = allotment(&["stat", &watched.pid.to_string(), "zoneinfo"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("is stopped") && said.contains(" ago"), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), zones);
+    // Its counters need nobody's answer.
+    watched.done("stat", &["vmstat"]);
+    watched.fails("drain", &[], 1, &["is stopped"]);
+    // A commander that is killed while it waits leaves the desk usable.
+    let mut killed =
+        Command::new(ALLOTMENT).args(["purge", &watched.pid.to_string()]).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    watched.signal("CONT");
+    watched.done("drain", &[]);
+    assert_eq!(watched.done("tune", &["cache_share=8"]), "cache_share: 16 → 8\n");
+    assert_eq!(watched.json(&["sets"])["silence"], Value::Null);
+}
+
+/// Many at once take turns, and every one is answered.
+#[test]
+fn commanders_take_turns() {
+    let Some(mut watched) = Watched::start(&[]) else { return };
+    watched.tell("busy 2");
+    let pid = watched.pid.to_string();
+    std::thread::scope(|scope| {
+        for at in 0..6 {
+            let pid = &pid;
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let share = format!("cache_share={}", 1 + at * 5 + round);
+                    let words: &[&str] = match (at + round) % 4 {
+                        0 => &["drain", pid],
+                        1 => &["tune", pid, &share],
+                        2 => &["stat", pid, "zoneinfo", "sets"],
+                        _ => &["purge", pid],
+                    };
+                    done(words);
+                }
+            });
+        }
+    });
+    adds_up(&watched.json(&[]));
+}
+
+/// Another user's process is not looked into; root looks into everybody's.
+#[test]
+fn other_users_are_refused() {
+    let test = "other_users_are_refused";
+    let Some(setpriv) = need(test, "setpriv", "util-linux") else { return };
+    let nobody = |program: &str| {
+        let mut command = Command::new(&setpriv);
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", program]);
+        command
+    };
+    let allowed = nobody(ALLOTMENT).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !allowed {
+        return skip(test, "nobody cannot run the command here");
+    }
+    let Some(watched) = Watched::start(&[]) else { return };
+    for command in ["stat", "drain", "purge"] {
+        let output = nobody(ALLOTMENT).args([command, &watched.pid.to_string()]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("belongs to somebody else") && said.lines().count() == 1, "{said}");
+    }
+    let output = nobody(ALLOTMENT).arg("stat").output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(watched.file().exists(), "swept by another user");
+    drop(watched);
+    let Some(watched) = Watched::start_by(nobody(ALLOTMENT), &[]) else { return };
+    assert_eq!(fs::metadata(watched.file()).unwrap().uid(), 65_534);
+    adds_up(&watched.json(&[]));
+    watched.done("drain", &[]);
+}
+
+/// Under `run --stats` the board is the command's, and is found through the environment.
+#[test]
+fn a_program_under_stats_is_found() {
+    let scratch = Scratch::new("stats");
+    let stats = format!("--stats={}", scratch.join("stats.json").display());
+    let Some(mut watched) = Watched::start(&[&stats]) else { return };
+    assert_ne!(watched.pid, watched.child.id());
+    let all = watched.json(&[]);
+    adds_up(&all);
+    assert_eq!(number(&all, "/pid"), u64::from(watched.pid));
+    assert_eq!(all["silence"], Value::Null);
+    watched.done("drain", &[]);
+    fails(&["stat", &watched.child.id().to_string()], 1, &["does not run on Allotment"]);
+    writeln!(watched.input, "end").unwrap();
+    assert!(watched.child.wait().unwrap().success());
+}
+
+#[test]
+fn one_that_publishes_nothing_is_told_how() {
+    let Some(watched) = Watched::start(&["--set", "publish=off", "--set", "keeper_bytes=0"]) else { return };
+    assert!(!watched.file().exists());
+    watched.fails("stat", &[], 1, &["runs on Allotment but publishes nothing", "publish=on"]);
+    fails(&["stat", &std::process::id().to_string()], 1, &["does not run on Allotment"]);
+    fails(&["stat", "4000000000"], 1, &["no process"]);
+}
+
+/// `--watch` prints until the program ends, or a signal comes.
+#[test]
+fn watching_ends_with_the_program() {
+    let Some(mut watched) = Watched::start(&[]) else { return };
+    let watch = |words: &[&str]| {
+        let mut command = Command::new(ALLOTMENT);
+        command.args(["stat", &watched.pid.to_string(), "--watch", "0.1"]).args(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let counted = watch(&["vmstat", "--count", "3"]).wait_with_output().unwrap();
+    let text = String::from_utf8(counted.stdout).unwrap();
+    assert!(counted.status.success());
+    assert_eq!(text.lines().filter(|line| line.starts_with("--- process")).count(), 3, "{text}");
+    assert_eq!(text.matches("\ncold_alloc ").count(), 3, "{text}");
+    assert!(text.contains("/s\n"), "{text}");
+    let lines = watch(&["--json", "vmstat", "--count", "2"]).wait_with_output().unwrap();
+    let text = String::from_utf8(lines.stdout).unwrap();
+    assert_eq!(text.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count(), 2, "{text}");
+    let first = |child: &mut Child| {
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    };
+    let mut interrupted = watch(&["vmstat"]);
+    first(&mut interrupted);
+    signal(interrupted.id(), "INT");
+    assert_eq!(interrupted.wait().unwrap().code(), Some(0));
+    let mut last = watch(&["sets"]);
+    let out = last.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).count());
+    writeln!(watched.input, "end").unwrap();
+    watched.child.wait().unwrap();
+    let output = last.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(reader.join().unwrap() > 0 || said.contains("no process"), "{said}");
+    assert!(said.contains("has ended") || said.contains("no process"), "{said}");
+}
+
+/// A parser that Prometheus' own client library brings accepts the exposition, and finds our families.
+#[test]
+fn prometheus_reads_the_exposition() {
+    let test = "prometheus_reads_the_exposition";
+    let Some(watched) = Watched::start(&[]) else { return };
+    let text = watched.done("stat", &["--openmetrics"]);
+    assert!(text.ends_with("# EOF\n"));
+    let Some(python) = find("python3") else { return skip(test, "no python3 here (Debian package python3)") };
+    let scratch = Scratch::new("prometheus");
+    let venv = scratch.join("venv");
+    let run = |program: &Path, words: &[&str]| {
+        Command::new(program)
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    let pip = venv.join("bin/pip");
+    if !run(&python, &["-m", "venv", venv.to_str().unwrap()]) || !run(&pip, &["install", "-q", "prometheus_client"]) {
+        return skip(test, "prometheus_client cannot be installed here");
+    }
+    fs::write(scratch.join("metrics"), &text).unwrap();
+    let script = "
+import sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+families = {family.name: family for family in parse(open(sys.argv[1]).read())}
+for name, kind in [('allotment_in_use_bytes', 'gauge'), ('allotment_cold_alloc', 'counter'),
+                   ('allotment_refill_seconds', 'histogram'), ('allotment_process', 'info')]:
+    assert families[name].type == kind, name
+print(int(sum(sample.value * int(sample.labels['class']) for sample in families['allotment_class_objects'].samples)),
+      int(families['allotment_in_use_bytes'].samples[0].value - families['allotment_areas_bytes'].samples[0].value))
+";
+    let output = Command::new(venv.join("bin/python"))
+        .args(["-c", script, scratch.join("metrics").to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let line = String::from_utf8(output.stdout).unwrap();
+    let (classes, total) = line.trim().split_once(' ').unwrap();
+    assert_eq!(classes, total);
+}
