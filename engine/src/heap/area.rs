@@ -30,7 +30,7 @@ impl<E: Environment> Heap<E> {
                 (self.vmap().purge(usize::MAX) > 0).then(|| self.vmap().alloc_guarded(bytes, align))?
             })
         } else {
-            self.alloc_area(bytes, align, false)
+            self.reuse_area(bytes, align).or_else(|| self.alloc_area(bytes, align, false))
         };
         self.cold_end(Event::ColdAlloc, start, fresh.is_none());
         fresh.map(|fresh| fresh.address)

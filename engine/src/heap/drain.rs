@@ -181,7 +181,7 @@ impl<E: Environment> Heap<E> {
             Duty::Usual => {
                 drop(held);
                 self.reclaim.balance(&self.cache, &self.pages, self.vmap());
-                self.call_workers(true);
+                self.call_workers(true, true);
                 self.page_source().prepare_more();
                 0
             }

@@ -7,15 +7,15 @@
 //!
 //! Half a window is at most 16 ms of 4 KiB pages and a millisecond of huge ones: too little to share.
 //!
-//! Locks: none held when a thread is started. Cost of a deferred free: the queue's lock, and a futex call or the
-//! creation of a thread.
+//! Locks: none held when a thread is started. Cost of a deferred free: the queue's lock, and the creation of a thread
+//! if there is none.
 
 use super::{Environment, Heap};
 use crate::arch::{PAGE, cgroup, sys};
 use crate::knob::Id;
-use crate::reclaim::workers::{Allowance, LINGER};
+use crate::reclaim::workers::{Allowance, LINGER, NAP};
 use crate::stat::Timing;
-use crate::vmap::{Freed, TURN, Ticket};
+use crate::vmap::{BATCH, Freed, TURN, Ticket};
 
 /// Smallest free that may start a thread: the C library frees less under locks of its own.
 const LARGE: usize = 1 << 20;
@@ -42,21 +42,24 @@ impl<E: Environment> Heap<E> {
 
     /// After a giant area was queued.
     pub(super) fn give_giant_back(&self, ticket: Ticket) {
-        let is_called = self.call_workers(ticket.bytes >= LARGE);
-        if self.is_sync(ticket.bytes) || !is_called {
+        let is_sync = self.is_sync(ticket.bytes);
+        let is_called = self.call_workers(ticket.bytes >= LARGE, is_sync);
+        if is_sync || !is_called {
             self.vmap().purge_giant(ticket);
         }
     }
 
-    /// Calls workers if so much is queued that they pay, and starts the first if there is none; whether one comes.
-    pub(super) fn call_workers(&self, may_start: bool) -> bool {
+    /// Calls workers if so much is queued that they pay, and starts the first if there is none; whether one comes. Now
+    /// if the caller waits for them, else soon.
+    pub(super) fn call_workers(&self, may_start: bool, waits: bool) -> bool {
         let (knobs, workers, keeper) = (&self.cache.knobs, &self.reclaim.workers, &self.reclaim.keeper);
         let threshold = knobs.size(Id::AsyncFreeThreshold);
         let wanted = threshold != 0 && self.areas.backlog() >= threshold;
         if !wanted || knobs.get(Id::IdleSeconds) == 0 || keeper.is_dismissed() || self.crew() == 0 {
             return false;
         }
-        workers.call();
+        // (One that may not end does not nap, either.)
+        workers.call(waits || keeper.is_confined());
         if workers.alive() > 0 {
             return true;
         }
@@ -105,6 +108,7 @@ impl<E: Environment> Heap<E> {
     pub fn work(&self) {
         let (workers, keeper) = (&self.reclaim.workers, &self.reclaim.keeper);
         let reads = !keeper.is_confined() && sys::own_files().is_ok();
+        let mut naps = 0;
         loop {
             let seen = workers.calls();
             if !keeper.is_confined() {
@@ -112,7 +116,9 @@ impl<E: Environment> Heap<E> {
             }
             while self.areas.is_pending() && !keeper.is_dismissed() && workers.alive() <= self.crew() {
                 self.recruit();
-                self.vmap().purge_pending(TURN);
+                // As much of a giant area as the knob says, and at least a turn.
+                let batches = self.cache.knobs.size(Id::MaxGatherBatchCount);
+                self.vmap().purge_pending(batches.saturating_mul(BATCH).max(TURN));
             }
             if keeper.is_dismissed() {
                 return workers.unclaim();
@@ -123,9 +129,12 @@ impl<E: Environment> Heap<E> {
             if self.areas.is_pending() && workers.alive() <= self.crew() {
                 continue;
             }
-            let patience = if keeper.is_confined() { 0 } else { LINGER };
-            if !workers.sleep(seen, patience) && workers.leave(seen) {
-                return;
+            naps = if workers.sleep(seen, if keeper.is_confined() { 0 } else { NAP }) { 0 } else { naps + 1 };
+            if naps >= LINGER / NAP {
+                if workers.leave(seen) {
+                    return;
+                }
+                naps = 0;
             }
         }
     }

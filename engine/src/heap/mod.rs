@@ -337,7 +337,7 @@ impl<E: Environment> Heap<E> {
         }
         if size > SMALL_MAX
             && self.opened.load(Acquire) == 2
-            && let Some(area) = self.vmap().reuse(size, PAGE).or_else(|| self.vmap().reuse_part(size, PAGE))
+            && let Some(area) = self.reuse_area(size, PAGE)
         {
             return area.address as *mut u8;
         }
@@ -412,7 +412,7 @@ impl<E: Environment> Heap<E> {
             return false;
         }
         let keeper = self.reclaim.keeper.dismiss(self.bell());
-        self.reclaim.workers.call();
+        self.reclaim.workers.call(true);
         keeper || self.reclaim.workers.alive() > 0
     }
 
@@ -470,6 +470,12 @@ impl<E: Environment> Heap<E> {
                 keeper.park(self.bell(), || self.serve(), || sets.level(Level::Lazy) + sets.level(Level::PagesDirty));
             }
         }
+    }
+
+    /// A lazy area, or a part of one; the heap is open.
+    #[inline]
+    fn reuse_area(&self, size: usize, align: usize) -> Option<Fresh> {
+        self.vmap().reuse(size, align).or_else(|| self.vmap().reuse_part(size, align))
     }
 
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
@@ -642,7 +648,10 @@ impl<E: Environment> Heap<E> {
         let class = if align <= PAGE { class::aligned(size, align) } else { None };
         let object = match class {
             Some(class) => self.alloc_class(class),
-            None => self.alloc_area(size, align, false).map(|fresh| fresh.address),
+            None => {
+                let area = self.reuse_area(size, align).or_else(|| self.alloc_area(size, align, false));
+                area.map(|area| area.address)
+            }
         };
         self.cold_end(Event::ColdAlloc, start, object.is_none());
         object.unwrap_or(0) as *mut u8

@@ -436,10 +436,10 @@ impl Regions {
     }
 
     /// Reserves one window that begins with `bytes` (more than a window can hold) in one
-    /// piece, opened; only its first page has a number.
-    pub fn reserve_giant(&self, board: &Board, bytes: usize) -> Option<Pfn> {
+    /// piece, opened; only its first page has a number. Aligned to `align` bytes where there is room for that.
+    pub fn reserve_giant(&self, board: &Board, bytes: usize, align: usize) -> Option<Pfn> {
         let mut made = self.made.lock();
-        let base = Self::aligned(bytes, WINDOW, made.count)?;
+        let base = Self::aligned(bytes, align.max(WINDOW), made.count)?;
         // SAFETY: fresh and ours.
         if unsafe { sys::protect(base, bytes, Access::ReadWrite) }.is_err() {
             // SAFETY: fresh, ours and unused.
@@ -534,7 +534,7 @@ impl Regions {
         // Where other mappings hardly ever are; the salt is the number of windows, so
         // that they follow each other. The kernel's own choice is the way out.
         let seed = (&raw const len) as usize >> 12 & 0xfff;
-        let hint = (0x2000 + seed + salt as usize) << WINDOW_SHIFT;
+        let hint = ((0x2000 + seed + salt as usize) << WINDOW_SHIFT).next_multiple_of(align);
         if let Ok(at) = sys::map(hint, len, Access::None) {
             if at.is_multiple_of(align) {
                 return Some(at);

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | below the limit | nothing, or the next slice of a purge under way that no [`workers`] have taken over |
 //! | above it | one slice of [`HELP`] bytes; nothing if somebody else purges |
-//! | above twice the limit | [`HELP_MORE`] or as much as it allocates, beside others; it waits [`NAPS`] naps at most where too many are at it |
+//! | above twice the limit | [`HELP_MORE`] or as much as it allocates, beside others; from [`HELP_MORE`] above the limit it waits [`NAPS`] naps at most where too many are at it |
 //!
 //! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and
 //! no free waits for a whole purge: those run in slices, and between two of them a fork may come. An allocation
@@ -222,14 +222,15 @@ impl Reclaim {
         if done >= most || idle <= limit {
             return;
         }
-        // Otherwise one at a time is enough.
-        let Some(_purging) = self.purging.try_lock().or_else(|| self.wait(pressed)) else { return };
+        // Otherwise one at a time is enough. (Nobody waits for the little that a small program frees.)
+        let waits = pressed && idle - limit > HELP_MORE as u64;
+        let Some(_purging) = self.purging.try_lock().or_else(|| self.wait(waits)) else { return };
         Self::slice(cache, pages, vmap, limit, most - done);
     }
 
     /// The right to purge, waited for so long that the freer is slowed down and no longer.
-    fn wait(&self, pressed: bool) -> Option<Guard<'_, ()>> {
-        (0..if pressed { NAPS } else { 0 }).find_map(|_| {
+    fn wait(&self, waits: bool) -> Option<Guard<'_, ()>> {
+        (0..if waits { NAPS } else { 0 }).find_map(|_| {
             self.nap();
             self.purging.try_lock()
         })

@@ -27,8 +27,11 @@ use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
 use crate::arch::sys;
 
-/// ns that a worker waits for more.
+/// ns that a worker waits for more, in naps: a deferred free wakes nobody, who might take its CPU before it has
+/// returned.
 pub const LINGER: u64 = 1_000_000_000;
+/// ns of a nap.
+pub const NAP: u64 = 4_000_000;
 /// Hundredths of a per cent of the last ten seconds in which somebody waited for a CPU: there is none to spare.
 const BUSY: u64 = 5_000;
 /// Seconds, nearly, between two looks at what the system allows: log2 of ns.
@@ -104,11 +107,12 @@ impl Workers {
         }
     }
 
-    /// Something was queued: nobody goes to sleep, or away, without a look at it.
-    pub fn call(&self) {
+    /// Something was queued: nobody goes to sleep, or away, without a look at it. Who sleeps looks at the end of his
+    /// nap, or now if he is to be woken.
+    pub fn call(&self, wakes: bool) {
         // SeqCst, as in `sleep` and `leave`: either the call sees the sleeper or the sleeper sees the call.
         self.calls.fetch_add(1, SeqCst);
-        if self.sleeping.load(SeqCst) > 0 {
+        if wakes && self.sleeping.load(SeqCst) > 0 {
             sys::futex_wake(&self.calls, u32::MAX >> 1);
         }
     }
@@ -225,7 +229,7 @@ mod tests {
                         break;
                     }
                 };
-                workers.call();
+                workers.call(round % 2 == 0);
                 if workers.claim(1) {
                     scope.spawn(body);
                 }

@@ -33,7 +33,7 @@ pub mod node;
 mod purge;
 pub mod tree;
 
-pub use purge::{SLICE, TURN, Ticket};
+pub use purge::{BATCH, SLICE, TURN, Ticket};
 
 use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -51,12 +51,14 @@ use node::{Lists, Node, Turn, Want};
 use purge::Queue;
 use tree::Tree;
 
-/// Bytes by which a node's part of the levels may be off before it is told.
-pub const LENT: usize = 1 << 20;
+/// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas.
+pub const LENT: usize = 8 << 20;
 /// Areas from this many pages begin at a huge-page boundary, so that page tables move whole.
 const CONGRUENT: usize = 512;
 /// Areas above this many pages get a window of their own.
 const GIANT: usize = WINDOW_PAGES / 2;
+/// Most bytes of one, and of its alignment: half of the addresses that there are.
+const MOST: usize = 1 << 46;
 /// Pages opened at a time, at least.
 const STEP: usize = 512;
 
@@ -282,12 +284,14 @@ impl Vmap<'_> {
         let tally = &self.board().nodes[at].lent;
         // Relaxed, and no locked instruction: the word is changed in a turn only.
         let lent = (tally.load(Relaxed) as isize).wrapping_add(bytes);
-        let most = if sys::single_threaded() { bytes.unsigned_abs().clamp(LENT / 8, LENT) } else { LENT };
+        // Twice this area: who takes and frees areas of its size again and again tells nobody.
+        let least = if sys::single_threaded() { LENT / 64 } else { LENT / 8 };
+        let most = (2 * bytes.unsigned_abs()).clamp(least, LENT);
         if lent.unsigned_abs() <= most {
             tally.store(lent as u64, Relaxed);
             return false;
         }
-        // Half stays: a program that frees and takes back again and again tells nobody.
+        // Half stays, for the same reason.
         let keep = lent.signum() * (most as isize / 2);
         tally.store(keep as u64, Relaxed);
         self.account(keep - lent, lent - keep);
@@ -487,10 +491,10 @@ impl Vmap<'_> {
 
     fn alloc_giant(&self, pages: usize, align: usize, charged: bool) -> Option<Fresh> {
         let bytes = pages.checked_mul(PAGE)?;
-        if align > WINDOW_PAGES || bytes > 1 << 46 {
+        if align > MOST / PAGE || bytes > MOST {
             return None;
         }
-        let pfn = self.regions.reserve_giant(self.board(), bytes)?;
+        let pfn = self.regions.reserve_giant(self.board(), bytes, align * PAGE)?;
         if !self.regions.address(pfn).is_multiple_of(align * PAGE) {
             // The kernel's own choice, where there was no room for a better one.
             let desc = self.regions.desc(pfn);

@@ -40,6 +40,8 @@ const VECTOR_BYTES: usize = 1 << 30;
 pub const SLICE: usize = 64 << 20;
 /// The same for a worker: a fork waits for what is in flight only.
 pub const TURN: usize = 256 << 20;
+/// Bytes of a gather batch: one page table.
+pub const BATCH: usize = CONGRUENT * PAGE;
 /// Pages after which who gives back looks for a fork that waits: whole page tables, below the kernel's 10,000.
 const YIELD: usize = 10_000 / CONGRUENT * CONGRUENT;
 /// ns that who waits for a giant area sleeps between two looks.
@@ -394,10 +396,9 @@ impl Vmap<'_> {
                 continue;
             }
             // To a huge page's end.
-            const ALIGN: usize = CONGRUENT * PAGE;
             let base = self.regions.address(at);
-            let end = (base + from + pages * PAGE) / ALIGN * ALIGN;
-            let end = if end > base + from { end } else { (base + from + 1).next_multiple_of(ALIGN) };
+            let end = (base + from + pages * PAGE) / BATCH * BATCH;
+            let end = if end > base + from { end } else { (base + from + 1).next_multiple_of(BATCH) };
             let bytes = (end - base).min(all) - from;
             giant.handed.store(from + bytes, Relaxed);
             giant.out.store(giant.out.load(Relaxed) + 1, Relaxed);

@@ -570,6 +570,34 @@ fn giants_lose_nothing_in_a_storm() {
     }
 }
 
+/// Above a window's, too, and up to half of all addresses, where the system has room for that.
+#[test]
+fn alignments_up_to_half_of_all_addresses() {
+    let world = World::new();
+    let vmap = world.vmap();
+    let mapped = world.exact(Level::Mapped);
+    let mut live = Vec::new();
+    for shift in 29..64 {
+        for _ in 0..2 {
+            let Some(fresh) = vmap.alloc(16 * PAGE, 1 << shift) else {
+                assert!(shift > 40, "2^{shift}");
+                continue;
+            };
+            assert!(fresh.address.is_multiple_of(1 << shift) && fresh.zero, "2^{shift}");
+            unsafe { (fresh.address as *mut usize).write(shift) };
+            live.push((fresh.address, shift));
+        }
+    }
+    for (at, shift) in live {
+        assert_eq!(unsafe { (at as *const usize).read() }, shift);
+        let Freed::Queued(ticket) = vmap.free(&vmap.find(at).unwrap()) else { panic!("not queued") };
+        vmap.purge_giant(ticket);
+        assert_eq!(vmap.find(at), None);
+    }
+    assert_eq!(world.exact(Level::Mapped), mapped, "a giant area is not unmapped");
+    vmap.verify();
+}
+
 /// Several threads take slices of the same giant areas, others take areas back, one stops all as a fork does.
 #[test]
 fn threads_share_giants_and_forks_find_nothing_in_flight() {
