@@ -2,7 +2,7 @@
 //!
 //! The seed's program: one `malloc` of so many GiB, touched, and the time of its `free`; by sizes, by workers and by
 //! the size of a job, beside every peer and beside the kernel alone (`munmap`, and `MADV_DONTNEED` by one and by two
-//! threads: the ceiling). Each run is a worker process of this same binary ([`work`]), with huge pages switched off for
+//! threads: the ceiling; for sparse and mixed memory also the seed's alternatives, a thread for each mapping or PUD). Each run is a worker process of this same binary ([`work`]), with huge pages switched off for
 //! all unless the case's name says `huge`. A free that costs nothing is memory kept: what is resident stands beside
 //! every time. Blocks of 64 KiB and 1 MiB are in suite `vmap`. Last, the end of a process as its parent sees it.
 #![allow(unsafe_code)] // orphans
@@ -29,6 +29,8 @@ const WARM: u64 = 2;
 type Setting = (&'static str, &'static str);
 /// As it comes; and so that the memory is gone when `free` returns.
 const MODES: &[Setting] = &[(OURS, ""), ("allotment, synchronous", "sync_free=1")];
+/// The same where smaller blocks are allocated meanwhile, which are not to be given back one by one.
+const BESIDE: &[Setting] = &[(OURS, ""), ("allotment, synchronous", "sync_free=32M")];
 /// Workers.
 const WORKERS: &[Setting] = &[
     ("1 worker", "sync_free=1,async_free_threshold=1,max_active=1"),
@@ -67,6 +69,8 @@ fn case(setup: &Setup, work: &'static Work) -> Case {
         JOBS
     } else if work.is_exit() {
         ENDS
+    } else if work.name == "beside" {
+        BESIDE
     } else {
         MODES
     };
@@ -78,12 +82,15 @@ fn case(setup: &Setup, work: &'static Work) -> Case {
     if contenders.is_empty() {
         return Case::skipped(work.name, work.about, "this build has no such knob".into());
     }
-    if settings == MODES || settings == ENDS {
+    if [MODES, BESIDE, ENDS].contains(&settings) {
         let others = setup.peers[1..].iter();
         contenders.extend(others.map(|peer| contender(setup, work, peer.name.clone(), "malloc", Some(peer), "")));
     }
     if !work.is_exit() {
         let raw = [("munmap", "munmap"), ("madvise, 1 thread", "madvise-1"), ("madvise, 2 threads", "madvise-2")];
+        let jobs = [("2 threads, by mapping", "mappings"), ("2 threads, by PUD", "puds")];
+        let jobs = jobs.into_iter().filter(|_| work.is_uneven());
+        let raw = raw.into_iter().chain(jobs);
         contenders.extend(raw.map(|(name, way)| contender(setup, work, name.to_owned(), way, None, "")));
     }
     Case::new(work.name, work.about, 1, contenders)

@@ -1,9 +1,9 @@
 //! # What a worker of suite `free` does
 //!
 //! It touches every 4 KiB page of what it has, frees, and watches its own resident memory fall, a look every
-//! millisecond. CPU time is the process's, from before the free until nine tenths are gone; set beside the wall time it shows what
-//! waiting for the kernel's locks costs: the same bytes, more CPU seconds a GiB (there is no nearer look without performance
-//! counters).
+//! millisecond, for a second and until nine tenths are gone. CPU time is the process's, from before the free until then;
+//! set beside the wall time it shows what waiting for the kernel's locks costs: the same bytes, more CPU seconds a GiB. (How
+//! long it waited for which lock, `perf lock contention` says, for root.)
 #![allow(unsafe_code)] // malloc, mmap and their opposites, on blocks that one owner holds
 
 use super::super::process;
@@ -11,7 +11,7 @@ use super::now_ns;
 use std::hint::black_box;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// What is measured, and in what.
@@ -21,10 +21,15 @@ pub const METRICS: &[(&str, &str)] = &[
     // Of the one call, or of all of them; and the longest of them.
     ("free", "ms"),
     ("worst", "us"),
-    // Until nine tenths have left memory (looked for two seconds), what was resident then, and the CPU time that it took.
+    // Until half has left memory, and nine tenths (looked for two seconds); the CPU time until then. How long, until
+    // then, memory did not fall: the longest time between two looks that saw less.
+    ("half", "ms"),
     ("gone", "ms"),
-    ("kept", "MiB"),
     ("cpu", "ms/GiB"),
+    ("flat", "ms"),
+    // What is resident still 100 ms from the beginning of the free (or at the first look after that), and at the end.
+    ("left", "MiB"),
+    ("kept", "MiB"),
     // What another thread saw meanwhile: malloc and free of 100 bytes, of 100 KiB and of 4 MiB in turn.
     ("stall", "us"),
     ("pair", "ns/op"),
@@ -38,8 +43,13 @@ pub const EXIT: &str = "ending ";
 const GIB: usize = 1 << 30;
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
-/// How long memory is watched.
+/// How long memory is watched at most, and at least where the run is more than a warm-up.
 const WATCHED: Duration = Duration::from_secs(2);
+const WATCHED_LEAST: Duration = Duration::from_secs(1);
+/// Per cent from which it is.
+const MEASURED: u64 = 10;
+/// When memory is looked at on its way.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -77,6 +87,10 @@ impl Work {
     pub fn is_exit(&self) -> bool {
         self.kind == Kind::Exit
     }
+    /// Whether mappings, and the memory in a GiB of addresses, differ in size.
+    pub fn is_uneven(&self) -> bool {
+        matches!(self.kind, Kind::Sparse | Kind::Mixed)
+    }
     fn has_huge_pages(&self) -> bool {
         self.name.ends_with("-huge")
     }
@@ -113,6 +127,59 @@ enum Way {
     Unmap,
     /// By so many threads.
     Advise(usize),
+    /// The seed's alternatives: by two threads, a mapping each …
+    Mappings,
+    /// … or 1 GiB of addresses each: a page upper directory, PUD.
+    Puds,
+}
+
+/// What watching found, in ms and MiB.
+struct Seen {
+    half: f64,
+    gone: f64,
+    flat: f64,
+    left: f64,
+    kept: f64,
+    cpu: f64,
+}
+
+/// Watches memory fall from `grown` bytes above `before`, for `least` or longer; `when_gone` is called once, when nine
+/// tenths have left or time is over.
+fn watch(
+    (before, grown): (usize, usize),
+    (began, cpu): (Instant, f64),
+    least: Duration,
+    when_gone: impl FnOnce(),
+) -> Seen {
+    let mib = |bytes: usize| bytes as f64 / MIB as f64;
+    let mut seen = Seen { half: f64::NAN, gone: f64::NAN, flat: 0.0, left: f64::NAN, kept: 0.0, cpu: 0.0 };
+    let (mut when_gone, mut fell, mut last) = (Some(when_gone), 0.0, grown);
+    loop {
+        let left = resident().saturating_sub(before);
+        let (now, elapsed) = (ms(began), began.elapsed());
+        if seen.half.is_nan() && (left <= grown / 2 || elapsed >= WATCHED) {
+            seen.half = now;
+        }
+        // (A run that is shorter than that has nothing left then.)
+        if elapsed <= ON_ITS_WAY || seen.left.is_nan() {
+            seen.left = mib(left);
+        }
+        if when_gone.is_some() {
+            seen.flat = f64::max(seen.flat, now - fell);
+            // (A page or two of the looker's own.)
+            if left + PAGE * 16 <= last {
+                (fell, last) = (now, left);
+            }
+            if left <= grown / 10 || elapsed >= WATCHED {
+                (seen.gone, seen.cpu) = (now, cpu_ms() - cpu);
+                when_gone.take().into_iter().for_each(|call| call());
+            }
+        } else if elapsed >= least {
+            seen.kept = mib(left);
+            return seen;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn alloc(way: Way, bytes: usize) -> usize {
@@ -146,8 +213,38 @@ fn free(way: Way, at: usize, bytes: usize) {
                     scope.spawn(move || libc::madvise((at + begin) as *mut libc::c_void, length, libc::MADV_DONTNEED));
                 }
             }),
+            Way::Mappings | Way::Puds => free_in_jobs(way, &[(at, bytes)]),
         }
     }
+}
+
+/// Gives blocks back by two threads, which take the next job when they are done with one.
+fn free_in_jobs(way: Way, blocks: &[(usize, usize)]) {
+    let jobs: Vec<(usize, usize)> = match way {
+        Way::Puds => blocks.iter().flat_map(|&(at, bytes)| cut(at, bytes)).collect(),
+        _ => blocks.to_vec(),
+    };
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(&(at, bytes)) = jobs.get(next.fetch_add(1, Relaxed)) {
+                    // SAFETY: made by `alloc`, and nobody's any more.
+                    unsafe { libc::madvise(at as *mut libc::c_void, bytes, libc::MADV_DONTNEED) };
+                }
+            });
+        }
+    });
+}
+
+/// A range in parts that do not cross a multiple of 1 GiB.
+fn cut(at: usize, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+    let (end, mut from) = (at + bytes, at);
+    std::iter::from_fn(move || {
+        let part = (from, ((from / GIB + 1) * GIB).min(end) - from);
+        from += part.1;
+        (part.1 > 0).then_some(part)
+    })
 }
 
 fn touch(at: usize, bytes: usize, step: usize) {
@@ -222,27 +319,26 @@ fn run(work: &Work, way: Way, scale: u64) {
         });
         let free_all = || {
             let (cpu, began, mut worst) = (cpu_ms(), Instant::now(), Duration::ZERO);
-            for &(at, bytes) in &blocks {
-                let start = Instant::now();
-                free(way, at, bytes);
-                worst = worst.max(start.elapsed());
+            if way == Way::Mappings || way == Way::Puds {
+                free_in_jobs(way, &blocks);
+                worst = began.elapsed();
+            } else {
+                for &(at, bytes) in &blocks {
+                    let start = Instant::now();
+                    free(way, at, bytes);
+                    worst = worst.max(start.elapsed());
+                }
             }
             (cpu, began, ms(began), worst)
         };
         let (cpu, began, took, worst) =
             if work.kind == Kind::Other { scope.spawn(free_all).join().expect("no panic") } else { free_all() };
-        let left = |now: usize| now.saturating_sub(before);
-        while left(resident()) > grown / 10 && began.elapsed() < WATCHED {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let (gone, spent) = (ms(began), cpu_ms() - cpu);
-        stop.store(true, Relaxed);
-        println!("sample free {took}\nsample worst {}\nsample gone {gone}", worst.as_secs_f64() * 1e6);
-        println!(
-            "sample kept {}\nsample cpu {}",
-            left(resident()) as f64 / MIB as f64,
-            spent / grown as f64 * GIB as f64
-        );
+        let least = if scale >= MEASURED { WATCHED_LEAST } else { Duration::ZERO };
+        let seen = watch((before, grown), (began, cpu), least, || stop.store(true, Relaxed));
+        println!("sample free {took}\nsample worst {}", worst.as_secs_f64() * 1e6);
+        println!("sample half {}\nsample gone {}\nsample flat {}", seen.half, seen.gone, seen.flat);
+        println!("sample left {}\nsample kept {}", seen.left, seen.kept);
+        println!("sample cpu {}", seen.cpu / grown as f64 * GIB as f64);
         if let Some(beside) = beside {
             let (stall, pair) = beside.join().expect("no panic");
             println!("sample stall {stall}\nsample pair {pair}");
@@ -259,6 +355,8 @@ pub fn work(what: &str, scale: u64, expect: Option<&Path>) -> Result<(), String>
         "munmap" => Way::Unmap,
         "madvise-1" => Way::Advise(1),
         "madvise-2" => Way::Advise(2),
+        "mappings" => Way::Mappings,
+        "puds" => Way::Puds,
         other => return Err(format!("no way {other}")),
     };
     if let Some(expect) = expect {
@@ -279,7 +377,7 @@ mod tests {
     #[test]
     fn every_case_runs() {
         for case in CASES {
-            for way in ["malloc", "munmap", "madvise-1", "madvise-2"] {
+            for way in ["malloc", "munmap", "madvise-1", "madvise-2", "mappings", "puds"] {
                 work(&format!("{}:{way}", case.name), 0, None).expect("runs");
             }
         }
@@ -295,5 +393,22 @@ mod tests {
         assert!(resident() >= before + 60 * MIB);
         free(Way::Advise(2), block, 64 * MIB);
         assert!(resident() < before + 30 * MIB);
+        touch(block, 64 * MIB, PAGE);
+        free_in_jobs(Way::Puds, &[(block, 64 * MIB)]);
+        assert!(resident() < before + 30 * MIB);
+        // And what stays, to stay.
+        touch(block, 64 * MIB, PAGE);
+        let mut gone = false;
+        let seen = watch((before, 64 * MIB), (Instant::now(), cpu_ms()), Duration::ZERO, || gone = true);
+        assert!(gone && seen.kept > 30.0 && seen.left > 30.0);
+        free(Way::Unmap, block, 64 * MIB);
+    }
+
+    #[test]
+    fn parts_end_where_a_page_directory_does() {
+        let cut = |at, bytes| cut(at, bytes).collect::<Vec<_>>();
+        assert_eq!(cut(3 * GIB, 2 * GIB), [(3 * GIB, GIB), (4 * GIB, GIB)]);
+        assert_eq!(cut(GIB - PAGE, 2 * PAGE), [(GIB - PAGE, PAGE), (GIB, PAGE)]);
+        assert_eq!(cut(PAGE, PAGE), [(PAGE, PAGE)]);
     }
 }
