@@ -53,6 +53,26 @@ fn signals_are_passed_on() {
     }
 }
 
+/// A signal that is passed on may kill: the program ends as it would alone.
+#[test]
+fn signals_that_are_passed_on_may_kill() {
+    for (name, number) in [("TERM", 15), ("HUP", 1), ("USR2", 12), ("ABRT", 6)] {
+        let scratch = Scratch::new("deadly");
+        let ready = scratch.join("ready");
+        let script = format!("ulimit -c 0; echo > {}; while :; do sleep 0.01; done", ready.display());
+        let mut child = sh(&script).start(&scratch.join("out"), &scratch.join("stats.json"));
+        while !ready.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "SIG{name}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let sent = Command::new("kill").args([&format!("-{number}"), &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(number), "SIG{name}: {status}");
+        assert!(scratch.join("stats.json").metadata().unwrap().len() > 0, "SIG{name}: no statistics");
+    }
+}
+
 /// A stop of the program is a stop of the job, and what continues it continues both.
 #[test]
 fn stops_and_continues_are_passed_on() {
