@@ -51,7 +51,8 @@ use node::{Lists, Node, Turn, Want};
 use purge::Queue;
 use tree::Tree;
 
-/// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas.
+/// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas, and
+/// where a soft limit is small.
 pub const LENT: usize = 8 << 20;
 /// Areas from this many pages begin at a huge-page boundary, so that page tables move whole.
 const CONGRUENT: usize = 512;
@@ -286,7 +287,8 @@ impl Vmap<'_> {
         let lent = (tally.load(Relaxed) as isize).wrapping_add(bytes);
         // Twice this area: who takes and frees areas of its size again and again tells nobody.
         let least = if sys::single_threaded() { LENT / 64 } else { LENT / 8 };
-        let most = (2 * bytes.unsigned_abs()).clamp(least, LENT);
+        let most = (self.cache.knobs.soft_limit() / 64).clamp(least as u64, LENT as u64) as usize;
+        let most = (2 * bytes.unsigned_abs()).clamp(least, most);
         if lent.unsigned_abs() <= most {
             tally.store(lent as u64, Relaxed);
             return false;
