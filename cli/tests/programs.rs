@@ -52,6 +52,7 @@ cases! {
     limit_no_mappings: "limits.c" "no_mappings" EVERY;
     limit_no_advice: "limits.c" "no_advice" BOTH;
     limit_filter_comes_late: "limits.c" "late_filter" EVERY;
+    limit_filter_that_kills_comes_late: "limits.c" "filter_kills_late" EVERY;
     limit_locked_memory: "limits.c" "locked" BOTH;
     limit_locked_memory_as_user: "limits.c" "locked_as_user" BOTH;
     life_files_closed: "limits.c" "files_closed" BOTH;

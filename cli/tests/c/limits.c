@@ -488,6 +488,41 @@ static void late_filter(void)
     churn_end(&held);
 }
 
+/* The same, but what is refused kills: fences, and the placing of memory. */
+static void filter_kills_late(void)
+{
+    static Held held;
+    held.random.state = 12;
+    churn(&held, 20000);
+    pthread_t thread[2];
+    for (uintptr_t at = 0; at < 2; at++)
+        CHECK(!pthread_create(&thread[at], NULL, at_work, (void *)(at + 1)));
+    static const int calls[] = {SYS_membarrier, SYS_mbind, SYS_process_madvise, SYS_get_mempolicy, SYS_openat};
+    if (!deny(calls, 5, SECCOMP_RET_KILL_PROCESS)) {
+        say("skipped: no seccomp here\n");
+        stop_late = 1;
+        return;
+    }
+    for (int round = 0; round < 20; round++) {
+        churn(&held, 2000);
+        malloc_trim(0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            churn(&held, 2000);
+            malloc_trim(0);
+            churn_end(&held);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "child: %#x", status);
+    }
+    stop_late = 1;
+    for (int at = 0; at < 2; at++)
+        CHECK(!pthread_join(thread[at], NULL));
+    churn_end(&held);
+}
+
 static void zero_and_dirty(void)
 {
     for (int round = 0; round < 3; round++)
@@ -690,7 +725,7 @@ int main(int argc, char **argv)
     static const Case cases[] = {
         {"limited", limited}, {"late_limit", late_limit}, {"data_limit", data_limit}, {"starving_threads", starving_threads},
         {"no_mappings", no_mappings}, {"no_advice", no_advice}, {"kills", kills}, {"kills_threads", kills_threads},
-        {"late_filter", late_filter}, {"locked", locked}, {"locked_as_user", locked_as_user}, {"files_closed", files_closed}, {"no_files", no_files},
+        {"late_filter", late_filter}, {"filter_kills_late", filter_kills_late}, {"locked", locked}, {"locked_as_user", locked_as_user}, {"files_closed", files_closed}, {"no_files", no_files},
         {"bounded", bounded}, {"bounded_threads", bounded_threads}, {"frugal", frugal}, {"greedy", greedy}, {"before_and_after", before_and_after}, {"exit_under_load", exit_under_load},
         {"leave_at_once", leave_at_once}, {"abort", give_up}, {"main_thread_ends", main_thread_ends},
     };

@@ -395,6 +395,8 @@ impl<E: Environment> Heap<E> {
     /// The process is about to filter its own system calls.
     pub fn confine(&self) {
         self.areas.confine();
+        self.pages.confine();
+        self.cache.sets.confine();
         self.reclaim.keeper.confine();
     }
 

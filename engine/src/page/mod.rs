@@ -22,8 +22,8 @@ pub use region::{Desc, Kind, Paging, Pfn, Regions};
 pub use zone::{Gather, ORDERS, Want, Word, Zone};
 
 use crate::arch::PAGE;
-use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::{AtomicBool, AtomicU8};
 use crate::arch::sys::{self, Advice};
 use crate::percpu::{Cache, NODES, Sheaf, Source};
 use crate::stat::{Board, Event};
@@ -48,6 +48,8 @@ pub struct Pages {
     pub zones: [Zone; NODES],
     /// By node, the other nodes plus one, nearest first; 0: by their numbers.
     order: [[AtomicU8; NODES]; NODES],
+    /// The process filters its system calls: to place memory may kill.
+    confined: AtomicBool,
 }
 
 impl Default for Pages {
@@ -83,7 +85,19 @@ impl Pages {
             regions: Regions::new(),
             zones: [const { Zone::new() }; NODES],
             order: [const { [const { AtomicU8::new(0) }; NODES] }; NODES],
+            confined: AtomicBool::new(false),
         }
+    }
+
+    /// The process is about to filter its system calls: new memory lies where it is first touched from now on.
+    pub fn confine(&self) {
+        // Relaxed: the filter comes after this in the caller's own order.
+        self.confined.store(true, Relaxed);
+    }
+
+    /// Whether new memory of a node is to be placed there, with so many nodes in use.
+    fn places(&self, node: usize, nodes: usize) -> bool {
+        (nodes > 1 || node > 0) && !self.confined.load(Relaxed)
     }
 
     /// Tells how far nodes are from each other, as `/sys/devices/system/node/node*/distance` does.
@@ -137,7 +151,7 @@ impl PageSource<'_> {
     ) -> (usize, bool) {
         let (pages, board) = (self.pages, self.cache.sets.board());
         let limit = self.cache.knobs.hard_limit();
-        let want = Want { node, bind: self.cache.sets.nodes() > 1, order, flags, limit };
+        let want = Want { node, bind: pages.places(node, self.cache.sets.nodes()), order, flags, limit };
         let (got, grew) = pages.zones[node].alloc(&pages.regions, board, want, n, |word| take(word, node));
         if got > 0 || others == 0 {
             return (got, grew);
@@ -151,7 +165,7 @@ impl PageSource<'_> {
     pub fn prepare_more(&self) {
         let (pages, sets) = (self.pages, &self.cache.sets);
         for (node, zone) in pages.zones.iter().enumerate() {
-            if zone.prepare_more(&pages.regions, sets.board(), node, sets.nodes() > 1) {
+            if zone.prepare_more(&pages.regions, sets.board(), node, pages.places(node, sets.nodes())) {
                 sets.count(Event::ZoneGrow, 1);
             }
         }

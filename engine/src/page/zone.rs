@@ -228,7 +228,7 @@ impl Default for Zone {
 pub struct Want {
     /// Whose zone it is.
     pub node: usize,
-    /// There are other nodes: new memory is bound to this one.
+    /// New memory is bound to this node: there are others, and the process filters no system calls.
     pub bind: bool,
     /// The order of the blocks.
     pub order: usize,
@@ -779,7 +779,7 @@ impl Change<'_> {
         if state.next.0 + (1 << order) > state.end.0 {
             let Some((first, pages)) = regions.reserve_zone(board, least, node, state.newest) else { return false };
             (state.next, state.end, state.newest) = (first, first.add(pages), first);
-            if bind || node > 0 {
+            if bind {
                 sys::bind(regions.address(first), pages * PAGE, node);
             }
         }

@@ -108,6 +108,8 @@ pub struct Sets {
     pub isolated: Isolated,
     /// A private copy of a shared board while a fork is under way; 0 if the board is private.
     copy: AtomicUsize,
+    /// The process filters its system calls: a fence may kill.
+    confined: AtomicU32,
     pub(super) state: Lock<State>,
 }
 
@@ -147,6 +149,7 @@ impl Sets {
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             isolated: Isolated::new(),
             copy: AtomicUsize::new(0),
+            confined: AtomicU32::new(0),
             state: Lock::new(State { made: 0 }),
         }
     }
@@ -611,13 +614,21 @@ impl Sets {
         self.tallies().map(|tally| tally.events[event as usize].load(Relaxed)).sum()
     }
 
+    /// The process is about to filter its system calls: from now on every fence is as good as refused.
+    pub fn confine(&self) {
+        // Relaxed: as in `Keeper::confine`.
+        self.confined.store(1, Relaxed);
+    }
+    fn is_confined(&self) -> bool {
+        self.confined.load(Relaxed) != 0
+    }
     /// Interrupts the sequences that may run on `cpu`.
     pub(super) fn fence_cpu(&self, cpu: u32) -> bool {
         if sys::single_threaded() && self.mode() == Mode::Sequences {
             return true; // we are in no sequence, and there is nobody else
         }
         match self.mode() {
-            Mode::Sequences => Fence.cpu(cpu).is_ok(),
+            Mode::Sequences => !self.is_confined() && Fence.cpu(cpu).is_ok(),
             Mode::Simulated => {
                 if let Some(cpu) = self.simulation().cpus.get(cpu as usize) {
                     cpu.fence();
@@ -633,7 +644,7 @@ impl Sets {
             return true; // as in `fence_cpu`
         }
         match self.mode() {
-            Mode::Sequences => Fence.all().is_ok(),
+            Mode::Sequences => !self.is_confined() && Fence.all().is_ok(),
             Mode::Simulated => {
                 self.simulation().cpus.iter().for_each(sim::Cpu::fence);
                 true
