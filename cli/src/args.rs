@@ -47,6 +47,8 @@ pub enum Command {
     /// What one run of one benchmark does, under a preloaded library
     #[command(hide = true)]
     BenchWorker(BenchWorker),
+    /// Show who allocates and what is still in use, from the samples of a running process
+    Profile(Profile),
     /// Say what this machine offers, which mode results and what to change
     Doctor(Doctor),
 }
@@ -57,6 +59,8 @@ pub enum Command {
   allotment run -- python3 script.py
   allotment run --stats -- make -j4              statistics on standard error at the end
   allotment run --stats=heap.json -- ./server    the same as JSON in a file
+  allotment run --profile=heap.pb.gz -- ./server who allocated, for `go tool pprof`
+  allotment run --leaks --set profile_bytes=1 -- ./tool
   allotment run --set mode=fallback --set lazy_floor=64M -- ./server
 
 Exit codes: the program's own; if a signal ended it, `allotment` dies by the same
@@ -73,6 +77,12 @@ pub struct Run {
     /// Set a knob; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<OsString>,
+    /// Sample the heap and write who allocated to FILE (default allotment-PID.pb.gz) when the program has ended
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub profile: Option<Option<PathBuf>>,
+    /// Sample the heap and print, when the program has ended, what was still in use
+    #[arg(long)]
+    pub leaks: bool,
     /// List the knobs with their defaults and ranges
     #[arg(long)]
     pub knobs: bool,
@@ -293,6 +303,35 @@ pub struct Bench {
     /// List suites, cases and peers
     #[arg(long)]
     pub list: bool,
+}
+
+/// `allotment profile`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  allotment profile 4711                         by stack, most in use first
+  allotment profile 4711 -o heap.pb.gz && go tool pprof -http : heap.pb.gz
+  allotment profile 4711 --seconds 60            what one minute allocates and leaves
+
+The process samples itself while its knob `profile_bytes` is not 0:
+`allotment run --set profile_bytes=512K -- PROGRAM` (docs/profile.md).
+
+Exit codes: 0 done, 1 there is no such process or profile, 2 wrong command line.")]
+pub struct Profile {
+    /// A running process, or a profile's file
+    #[arg(value_name = "PID|FILE")]
+    pub source: String,
+    /// Write pprof's format to FILE
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print the text beside writing a file
+    #[arg(long)]
+    pub text: bool,
+    /// Only what is still in use
+    #[arg(long)]
+    pub leaks: bool,
+    /// What so many seconds from now on allocate and leave
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub seconds: Option<u64>,
 }
 
 /// `allotment doctor`.

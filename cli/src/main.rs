@@ -9,6 +9,7 @@
 //!   report ─ the board of a process: reading, adding up, text and JSON
 //!   observe ─ stat, tune, drain, purge: a running process's board and desk
 //!   bench ── contenders, repetitions, tables; workers that malloc
+//!   profile ─ samples of a heap: reading, names, text, pprof's format
 //!   doctor ─ what this machine offers
 //! ```
 //!
@@ -19,6 +20,7 @@ mod bench;
 mod conf;
 mod doctor;
 mod observe;
+mod profile;
 mod report;
 mod run;
 mod term;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         args::Command::Purge(purge) => observe::purge(&purge),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::BenchWorker(worker) => bench::work(&worker),
+        args::Command::Profile(asked) => profile::profile(&asked),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),
     }
 }

@@ -30,7 +30,7 @@ const NEEDED: &str = "
     pthread_attr_destroy pthread_sigmask sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
 /// May be there or not.
 const WEAK: &str = "
-    __rseq_offset __rseq_size __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";
+    __rseq_offset __rseq_size _dl_find_object __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";
 
 /// malloc and free of a small size together (glibc 2.36 takes 129, jemalloc and gperftools 67).
 const PAIR_MAX: usize = 67;

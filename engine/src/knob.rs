@@ -101,6 +101,8 @@ knobs! {
         "batches of 512 pages that such a thread takes of one area at a time";
     Publish "publish" Kind::Word(&["off", "on"]), 0, 0, 1,
         "show counters in /dev/shm to this user's `allotment stat`, `top`, `tune`, `drain` and `purge`, and do what they ask (on under `allotment run`)";
+    ProfileBytes "profile_bytes" Kind::Bytes, 0, 0, 1024 * GIB,
+        "mean bytes between two samples of the heap profile (0: off; 1: every allocation)";
     Drain "drain" Kind::Word(&["auto", "gentle", "expedited", "off"]), 0, 0, 3,
         "how far drains that nobody asked for go: expedited interrupts a busy CPU once, gentle asks its owner, auto is gentle on isolated CPUs only";
     SoftLimit "soft_limit" Kind::BytesOr(&["none", "auto"]), 1, MIB, 1 << 46,

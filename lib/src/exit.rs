@@ -21,6 +21,7 @@ unsafe extern "C" {
 
 /// Called when this process ends.
 pub extern "C" fn leave(_: *mut c_void) {
+    crate::profile::end();
     if !crate::start::is_secure() {
         HEAP.leave_reaper();
         crate::publish::withdraw();

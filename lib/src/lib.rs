@@ -24,8 +24,10 @@ mod fork;
 mod keeper;
 pub mod pages;
 pub mod percpu;
+mod profile;
 mod publish;
 mod start;
+mod unwind;
 
 #[cfg(feature = "preload")]
 mod abi;

@@ -12,6 +12,7 @@ use allotment_engine::heap::{Environment, Heap, Opening};
 use allotment_engine::knob::{self, Id, Knobs};
 use allotment_engine::slab::Wrong;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
+use allotment_engine::stat::profile::HEIR_ENV;
 use allotment_engine::stat::{Index, Mode, Reason};
 use core::ffi::{CStr, c_char, c_ulong};
 use core::fmt::Write;
@@ -191,6 +192,24 @@ impl Environment for Process {
     fn start_worker() -> bool {
         crate::keeper::start_worker()
     }
+    fn stack(into: &mut [usize]) -> usize {
+        crate::unwind::stack(into)
+    }
+    fn module(address: usize, path: &mut [u8]) -> Option<(usize, usize)> {
+        crate::unwind::module(address, path)
+    }
+    fn profile_file() -> Option<usize> {
+        crate::profile::file()
+    }
+    fn sampled(address: usize, size: usize, weight: u64) {
+        crate::profile::sampled(address, size, weight as usize);
+    }
+    fn unsampled(address: usize) {
+        crate::profile::unsampled(address);
+    }
+    fn is_traced() -> bool {
+        crate::profile::is_traced()
+    }
 }
 
 /// The knob `deepbind`, where assembly finds it (a byte; see `arch::dlopen`).
@@ -199,6 +218,7 @@ pub static KEEP_DEEPBIND: AtomicBool = AtomicBool::new(false);
 fn start(heap: &Heap<Process>) {
     let knobs = &heap.cache().knobs;
     configure(knobs);
+    crate::profile::set_heir(variable(HEIR_ENV));
     // Relaxed: a number.
     KEEP_DEEPBIND.store(heap.cache().knobs.get(Id::DeepBind) == 1, Relaxed);
     let opening = Opening { share: share().or_else(crate::publish::file), ..decide(knobs) };

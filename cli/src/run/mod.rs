@@ -25,9 +25,11 @@ pub use program::search;
 use crate::args::Run;
 use crate::code;
 use crate::conf::{self, Merged};
+use crate::profile::Heir;
 use crate::report::{End, Report, Snapshot};
 use crate::term::{self, Paint, say};
 use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
+use allotment_engine::stat::profile::HEIR_ENV;
 use launch::{Environment, Failure, Finish};
 use program::Reach;
 use std::ffi::{OsStr, OsString};
@@ -40,6 +42,8 @@ use std::process::ExitCode;
 
 /// What is set unless the environment or `--set` says otherwise.
 const PUBLISHED: &str = "publish=on";
+/// The same where a profile is asked for.
+const SAMPLED: &str = "profile_bytes=512K";
 
 /// Runs what was asked.
 pub fn run(asked: &Run) -> ExitCode {
@@ -49,7 +53,8 @@ pub fn run(asked: &Run) -> ExitCode {
     }
     crate::observe::sweep();
     // Whoever runs a program by this command may look into it.
-    let Merged { conf, wrong } = conf::merged_over(&[PUBLISHED], &asked.set);
+    let defaults = if is_profiled(asked) { &[PUBLISHED, SAMPLED][..] } else { &[PUBLISHED] };
+    let Merged { conf, wrong } = conf::merged_over(defaults, &asked.set);
     wrong.iter().for_each(|line| say(&format!("{line}; ignored")));
     match start(asked, conf) {
         Ok(exit) => exit,
@@ -58,6 +63,11 @@ pub fn run(asked: &Run) -> ExitCode {
             code::RUN_FAILED.into()
         }
     }
+}
+
+/// Whether the heap is to be sampled.
+fn is_profiled(asked: &Run) -> bool {
+    asked.profile.is_some() || asked.leaks
 }
 
 /// Everything up to the program's end.
@@ -78,19 +88,22 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
     if let Some(conf) = &conf {
         environment.set(CONF_ENV, conf);
     }
+    if is_profiled(asked) {
+        environment.set(HEIR_ENV, OsStr::new(&std::process::id().to_string()));
+    }
     let Some(output) = output else {
-        if library.is_held() {
-            // The library lives in a descriptor of ours: somebody must keep it.
+        if library.is_held() || is_profiled(asked) {
+            // The library lives in a descriptor of ours: somebody must keep it. Or the profile is to be read.
             let finish = launch::attend(&asked.program, environment, None);
-            return end(asked, finish.map(|finish| (finish, None)), reach, found.is_some());
+            return end(asked, finish.map(|finish| (finish, None)), reach, found.as_deref());
         }
         let failure = launch::replace(&asked.program, environment);
-        return end(asked, Err(failure), reach, found.is_some());
+        return end(asked, Err(failure), reach, found.as_deref());
     };
     let share = launch::memfd(c"allotment-board", SHARE_BYTES as u64)
         .map_err(|error| format!("cannot make the shared board: {error}"))?;
     let finish = launch::attend(&asked.program, environment, Some((SHARE_ENV, &share)));
-    end(asked, finish.map(|finish| (finish, Some((share, output)))), reach, found.is_some())
+    end(asked, finish.map(|finish| (finish, Some((share, output)))), reach, found.as_deref())
 }
 
 /// What follows the program's end: statistics, and the same status.
@@ -98,20 +111,25 @@ fn end(
     asked: &Run,
     finish: Result<(Finish, Option<(File, Output)>), Failure>,
     reach: Reach,
-    found: bool,
+    found: Option<&Path>,
 ) -> Result<ExitCode, String> {
     let name = asked.program[0].display();
     match finish {
         Err(Failure::Own(line)) => Err(line),
         Err(Failure::Exec(error)) => {
             let missing = error.raw_os_error() == Some(libc::ENOENT);
-            let hint = if missing && found { " (its interpreter is missing)" } else { "" };
+            let hint = if missing && found.is_some() { " (its interpreter is missing)" } else { "" };
             say(&format!("cannot run '{name}': {}{hint}", plain(&error)));
             Ok(if missing { code::NOT_FOUND } else { code::CANNOT_EXECUTE }.into())
         }
         Ok((finish, kept)) => {
             if let Some((share, output)) = kept {
                 statistics(asked, &finish, &share, output, reach);
+            }
+            if is_profiled(asked) {
+                let path = asked.profile.clone().flatten();
+                let heir = Heir { save: asked.profile.is_some(), path, leaks: asked.leaks };
+                heir.tell(finish.pid, &name.to_string(), found);
             }
             Ok(launch::end_like(finish.status))
         }

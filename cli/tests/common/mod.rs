@@ -168,6 +168,7 @@ pub struct Program {
     input: Vec<u8>,
     knobs: Vec<String>,
     stats: bool,
+    leaks: bool,
 }
 
 /// How it ended.
@@ -190,6 +191,7 @@ impl Program {
             input: Vec::new(),
             knobs: Vec::new(),
             stats: true,
+            leaks: false,
         }
     }
     pub fn set(mut self, name: &str, value: &str) -> Self {
@@ -208,6 +210,11 @@ impl Program {
         self.input = bytes.to_vec();
         self
     }
+    /// With what was still in use at the end, on standard error (and without statistics).
+    pub fn leaks(mut self) -> Self {
+        (self.stats, self.leaks) = (false, true);
+        self
+    }
     pub fn without_stats(mut self) -> Self {
         self.stats = false;
         self
@@ -222,6 +229,9 @@ impl Program {
             command.arg("run");
             if self.stats {
                 command.arg(format!("--stats={}", stats.display()));
+            }
+            if self.leaks {
+                command.arg("--leaks");
             }
             for knob in self.mode.knobs() {
                 command.args(["--set", knob]);

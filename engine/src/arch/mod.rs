@@ -25,10 +25,12 @@ pub mod lock;
 pub mod outcome;
 pub mod rseq;
 pub mod seq;
+pub mod stack;
 pub mod sys;
 pub mod task;
 pub mod topology;
 pub mod unit_seq;
+pub mod usdt;
 pub mod vfork;
 
 /// The same value, of which the compiler knows nothing: it neither folds nor recomputes it.

@@ -52,6 +52,8 @@ mod nr {
     pub const STATX: usize = 332;
     pub const GETEUID: usize = 107;
     pub const GETPID: usize = 39;
+    pub const GETPPID: usize = 110;
+    pub const PRLIMIT64: usize = 302;
     pub const GETTID: usize = 186;
     pub const GETDENTS64: usize = 217;
     pub const SYSINFO: usize = 99;
@@ -93,6 +95,8 @@ mod nr {
     pub const PRCTL: usize = 167;
     pub const GETDENTS64: usize = 61;
     pub const GETPID: usize = 172;
+    pub const GETPPID: usize = 173;
+    pub const PRLIMIT64: usize = 261;
     pub const GETTID: usize = 178;
     pub const SYSINFO: usize = 179;
     pub const MUNMAP: usize = 215;
@@ -199,6 +203,15 @@ pub unsafe fn map_over(at: usize, len: usize, access: Access) -> Result<usize, E
 pub unsafe fn map_file_over(at: usize, len: usize, fd: usize) -> Result<usize, Errno> {
     // SAFETY: the caller gives up what was there.
     unsafe { call(nr::MMAP, [at, len, Access::ReadWrite as usize, MAP_SHARED | MAP_FIXED, fd, 0]) }
+}
+
+/// Maps the first `len` bytes of a file, shared.
+///
+/// # Errors
+/// As [`map`].
+pub fn map_file(len: usize, fd: usize) -> Result<usize, Errno> {
+    // SAFETY: without MAP_FIXED a new mapping touches no existing memory.
+    unsafe { call(nr::MMAP, [0, len, Access::ReadWrite as usize, MAP_SHARED, fd, 0]) }
 }
 
 /// Unmaps a range.
@@ -400,6 +413,15 @@ pub fn block_signals(mask: u64) -> u64 {
     before
 }
 
+/// Whether eight bytes can be read at an address, by a call that reads them and then refuses: one that no filter of
+/// system calls forbids.
+#[must_use]
+pub fn is_readable(at: usize) -> bool {
+    const NO_SUCH_WAY: usize = 0x7fff_ffff;
+    // SAFETY: the kernel reads eight bytes, or says that there are none, and changes nothing.
+    unsafe { call(nr::RT_SIGPROCMASK, [NO_SUCH_WAY, at, 0, 8, 0, 0]) == Err(Errno::EINVAL) }
+}
+
 /// Waits at most `ns` nanoseconds for a signal of the set (which is blocked); whether it came.
 #[must_use]
 pub fn signal_wait(set: u64, ns: u64) -> bool {
@@ -510,6 +532,23 @@ pub fn now_ns() -> u64 {
 pub fn pid() -> u32 {
     // SAFETY: takes and touches nothing.
     unsafe { call(nr::GETPID, [0; 6]).unwrap_or(0) as u32 }
+}
+
+/// The process that started this one, or took it over.
+#[must_use]
+pub fn parent_pid() -> u32 {
+    // SAFETY: takes and touches nothing.
+    unsafe { call(nr::GETPPID, [0; 6]).unwrap_or(0) as u32 }
+}
+
+/// How long a file may get that we write (beyond, the kernel sends a signal that ends the process).
+#[must_use]
+pub fn file_limit() -> u64 {
+    const RLIMIT_FSIZE: usize = 1;
+    let mut limit = [0_u64; 2];
+    // SAFETY: the kernel writes two words that are ours.
+    let _ = unsafe { call(nr::PRLIMIT64, [0, RLIMIT_FSIZE, 0, limit.as_mut_ptr() as usize, 0, 0]) };
+    limit[0]
 }
 
 /// This thread.

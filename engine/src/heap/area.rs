@@ -33,7 +33,11 @@ impl<E: Environment> Heap<E> {
             self.reuse_area(bytes, align).or_else(|| self.alloc_area(bytes, align, false))
         };
         self.cold_end(Event::ColdAlloc, start, fresh.is_none());
-        fresh.map(|fresh| fresh.address)
+        let address = fresh?.address;
+        if self.is_due(bytes) {
+            self.sample(address, bytes);
+        }
+        Some(address)
     }
 
     /// Takes an area back: one of [`Heap::area_alloc`], or of malloc's.

@@ -101,6 +101,7 @@ impl<E: Environment> Heap<E> {
             self.learn_limits_if_allowed();
         }
         self.publish_knobs();
+        self.apply_profile();
         Answer::Done
     }
 

@@ -21,7 +21,9 @@ pub mod drain;
 mod give;
 mod limit;
 mod pages;
+pub mod profile;
 pub mod reaper;
+pub mod samples;
 mod show;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -74,6 +76,27 @@ pub trait Environment: Sized + 'static {
     fn start_worker() -> bool {
         false
     }
+    /// The return addresses of who allocates, innermost first; how many.
+    fn stack(_: &mut [usize]) -> usize {
+        0
+    }
+    /// The file mapped at an address: its name into the slice with a zero behind (empty for the program itself),
+    /// where it begins and ends.
+    fn module(_: usize, _: &mut [u8]) -> Option<(usize, usize)> {
+        None
+    }
+    /// A file to show the heap profile in, [`crate::stat::profile::PROFILE_BYTES`] long.
+    fn profile_file() -> Option<usize> {
+        None
+    }
+    /// Is told of a sampled allocation: address, size, and the bytes that it stands for.
+    fn sampled(_: usize, _: usize, _: u64) {}
+    /// Is told that a sampled allocation is freed.
+    fn unsampled(_: usize) {}
+    /// Whether somebody outside wants to be told.
+    fn is_traced() -> bool {
+        false
+    }
 }
 
 /// A heap. Zero bytes until it opens: a static costs no file space and no page.
@@ -96,6 +119,7 @@ pub struct Heap<E> {
     /// Ticks when this process began to use the heap, and its slow allocations while it had no housekeeper.
     born: AtomicU64,
     slow: AtomicU32,
+    profile: profile::Profile,
     environment: PhantomData<fn() -> E>,
 }
 
@@ -163,6 +187,7 @@ impl<E: Environment> Heap<E> {
             reaped: AtomicU32::new(0),
             born: AtomicU64::new(0),
             slow: AtomicU32::new(0),
+            profile: profile::Profile::new(),
             environment: PhantomData,
         }
     }
@@ -237,6 +262,7 @@ impl<E: Environment> Heap<E> {
             // Release: whoever passes the gate sees an open heap.
             self.small.store(SMALL_MAX, Release);
         }
+        self.apply_profile();
         Ok(())
     }
 
@@ -329,6 +355,15 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
+        if self.profile.is_on() {
+            return self.malloc_counted(size);
+        }
+        self.malloc_slow(size, aborted)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn malloc_slow(&self, size: usize, aborted: bool) -> *mut u8 {
         if size <= SMALL_MAX
             && !aborted
             && let Some(object) = self.alloc_set(class::offset_of(size) / 16)
@@ -364,6 +399,7 @@ impl<E: Environment> Heap<E> {
         if self.reclaim.keeper.is_none() {
             self.consider_keeper();
         }
+        self.look_for_tracer();
         object.unwrap_or(0) as *mut u8
     }
 
@@ -398,6 +434,7 @@ impl<E: Environment> Heap<E> {
         self.pages.confine();
         self.cache.sets.confine();
         self.reclaim.keeper.confine();
+        self.apply_profile();
     }
 
     /// Whether it filters its system calls, as far as is known.
@@ -458,6 +495,7 @@ impl<E: Environment> Heap<E> {
             } else {
                 self.reclaim.relax();
             }
+            self.look_for_tracer();
             let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
             let event = |event| self.cache.sets.event(event);
             let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
@@ -576,6 +614,7 @@ impl<E: Environment> Heap<E> {
             return;
         }
         if class.is_none() {
+            this.forget(address);
             match this.free_area(address) {
                 Freed::Quietly => return this.wake_keeper(),
                 Freed::Told => {}
@@ -630,6 +669,9 @@ impl<E: Environment> Heap<E> {
         let fresh = self.alloc_area(size, PAGE, true);
         self.cold_end(Event::ColdAlloc, start, fresh.is_none());
         let Some(fresh) = fresh else { return ptr::null_mut() };
+        if self.is_due(size) {
+            self.sample(fresh.address, size);
+        }
         if !fresh.zero {
             // SAFETY: a fresh area of at least that size.
             unsafe { ptr::write_bytes(fresh.address as *mut u8, 0, size) };
@@ -648,13 +690,17 @@ impl<E: Environment> Heap<E> {
             return ptr::null_mut();
         }
         let class = if align <= PAGE { class::aligned(size, align) } else { None };
+        let is_due = self.is_due(size);
         let object = match class {
-            Some(class) => self.alloc_class(class),
-            None => {
+            Some(class) if !is_due => self.alloc_class(class),
+            _ => {
                 let area = self.reuse_area(size, align).or_else(|| self.alloc_area(size, align, false));
                 area.map(|area| area.address)
             }
         };
+        if is_due && let Some(object) = object {
+            self.sample(object, size);
+        }
         self.cold_end(Event::ColdAlloc, start, object.is_none());
         object.unwrap_or(0) as *mut u8
     }
@@ -684,7 +730,9 @@ impl<E: Environment> Heap<E> {
             return ptr::null_mut();
         };
         // Fits, and wastes less than half (of small ones only what copying would cost).
-        if size <= old && (size > old / 2 || old <= 64) && old <= SMALL_MAX {
+        let fits = size <= old && (size > old / 2 || old <= 64) && old <= SMALL_MAX;
+        // (A sampled object has more room than it shows; it is exchanged for one that is counted.)
+        if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
             return object;
         }
         if old > SMALL_MAX
@@ -692,9 +740,14 @@ impl<E: Environment> Heap<E> {
             && let Some(area) = self.vmap().find(object as usize)
         {
             let start = sys::ticks();
+            // Before the address can be somebody else's.
+            self.forget(object as usize);
             // Once more where the hard limit was in the way: copying would need more than growing.
             for is_last in [false, true] {
                 if self.vmap().resize(&area, size) {
+                    if self.is_due(size) {
+                        self.sample(object as usize, size);
+                    }
                     self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
                     self.cold_end(Event::ColdAlloc, start, false);
                     return object;
@@ -702,6 +755,9 @@ impl<E: Environment> Heap<E> {
                 // SAFETY: the caller's promise.
                 if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
                     self.cold_end(Event::ColdAlloc, start, false);
+                    if self.is_due(size) {
+                        self.sample(moved, size);
+                    }
                     return moved as *mut u8;
                 }
                 if is_last || !self.is_limited(size.saturating_sub(old)) || !self.squeeze() {
@@ -723,6 +779,16 @@ impl<E: Environment> Heap<E> {
         if size > SMALL_MAX || !self.opened() {
             return 0;
         }
+        if self.profile.is_on() {
+            let mut got = 0;
+            while got < into.len()
+                && let Some(object) = NonNull::new(self.malloc(size))
+            {
+                into[got] = object.as_ptr() as usize;
+                got += 1;
+            }
+            return got;
+        }
         let class = class::offset_of(size) / 16;
         let mut got = self.cache.sets.pop_batch(class, into);
         while got < into.len() {
@@ -739,6 +805,12 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// As [`Heap::free`] for each.
     pub unsafe fn free_bulk(&self, size: usize, objects: &[usize]) {
+        if self.profile.is_used() {
+            // Some may be sampled, and of no class.
+            // SAFETY: the caller's promise.
+            objects.iter().for_each(|&object| unsafe { self.free(object as *mut u8) });
+            return;
+        }
         let class = class::offset_of(size) / 16;
         let mut rest = objects;
         while !rest.is_empty() {
@@ -775,6 +847,7 @@ impl<E: Environment> Heap<E> {
         self.areas.fork_begin();
         self.pages.fork_begin();
         self.cache.fork_begin();
+        self.profile.samples.fork_begin();
         self.cache.sets.snapshot();
         fenced
     }
@@ -785,6 +858,7 @@ impl<E: Environment> Heap<E> {
         if child {
             self.unshare();
         }
+        self.profile.samples.fork_end(child);
         self.cache.fork_end();
         self.pages.fork_end();
         self.areas.fork_end();

@@ -9,6 +9,7 @@ use crate::knob::Id;
 use crate::percpu::cache::{Report, Way};
 use crate::percpu::sim::Cpu;
 use crate::stat::board::LEVEL_THRESHOLD;
+use crate::stat::profile as profile_words;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -231,8 +232,101 @@ fn heap_matches_the_model_in_sequences() {
     }
 }
 
-/// Threads that allocate, check, hand over and free, while another drains and trims.
+/// What the profile says is live: samples, bytes, whole objects.
+fn live_samples(heap: &Heap<Test>) -> (u64, u64, u64) {
+    let Some(header) = heap.profile.samples.header() else { return (0, 0, 0) };
+    let stacks = ((&raw const *header) as usize + profile_words::STACKS_AT) as *const profile_words::Stack;
+    let (mut bytes, mut objects) = (0, 0);
+    for at in 0..header.stacks.load(Relaxed) as usize {
+        let stack = unsafe { &*stacks.add(at) };
+        bytes += stack.live_bytes.load(Relaxed);
+        objects += stack.live_objects.load(Relaxed);
+    }
+    (header.live.load(Relaxed), bytes, objects >> 16)
+}
+
+/// Every allocation is a sample, or few are; what is live is known at any time, and nothing stays.
+fn profiled_model(heap: &Heap<Test>) {
+    for mean in [1, 900, 40_000] {
+        heap.cache.knobs.set(Id::ProfileBytes as usize, mean);
+        heap.apply_profile();
+        proptest!(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() }, |(ops in ops())| {
+            let mut model = Model { heap, live: BTreeMap::new(), seed: 1 };
+            for op in &ops {
+                model.run(op);
+                if mean == 1 {
+                    let bytes = model.live.values().map(|&(size, _)| size as u64).sum::<u64>();
+                    let n = model.live.len() as u64;
+                    prop_assert_eq!(live_samples(heap), (n, bytes, n));
+                }
+            }
+            heap.verify();
+            while let Some((at, size, seed)) = model.pick(0) {
+                unsafe { check(at, size, seed, size) };
+                model.live.remove(&at);
+                unsafe { heap.free(at as *mut u8) };
+            }
+            prop_assert_eq!(live_samples(heap), (0, 0, 0));
+            assert_empty(heap);
+        });
+    }
+    let header = heap.profile.samples.header().expect("sampled");
+    assert!(
+        header.samples.load(Relaxed) > 1000 && header.lost_room.load(Relaxed) + header.lost_busy.load(Relaxed) == 0
+    );
+}
+
+#[test]
+fn samples_match_the_model_in_every_mode() {
+    static HEAPS: [Heap<Test>; 3] = [const { Heap::new() }; 3];
+    for (heap, mode) in HEAPS.iter().zip([Mode::Simulated, Mode::Fallback, Mode::Sequences]) {
+        if open(heap, mode) {
+            profiled_model(heap);
+        }
+    }
+}
+
+#[test]
+fn the_profile_is_switched_under_threads() {
+    static HEAP: Heap<Test> = Heap::new();
+    if !open(&HEAP, Mode::Sequences) {
+        return;
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let switch = scope.spawn(|| {
+            let mut switched = 0_u64;
+            while !stop.load(Relaxed) {
+                HEAP.cache.knobs.set(Id::ProfileBytes as usize, [0, 1, 700, 0, 30_000][switched as usize % 5]);
+                HEAP.apply_profile();
+                switched += 1;
+                std::thread::sleep(std::time::Duration::from_micros(300));
+            }
+            HEAP.cache.knobs.set(Id::ProfileBytes as usize, 0);
+            HEAP.apply_profile();
+            switched
+        });
+        stress_threads(&HEAP, 4, 6_000);
+        let mut bulk = [0; 40];
+        let got = HEAP.malloc_bulk(100, &mut bulk);
+        assert_eq!(got, bulk.len());
+        stop.store(true, Relaxed);
+        assert!(switch.join().unwrap() > 5);
+        unsafe { HEAP.free_bulk(100, &bulk) };
+    });
+    assert!(HEAP.small.load(Relaxed) == SMALL_MAX, "the gate is open again");
+    assert!(HEAP.profile.samples.header().is_some_and(|header| header.samples.load(Relaxed) > 0));
+    assert_eq!(live_samples(&HEAP), (0, 0, 0));
+    assert_empty(&HEAP);
+}
+
+/// Threads that allocate, check, hand over and free, while another drains and trims; then nothing is left.
 fn stress(heap: &Heap<Test>, threads: u64, rounds: u64) {
+    stress_threads(heap, threads, rounds);
+    assert_empty(heap);
+}
+
+fn stress_threads(heap: &Heap<Test>, threads: u64, rounds: u64) {
     let shared: Mutex<Vec<(usize, usize, u8)>> = Mutex::new(Vec::new());
     let stop = AtomicBool::new(false);
     let (shared, stop) = (&shared, &stop);
@@ -308,7 +402,6 @@ fn stress(heap: &Heap<Test>, threads: u64, rounds: u64) {
             heap.free(at as *mut u8);
         }
     }
-    assert_empty(heap);
 }
 
 #[test]

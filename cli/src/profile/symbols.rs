@@ -1,0 +1,215 @@
+//! # Names of addresses
+//!
+//! From the symbol tables and debug information of the files that were mapped (those of separate debug
+//! packages, too, found by build id): functions, those inlined into them, and lines; C++ and Rust names as
+//! they are written. What has no name is a file and an offset.
+
+use super::read::{Module, Profile};
+use addr2line::Loader;
+use object::{Object as _, ObjectSegment as _};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One function at an address; an address has several where they were inlined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Function {
+    /// As it is written in the source.
+    pub name: String,
+    /// As the linker knows it.
+    pub system_name: String,
+    /// The source file, or nothing.
+    pub file: String,
+    /// The line, or 0.
+    pub line: u32,
+}
+
+/// A file, opened.
+struct Source {
+    /// Read from here.
+    path: PathBuf,
+    loader: Option<Loader>,
+    /// Added to the file's own addresses.
+    bias: u64,
+}
+
+/// The names of a process's addresses.
+pub struct Symbols {
+    modules: Vec<(Module, Source)>,
+    known: HashMap<u64, Vec<Function>>,
+}
+
+/// A module, for the table of mappings.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    /// Where it was.
+    pub start: u64,
+    /// Behind it.
+    pub end: u64,
+    /// Its path as the process knows it.
+    pub path: String,
+    /// Its build id in hexadecimal digits, or nothing.
+    pub build_id: String,
+}
+
+impl Symbols {
+    /// Of a profile's modules. `live` is the process while it runs: files are looked for as it sees them.
+    pub fn new(profile: &Profile, live: Option<u32>, program: Option<&Path>) -> Self {
+        let mut modules = profile.modules.clone();
+        if let Some(pid) = live {
+            add_maps(&mut modules, &fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default());
+        }
+        let open = |module: Module| {
+            let mut module = module;
+            let mut candidates = Vec::new();
+            if module.path.is_empty() {
+                if let Some(pid) = live {
+                    candidates.push(PathBuf::from(format!("/proc/{pid}/exe")));
+                    module.path = fs::read_link(&candidates[0]).unwrap_or_default().to_string_lossy().into_owned();
+                }
+                if let Some(program) = program {
+                    candidates.push(program.to_owned());
+                    if module.path.is_empty() {
+                        module.path = program.to_string_lossy().into_owned();
+                    }
+                }
+            } else {
+                if let Some(pid) = live {
+                    candidates.push(Path::new(&format!("/proc/{pid}/root")).join(module.path.trim_start_matches('/')));
+                }
+                candidates.push(PathBuf::from(&module.path));
+            }
+            let path = candidates.into_iter().find(|path| path.is_file()).unwrap_or_default();
+            let loader = if path.as_os_str().is_empty() { None } else { Loader::new(&path).ok() };
+            let bias = module.start.wrapping_sub(lowest(&path).unwrap_or(0));
+            (module, Source { path, loader, bias })
+        };
+        Self { modules: modules.into_iter().map(open).collect(), known: HashMap::new() }
+    }
+
+    /// The functions at an address, innermost first; at least one.
+    pub fn at(&mut self, address: u64) -> &[Function] {
+        // A call may be the last instruction of its function: the byte before the return address is in it.
+        let probe = address.saturating_sub(1);
+        let modules = &self.modules;
+        self.known.entry(address).or_insert_with(|| {
+            // The last noted one is the latest, where a file came into another's place.
+            match modules.iter().rev().find(|(module, _)| (module.start..module.end).contains(&probe)) {
+                Some((module, source)) => named(module, source, probe),
+                None => vec![Function { name: format!("{address:#x}"), ..Function::default() }],
+            }
+        })
+    }
+
+    /// The module of an address.
+    pub fn mapping_of(&self, address: u64) -> Option<usize> {
+        self.modules.iter().rposition(|(module, _)| (module.start..module.end).contains(&address.saturating_sub(1)))
+    }
+
+    /// All modules.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        let mapping = |(module, source): &(Module, Source)| Mapping {
+            start: module.start,
+            end: module.end,
+            path: module.path.clone(),
+            build_id: build_id(&source.path).unwrap_or_default(),
+        };
+        self.modules.iter().map(mapping).collect()
+    }
+}
+
+/// What is mapped executable and not among the modules (code without unwind tables, or of an older C library).
+fn add_maps(modules: &mut Vec<Module>, maps: &str) {
+    let mut lowest: HashMap<&str, u64> = HashMap::new();
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(range), Some(rights)) = (fields.next(), fields.next()) else { continue };
+        let Some(path) = fields.nth(3).filter(|path| path.starts_with('/')) else { continue };
+        let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
+        let Some((Some(start), Some(end))) = range.split_once('-').map(|(a, b)| (hexadecimal(a), hexadecimal(b)))
+        else {
+            continue;
+        };
+        let first = *lowest.entry(path).or_insert(start);
+        if rights.contains('x') && !modules.iter().any(|module| module.start < end && start < module.end) {
+            modules.insert(0, Module { start: first, end, path: path.to_owned() });
+        }
+    }
+}
+
+/// The lowest address that a file itself counts from.
+fn lowest(path: &Path) -> Option<u64> {
+    let bytes = fs::read(path).ok()?;
+    let file = object::File::parse(&*bytes).ok()?;
+    file.segments().map(|segment| segment.address() & !4095).min()
+}
+
+/// A file's build id.
+fn build_id(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    let file = object::File::parse(&*bytes).ok()?;
+    Some(file.build_id().ok()??.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn named(module: &Module, source: &Source, probe: u64) -> Vec<Function> {
+    let own = probe.wrapping_sub(source.bias);
+    let mut functions = Vec::new();
+    if let Some(loader) = &source.loader {
+        if let Ok(mut frames) = loader.find_frames(own) {
+            while let Ok(Some(frame)) = frames.next() {
+                let raw = frame.function.as_ref().and_then(|name| Some(name.raw_name().ok()?.into_owned()));
+                let name = frame.function.as_ref().and_then(|name| Some(name.demangle().ok()?.into_owned()));
+                let location = frame.location.as_ref();
+                functions.push(Function {
+                    name: name.unwrap_or_default(),
+                    system_name: raw.unwrap_or_default(),
+                    file: location.and_then(|location| location.file).unwrap_or_default().to_owned(),
+                    line: location.and_then(|location| location.line).unwrap_or(0),
+                });
+            }
+        }
+        let symbol = || {
+            let raw = loader.find_symbol(own)?.to_owned();
+            Some((addr2line::demangle_auto(Cow::Borrowed(&raw), None).into_owned(), raw))
+        };
+        if functions.is_empty() {
+            functions.push(Function::default());
+        }
+        // The outermost of them is the one that has a symbol.
+        if let Some(last) = functions.last_mut()
+            && last.name.is_empty()
+            && let Some((name, raw)) = symbol()
+        {
+            (last.name, last.system_name) = (name, raw);
+        }
+    }
+    if functions.is_empty() {
+        functions.push(Function::default());
+    }
+    let file = module.path.rsplit('/').next().unwrap_or_default();
+    for function in functions.iter_mut().filter(|function| function.name.is_empty()) {
+        function.name = format!("{}+{own:#x}", if file.is_empty() { "program" } else { file });
+    }
+    functions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_is_named() {
+        let start = lowest(&std::env::current_exe().expect("self")).expect("an ELF file");
+        let maps = fs::read_to_string("/proc/self/maps").expect("maps");
+        let mut profile = Profile::default();
+        add_maps(&mut profile.modules, &maps);
+        let here = this_test_is_named as fn() as usize as u64;
+        let mut symbols = Symbols::new(&profile, Some(std::process::id()), None);
+        let functions = symbols.at(here + 8).to_vec();
+        assert!(functions.iter().any(|function| function.name.contains("this_test_is_named")), "{functions:?} {start}");
+        let mapping = symbols.mapping_of(here).expect("mapped");
+        assert!(symbols.mappings()[mapping].path.contains("allotment"));
+        assert_eq!(symbols.at(3)[0].name, "0x3");
+    }
+}

@@ -1,0 +1,78 @@
+//! # The heap profile: its file, and the probes for tracers
+//!
+//! The samples are the engine's (`heap::profile`); here is what they need of the process: a name for the
+//! file that shows them, `/dev/shm/allotment-NAMESPACE-PID.heap` (of this user alone; removed at the end unless
+//! `allotment run` waits for it), and two probes with OpenTelemetry's names.
+#![allow(unsafe_code)] // probes, and words of a section of their own
+
+use crate::HEAP;
+use crate::publish::Path;
+use allotment_engine::arch::sys;
+use allotment_engine::stat::profile::{HEAP_SUFFIX, PROFILE_BYTES};
+use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+
+/// The process that reads the file after this one's end; 0: nobody.
+static HEIR: AtomicU32 = AtomicU32::new(0);
+
+/// Who waits for the file after the process's end, from the environment.
+pub fn set_heir(text: Option<&[u8]>) {
+    let number = text.and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
+    HEIR.store(number.unwrap_or(0), Relaxed);
+}
+
+/// A new file to show the profile in; none where a filter may forbid it, or the process may write no file so long.
+pub fn file() -> Option<usize> {
+    if HEAP.is_confined() || crate::start::is_secure() || sys::file_limit() < PROFILE_BYTES as u64 {
+        return None;
+    }
+    sys::create_private(Path::of(sys::pid(), HEAP_SUFFIX).as_c(), PROFILE_BYTES).ok()
+}
+
+/// The process ends.
+pub fn end() {
+    let heir = HEIR.load(Relaxed);
+    if HEAP.end_profile() && (heir == 0 || heir != sys::parent_pid()) && !HEAP.is_confined() {
+        sys::unlink(Path::of(sys::pid(), HEAP_SUFFIX).as_c());
+    }
+}
+
+/// Raised by tracers of `otel_memory:alloc` while they are attached.
+#[cfg_attr(target_arch = "x86_64", unsafe(link_section = ".probes"))]
+#[used]
+static ALLOC_SEMAPHORE: AtomicU16 = AtomicU16::new(0);
+/// The same for `otel_memory:free`.
+#[cfg_attr(target_arch = "x86_64", unsafe(link_section = ".probes"))]
+#[used]
+static FREE_SEMAPHORE: AtomicU16 = AtomicU16::new(0);
+
+/// See `define_probe`.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(link_section = ".stapsdt.base")]
+#[used]
+static BASE: u8 = 0;
+
+/// Whether a tracer is attached.
+#[inline]
+pub fn is_traced() -> bool {
+    // Volatile in effect: an atomic that another process changes.
+    ALLOC_SEMAPHORE.load(Relaxed) != 0
+}
+
+#[cfg(target_arch = "x86_64")]
+allotment_engine::define_probe!(
+    /// `otel_memory:alloc(ptr, size, weighted_bytes)`.
+    sampled(_address in "rdi", _size in "rsi", _weight in "rdx"),
+    "otel_memory", "alloc", "8@%rdi 8@%rsi 8@%rdx", ALLOC_SEMAPHORE, BASE
+);
+#[cfg(target_arch = "x86_64")]
+allotment_engine::define_probe!(
+    /// `otel_memory:free(ptr)`.
+    unsampled(_address in "rdi"),
+    "otel_memory", "free", "8@%rdi", FREE_SEMAPHORE, BASE
+);
+/// No probes for this processor.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn sampled(_: usize, _: usize, _: usize) {}
+/// No probes for this processor.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn unsampled(_: usize) {}
