@@ -500,14 +500,17 @@ impl<E: Environment> Heap<E> {
             let event = |event| self.cache.sets.event(event);
             let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
             self.approach();
+            let sets = &self.cache.sets;
+            let left = || sets.level(Level::Lazy) + sets.level(Level::PagesDirty);
+            // What was freed before this was seen by the look, or is why it did not rest.
+            let before = left();
             let bytes = self.give_back(duty);
             if watch.rests(duty, bytes) {
                 if board.in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4 && !self.cache.sets.is_shared() {
                     self.reclaim.relax();
                     return keeper.end();
                 }
-                let sets = &self.cache.sets;
-                keeper.park(self.bell(), || self.serve(), || sets.level(Level::Lazy) + sets.level(Level::PagesDirty));
+                keeper.park(self.bell(), || self.serve(), before, left);
             }
         }
     }

@@ -190,12 +190,11 @@ impl Keeper {
     }
 
     /// Sleeps until [`Keeper::wake`], or for good if dismissed; serves who asks meanwhile. `left` says how much there
-    /// is to give back.
+    /// is to give back; `before` is what it was before the last look, which found nothing to do.
     ///
     /// Who frees looks whether the thread is parked after it has freed, without a fence between: it may read the state
     /// of a moment before. So the first sleep is for one period only. What was freed by then is seen behind it.
-    pub fn park(&self, bell: &AtomicU32, serve: impl Fn() -> bool, left: impl Fn() -> u64) {
-        let before = left();
+    pub fn park(&self, bell: &AtomicU32, serve: impl Fn() -> bool, before: u64, left: impl Fn() -> u64) {
         if self.state.compare_exchange(AWAKE, PARKED, Release, Relaxed).is_err() {
             return;
         }
@@ -303,7 +302,7 @@ mod tests {
         assert!(keeper.is_none() && keeper.claim() && !keeper.claim() && !keeper.is_none());
         assert!(keeper.begin());
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park(&bell, || false, || 0));
+            let parked = scope.spawn(|| keeper.park(&bell, || false, 0, || 0));
             while !parked.is_finished() {
                 keeper.wake(&bell);
                 std::thread::yield_now();
@@ -311,7 +310,7 @@ mod tests {
         });
         keeper.end();
         assert!(keeper.claim() && keeper.begin() && keeper.dismiss(&bell) && keeper.is_dismissed());
-        keeper.park(&bell, || false, || 0); // returns
+        keeper.park(&bell, || false, 0, || 0); // returns
         assert!(!keeper.claim() && !keeper.is_confined(), "for good, and only that");
         keeper.gone();
         keeper.confine();
@@ -322,13 +321,13 @@ mod tests {
     fn who_parks_serves_and_sees_what_was_freed_at_that_moment() {
         let (keeper, bell, served) = (Keeper::new(), AtomicU32::new(0), AtomicU32::new(0));
         assert!(keeper.claim() && keeper.begin());
-        // Nobody wakes it: the second look finds more than the first.
+        // Nobody wakes it: there is more than before its last look.
         let looks = AtomicU32::new(0);
-        keeper.park(&bell, || false, || looks.fetch_add(1, Relaxed).into());
-        assert!(!keeper.is_parked() && looks.load(Relaxed) == 2);
+        keeper.park(&bell, || false, 0, || u64::from(looks.fetch_add(1, Relaxed)) + 1);
+        assert!(!keeper.is_parked() && looks.load(Relaxed) == 1);
         let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park(&bell, serve, || 0));
+            let parked = scope.spawn(|| keeper.park(&bell, serve, 0, || 0));
             while !keeper.is_parked() {
                 std::thread::yield_now();
             }
