@@ -312,8 +312,9 @@ pub struct Bench {
   allotment profile 4711 -o heap.pb.gz && go tool pprof -http : heap.pb.gz
   allotment profile 4711 --seconds 60            what one minute allocates and leaves
 
-The process samples itself while its knob `profile_bytes` is not 0:
-`allotment run --set profile_bytes=512K -- PROGRAM` (docs/profile.md).
+The process samples itself while its knob `profile_bytes` is not 0, from the start
+(`allotment run --set profile_bytes=512K -- PROGRAM`) or from now on (`allotment tune
+PID profile_bytes=512K`); see docs/profile.md.
 
 Exit codes: 0 done, 1 there is no such process or profile, 2 wrong command line.")]
 pub struct Profile {

@@ -2,7 +2,7 @@
 
 mod common;
 use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, find, modes, need, program, skip};
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -204,6 +204,50 @@ fn a_running_process_is_read_from_outside() {
     assert!(!Path::new(&name).exists(), "{name} is left behind");
     assert!(asked(&[&pid]).unwrap_err().contains("no process"));
     read_by_pprof(&file);
+}
+
+/// On, and off again, while it runs: what is allocated in between is seen, and what it leaves is followed.
+#[test]
+fn a_running_process_is_switched_on_and_off() {
+    let Some(program) = program("profile.c") else { return };
+    for mode in ["mode=auto", "mode=fallback"] {
+        let mut child = Command::new(ALLOTMENT)
+            .args(["run", "--set", mode, "--", &program, "ask"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let pid = child.id().to_string();
+        let mut ask = || {
+            input.write_all(b"\n").unwrap();
+            output.read_line(&mut line).unwrap();
+            assert!(line.ends_with("done\n"), "{line}");
+        };
+        let tune =
+            |setting: &str| Command::new(ALLOTMENT).args(["tune", &pid, setting]).output().unwrap().status.success();
+        // Its housekeeper, which does what is asked, starts when it has worked for a moment.
+        let is_served = (0..100).any(|_| {
+            ask();
+            tune("idle_seconds=5")
+        });
+        assert!(is_served);
+        assert!(asked(&[&pid]).unwrap_err().contains("tune"));
+        assert!(tune("profile_bytes=4K"));
+        ask();
+        assert!(tune("profile_bytes=0"));
+        ask();
+        let report = asked(&[&pid]).unwrap();
+        assert!(report.contains("off now"), "{report}");
+        let (allocated, live, _) = at(&stacks(&report), "site_middle");
+        assert!((allocated - 10e6).abs() < 2e6 && (live - 10e6).abs() < 2e6, "{report}");
+        drop(input);
+        assert!(child.wait().unwrap().success());
+        assert!(!Path::new(&shown_file(&pid)).exists());
+    }
 }
 
 /// Where a process of this namespace shows its samples.

@@ -27,6 +27,33 @@ macro_rules! cases {
     };
 }
 
+/// With the heap profile on, every path of it: many samples, in threads, handlers, forks and beside refusals.
+#[test]
+fn everything_with_samples() {
+    for (file, cases) in [
+        ("semantics.c", &["all"][..]),
+        ("cxx.cpp", &["all"]),
+        ("threads.c", &["cross", "one_way", "short", "many", "signals", "jumps", "migrate", "trim"]),
+        ("fork.c", &["load", "forkers", "atfork", "chain", "vfork", "spawn"]),
+        (
+            "limits.c",
+            &[
+                "late_limit",
+                "starving_threads",
+                "late_filter",
+                "filter_kills_late",
+                "kills",
+                "kills_threads",
+                "files_closed",
+                "no_files",
+            ],
+        ),
+        ("preinit.c", &["all"]),
+    ] {
+        cases.iter().for_each(|name| case(file, name, &[Mode::Sampled]));
+    }
+}
+
 cases! {
     semantics: "semantics.c" "all" EVERY;
     cxx: "cxx.cpp" "all" EVERY;

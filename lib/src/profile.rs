@@ -30,8 +30,12 @@ pub fn file() -> Option<usize> {
 
 /// The process ends.
 pub fn end() {
+    // (A filter may kill for any of this.)
+    if HEAP.is_confined() {
+        return;
+    }
     let heir = HEIR.load(Relaxed);
-    if HEAP.end_profile() && (heir == 0 || heir != sys::parent_pid()) && !HEAP.is_confined() {
+    if HEAP.end_profile() && (heir == 0 || heir != sys::parent_pid()) {
         sys::unlink(Path::of(sys::pid(), HEAP_SUFFIX).as_c());
     }
 }

@@ -76,8 +76,8 @@ fn open(source: &str) -> Result<(File, Option<u32>), String> {
         }
         _ => {
             return Err(format!(
-                "process {pid} has no heap profile: it must run on Allotment with the knob profile_bytes (`allotment run --set \
-                 profile_bytes=512K -- PROGRAM`), and have allocated so much since"
+                "process {pid} has no heap profile: `allotment tune {pid} profile_bytes=512K` switches it on, or `allotment run --set \
+                 profile_bytes=512K -- PROGRAM` from the start; and it must have allocated so much since"
             ));
         }
     };

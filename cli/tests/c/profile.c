@@ -14,7 +14,7 @@
 // Not the last thing: a jump would leave the site out of the stack.
 #define KEEP(pointer) __asm__ volatile("" : : "r"(pointer) : "memory")
 
-static void *kept[200000];
+static void *kept[400000];
 static size_t count;
 static void *keep(void *pointer) {
     CHECK(pointer != NULL);
@@ -144,6 +144,18 @@ int main(int argc, char **argv) {
     if (strcmp(what, "alternate") == 0) handlers(1);
     if (strcmp(what, "fork") == 0) forks();
     if (strcmp(what, "wait") == 0) { sites(); wait_for_input(); }
+    // Allocates as often as it is told to, a line each.
+    if (strcmp(what, "ask") == 0) {
+        char byte;
+        printf("ready\n");
+        fflush(stdout);
+        while (read(0, &byte, 1) > 0) {
+            if (byte != '\n') continue;
+            for (int i = 0; i < 2000; i++) keep(site_middle());
+            printf("done\n");
+            fflush(stdout);
+        }
+    }
     if (strcmp(what, "kill") == 0) { sites(); fflush(stdout); raise(SIGKILL); }
     if (strcmp(what, "twice") == 0) { void *p = site_middle(); free(p); free(p); }
     return 0;

@@ -45,16 +45,19 @@ pub enum Mode {
     Cpu,
     /// Two objects in a sheaf and nothing kept: every slow path, all the time.
     Tiny,
+    /// A sample of the heap profile every 2 KiB.
+    Sampled,
 }
 
 impl Mode {
-    const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 7] = [
         ("plain", Self::Plain),
         ("auto", Self::Auto),
         ("fallback", Self::Fallback),
         ("unregistered", Self::Unregistered),
         ("cpu", Self::Cpu),
         ("tiny", Self::Tiny),
+        ("sampled", Self::Sampled),
     ];
     /// As it is written.
     pub fn name(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Mode {
             Self::Plain | Self::Auto | Self::Unregistered => &[],
             Self::Fallback => &["mode=fallback"],
             Self::Cpu => &["index=cpu"],
+            Self::Sampled => &["profile_bytes=2K"],
             Self::Tiny => &[
                 "sheaf_objects=2",
                 "cache_floor=0",
