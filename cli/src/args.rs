@@ -16,6 +16,7 @@ use std::path::PathBuf;
   allotment run -- redis-server                  any program, on Allotment
   allotment run --stats -- make -j4              and say at its end what the heap did
   allotment stat PID                             what the heap of a running program holds
+  allotment top PID                              the same, live
   allotment tune PID lazy_floor=64M              change a knob of it
   allotment bench malloc --quick                 beside the allocators installed here
   allotment doctor                               what this machine offers
@@ -36,6 +37,8 @@ pub enum Command {
     Run(Run),
     /// Look into a running program's heap: sections as in /proc, JSON, OpenMetrics
     Stat(Stat),
+    /// Watch a running program's heap live
+    Top(Top),
     /// Read and set the knobs of a running program
     Tune(Tune),
     /// Empty the per-CPU caches of a running program
@@ -188,6 +191,25 @@ pub struct Stat {
     /// Do not ask the process: only what it counts all the time, and what it wrote when it was asked last
     #[arg(long)]
     pub no_ask: bool,
+}
+
+/// `allotment top`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  allotment top 4242
+  allotment top                                  the only program there is
+
+Keys: q quit, h help, 1-4 or tab panes, s sort, space pause, + - interval,
+d drain, p purge, t tune. Works in 80x24, over ssh and without colour (NO_COLOR).
+
+Exit codes: 0 done, also when the program ended, 1 no such process or not publishing, 2 wrong command line.")]
+pub struct Top {
+    /// A process; without it the only one that publishes
+    #[arg(value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Seconds between looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub interval: f64,
 }
 
 /// `allotment tune`.

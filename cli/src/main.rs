@@ -7,7 +7,7 @@
 //!   conf ── `--set` and `ALLOTMENT_CONF`
 //!   run ─── the library's file, the program's start, signals and end
 //!   report ─ the board of a process: reading, adding up, text and JSON
-//!   observe ─ stat, tune, drain, purge: a running process's board and desk
+//!   observe ─ stat, top, tune, drain, purge: a running process's board and desk
 //!   bench ── contenders, repetitions, tables; workers that malloc
 //!   profile ─ samples of a heap: reading, names, text, pprof's format
 //!   doctor ─ what this machine offers
@@ -49,6 +49,7 @@ fn main() -> ExitCode {
     match args.command {
         args::Command::Run(run) => run::run(&run),
         args::Command::Stat(stat) => observe::stat(&stat),
+        args::Command::Top(top) => observe::top(&top),
         args::Command::Tune(tune) => observe::tune(&tune),
         args::Command::Drain(drain) => observe::drain(&drain),
         args::Command::Purge(purge) => observe::purge(&purge),

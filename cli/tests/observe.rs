@@ -649,3 +649,187 @@ print(int(sum(sample.value * int(sample.labels['class']) for sample in families[
     let (classes, total) = line.trim().split_once(' ').unwrap();
     assert_eq!(classes, total);
 }
+
+/// A program in a pid namespace of its own is found from outside by the number that it has there.
+#[test]
+fn a_program_in_a_container_is_found() {
+    let test = "a_program_in_a_container_is_found";
+    let Some(unshare) = need(test, "unshare", "util-linux") else { return };
+    let words = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let is_allowed =
+        Command::new(&unshare).args(words).arg("true").output().is_ok_and(|output| output.status.success());
+    if !is_allowed {
+        return skip(test, "no pid namespace can be made here");
+    }
+    let mut command = Command::new(&unshare);
+    command.args(words).arg(ALLOTMENT);
+    let Some(mut watched) = Watched::start_by(command, &[]) else { return };
+    let inner = watched.pid;
+    let parent = watched.child.id();
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    watched.pid = children.split_whitespace().next().unwrap().parse().unwrap();
+    assert_ne!(watched.pid, inner);
+    let all = watched.json(&[]);
+    adds_up(&all);
+    assert_eq!((number(&all, "/pid"), number(&all, "/pid_in_namespace")), (u64::from(watched.pid), u64::from(inner)));
+    watched.done("drain", &[]);
+    // Its file belongs to a namespace that is not ours to sweep.
+    let link = fs::read_link(format!("/proc/{}/ns/pid", watched.pid)).unwrap();
+    let namespace: String = link.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();
+    let file = PathBuf::from(format!("/dev/shm/allotment-{namespace}-{inner}"));
+    done(&["stat"]);
+    assert!(file.exists());
+    drop(watched);
+    let _ = fs::remove_file(file);
+}
+
+/// A terminal of our own, by tmux.
+struct Screen {
+    socket: PathBuf,
+    tmux: PathBuf,
+}
+
+impl Screen {
+    /// 80 × 24, with a shell command in it.
+    fn open(tmux: PathBuf, scratch: &Scratch, command: &str) -> Self {
+        let screen = Self { socket: scratch.join("socket"), tmux };
+        screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", command]);
+        screen
+    }
+    fn tmux(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(&self.tmux);
+        command.arg("-u").arg("-S").arg(&self.socket).args(words);
+        command.env("LC_ALL", "C.UTF-8").env_remove("TMUX").output().unwrap()
+    }
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p"]).stdout).into_owned()
+    }
+    fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+    /// Waits for a line with all of these words; the screen.
+    #[track_caller]
+    fn shows(&self, words: &[&str]) -> String {
+        let begin = Instant::now();
+        loop {
+            let text = self.text();
+            if text.lines().any(|line| words.iter().all(|word| line.contains(word))) {
+                return text;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "no line with {words:?} in\n{text}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+/// The live view in a real terminal: panes, help, drain, purge, tune, pause; the terminal is put back, and the end of
+/// the program is said.
+#[test]
+fn top_in_a_terminal() {
+    let test = "top_in_a_terminal";
+    let Some(tmux) = need(test, "tmux", "tmux") else { return };
+    let Some(mut watched) = Watched::start(&[]) else { return };
+    watched.tell("cache");
+    let scratch = Scratch::new("top");
+    // (What stands below tells that the shell has its terminal back.)
+    let command = format!(
+        "stty -a > {0}/before; {ALLOTMENT} top {1} --interval 0.2; echo ended with $?; stty -a > {0}/after; sleep 600",
+        scratch.path().display(),
+        watched.pid
+    );
+    let screen = Screen::open(tmux, &scratch, &command);
+    screen.shows(&["allotment top", &watched.pid.to_string()]);
+    let text = screen.shows(&["resident", "MiB (peak"]);
+    for words in [
+        &["in use"][..],
+        &["cached for CPUs"],
+        &["lazily freed", "6."],
+        &["fast (of all)"],
+        &["cached by CPU index"],
+        &["cpu", "obj"],
+        &["q quit", "d drain"],
+    ] {
+        assert!(text.lines().any(|line| words.iter().all(|word| line.contains(word))), "no {words:?} in\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    screen.keys(&["h"]);
+    screen.shows(&["drain every CPU's caches"]);
+    screen.keys(&["h"]);
+    screen.keys(&["d"]);
+    screen.shows(&["drained", " from ", "answer"]);
+    screen.keys(&["p"]);
+    screen.shows(&["purged:", "given back; resident"]);
+    screen.shows(&["lazily freed", " 0 B"]);
+    screen.keys(&["t", "cache_floor=2M", "Enter"]);
+    screen.shows(&["cache_floor: 1M → 2M"]);
+    screen.keys(&["t", "cache_flor=2M", "Enter"]);
+    screen.shows(&["no knob `cache_flor`"]);
+    assert_eq!(watched.json(&["knobs"])["knobs"]["cache_floor"]["text"], "2M");
+    screen.keys(&["2"]);
+    screen.shows(&["size classes, by [bytes]"]);
+    screen.shows(&[" 112 ", "5"]);
+    screen.keys(&["s"]);
+    screen.shows(&["[objects]"]);
+    screen.keys(&["3"]);
+    screen.shows(&["10.0 MiB", "busy"]);
+    screen.keys(&["Tab"]);
+    screen.shows(&["how long things took"]);
+    screen.keys(&["Space"]);
+    screen.shows(&["PAUSED"]);
+    screen.keys(&["q"]);
+    screen.shows(&["ended with 0"]);
+    assert!(!screen.text().contains("allotment top"), "the screen was not put back\n{}", screen.text());
+    let settings = |name: &str| fs::read_to_string(scratch.join(name)).unwrap_or_default();
+    until("settings", || !settings("after").is_empty());
+    assert_eq!(settings("before"), settings("after"));
+    // A signal puts it back, too; and the program's end is said.
+    let again = format!("{ALLOTMENT} top {} --interval 0.2; echo ended with $?; sleep 600", watched.pid);
+    screen.tmux(&["respawn-pane", "-k", &again]);
+    screen.shows(&["resident", "(peak"]);
+    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_top = |pid: &u32| {
+        name(*pid).contains("top") && name(*pid).contains(&watched.pid.to_string()) && name(*pid).starts_with(ALLOTMENT)
+    };
+    let pids = || fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let top: u32 = pids().find(is_top).expect("top runs");
+    signal(top, "TERM");
+    screen.shows(&["ended with 0"]);
+    screen.tmux(&["respawn-pane", "-k", &again]);
+    screen.shows(&["resident", "(peak"]);
+    writeln!(watched.input, "end").unwrap();
+    watched.child.wait().unwrap();
+    screen.shows(&["has ended", "q quits"]);
+    screen.keys(&["q"]);
+    screen.shows(&["has ended"]);
+    screen.shows(&["ended with 0"]);
+}
+
+/// Without colour, without UTF-8, on the plainest terminal that tmux can be: letters only.
+#[test]
+fn top_without_colour() {
+    let test = "top_without_colour";
+    let Some(tmux) = need(test, "tmux", "tmux") else { return };
+    let Some(watched) = Watched::start(&[]) else { return };
+    let scratch = Scratch::new("plain");
+    let command =
+        format!("env NO_COLOR=1 TERM=vt100 LC_ALL=C {ALLOTMENT} top {} --interval 0.2; sleep 600", watched.pid);
+    let screen = Screen::open(tmux, &scratch, &command);
+    screen.shows(&["resident", "(peak"]);
+    let text = String::from_utf8_lossy(&screen.tmux(&["capture-pane", "-p", "-e"]).stdout).into_owned();
+    assert!(text.is_ascii(), "{text}");
+    let colours: Vec<&str> = text.match_indices("\x1b[3").map(|(at, _)| &text[at..(at + 8).min(text.len())]).collect();
+    assert!(colours.iter().all(|code| code.starts_with("\x1b[39")), "{colours:?}");
+    screen.keys(&["q"]);
+}
+
+#[test]
+fn top_wants_a_terminal_and_a_process() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    watched.fails("top", &[], 1, &["terminal", "--watch"]);
+}

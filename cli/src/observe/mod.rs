@@ -6,7 +6,7 @@
 //!     show ─── texts of the process ─► numbers        latency ── histograms in ticks ─► times
 //!   text, json, metrics ─ views ─► sections as in /proc, JSON, OpenMetrics
 //!   ask ───── the desk: one request, one answer       steer ──── tune, drain, purge
-//!   watch ─── again and again
+//!   watch ─── again and again                         top ────── the live view
 //!   process, sys ─ texts of /proc; mapping, futex, flock
 //! ```
 //!
@@ -23,11 +23,13 @@ mod show;
 mod steer;
 mod sys;
 mod text;
+mod top;
 mod view;
 mod watch;
 
 pub use find::sweep;
 pub use steer::{drain, purge, tune};
+pub use top::top;
 
 use crate::args::Stat;
 use crate::code;

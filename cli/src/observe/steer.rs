@@ -78,6 +78,18 @@ pub fn set(target: &Target, at: usize, value: u64) -> Result<u64, String> {
     Ok(before)
 }
 
+/// Reads `KEY=VALUE` and sets it: a line that says what was done.
+///
+/// # Errors
+/// One line.
+pub fn tune_word(target: &Target, word: &str) -> Result<String, String> {
+    match wishes(&[word.into()])?[..] {
+        [Wish::Set(at, value)] => Ok(changed(at, set(target, at, value)?, value)),
+        [Wish::Print(at)] => Ok(text::knob(at, View::take(target, false)?.knob(at))),
+        _ => Err("KEY=VALUE is needed".into()),
+    }
+}
+
 /// `lazy_floor: 1M → 64M`.
 fn changed(at: usize, before: u64, value: u64) -> String {
     let knob = &TABLE[at];

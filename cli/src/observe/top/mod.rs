@@ -1,0 +1,189 @@
+//! # `allotment top`: a running heap, live
+//!
+//! ```text
+//!   worker thread                                this thread
+//!   looks at the process every interval ──News──►  state ──► draw ──► terminal
+//!   does what is asked at the desk      ◄─Order──   ▲
+//!                                                   └── keys
+//! ```
+//!
+//! [`state`] is what there is and what the keys do to it, [`draw`] makes a picture of it; neither touches a terminal.
+//! A look or a purge may take seconds: the worker waits, the picture does not. The terminal is put back at the end, at a
+//! signal and at a panic.
+
+mod draw;
+mod state;
+
+use super::find::{self, Target};
+use super::view::View;
+use super::{finish, print, steer, sys, text};
+use crate::args::Top;
+use crate::term::say;
+use allotment_engine::stat::board::EVERY_CPU;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use state::{Action, Sample, State};
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long a key may wait.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What the worker is asked for.
+enum Order {
+    Interval(Duration),
+    Do(Action),
+}
+
+/// What it tells.
+enum News {
+    Sample(Box<Sample>),
+    Said(String),
+    Ended(String),
+}
+
+/// `allotment top`.
+pub fn top(asked: &Top) -> ExitCode {
+    find::sweep();
+    finish(choose(asked).and_then(|target| target.map_or(Ok(()), |target| watch(target, asked.interval))))
+}
+
+/// The process: the one asked for, the only one, or the one that is chosen from a list. `None`: none was.
+fn choose(asked: &Top) -> Result<Option<Target>, String> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err("top wants a terminal; `allotment stat PID --watch 1` does without".into());
+    }
+    if let Some(pid) = asked.pid {
+        return Target::of(pid).map(Some);
+    }
+    let mut all = find::all();
+    match all.len() {
+        0 => Err(
+            "no program of yours publishes its heap: start one by `allotment run`, or with ALLOTMENT_CONF=publish=on"
+                .into(),
+        ),
+        1 => Ok(all.pop()),
+        _ => {
+            let mut list = format!("{}\n", text::LIST_HEADING);
+            for view in all.iter().filter_map(|target| View::take(target, false).ok()) {
+                list += &(text::listed(&view) + "\n");
+            }
+            print(&(list + "which PID? "))?;
+            let mut line = String::new();
+            io::stdin().lock().read_line(&mut line).map_err(|error| find::plain(&error))?;
+            let word = line.trim();
+            if word.is_empty() {
+                return Ok(None);
+            }
+            let pid = word.parse().map_err(|_| format!("`{word}` is no process id"))?;
+            Target::of(pid).map(Some)
+        }
+    }
+}
+
+/// The live view of one process.
+fn watch(target: Target, interval: f64) -> Result<(), String> {
+    let interval = Duration::from_secs_f64(interval);
+    let first = Sample::of(View::take(&target, true)?);
+    let mut state = State::new(first, interval, Look::of_terminal());
+    sys::stop_on_signals();
+    let (orders, asked) = channel();
+    let (tell, news) = channel();
+    std::thread::spawn(move || work(&target, interval, &asked, &tell));
+    // (Puts the terminal back at a panic, too.)
+    let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {}", find::plain(&error)))?;
+    let done = follow(&mut terminal, &mut state, &orders, &news);
+    let _ = ratatui::try_restore();
+    if let Some(line) = &state.ended {
+        say(line);
+    }
+    done.map_err(|error| format!("the terminal: {}", find::plain(&error)))
+}
+
+pub use draw::Look;
+
+/// News, keys and pictures, until somebody quits.
+fn follow(
+    terminal: &mut ratatui::DefaultTerminal,
+    state: &mut State,
+    orders: &Sender<Order>,
+    news: &Receiver<News>,
+) -> io::Result<()> {
+    loop {
+        while let Ok(news) = news.try_recv() {
+            match news {
+                News::Sample(sample) => state.take(*sample),
+                News::Said(line) => state.said(line),
+                News::Ended(line) => state.ended = Some(line),
+            }
+        }
+        terminal.draw(|frame| draw::draw(frame, state))?;
+        if sys::is_stopped() {
+            return Ok(());
+        }
+        // (Interrupted by a signal: the flag is up.)
+        let is_ready = match event::poll(TICK) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            ready => ready?,
+        };
+        if !is_ready {
+            continue;
+        }
+        if let Event::Key(key) = event::read()?
+            && key.kind == KeyEventKind::Press
+        {
+            let before = state.interval;
+            match state.key(key) {
+                Some(Action::Quit) => return Ok(()),
+                // (The worker is gone when the process is.)
+                Some(action) => drop(orders.send(Order::Do(action))),
+                None if state.interval != before => drop(orders.send(Order::Interval(state.interval))),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Looks and does what is asked, until the process or the command ends.
+fn work(target: &Target, mut interval: Duration, asked: &Receiver<Order>, tell: &Sender<News>) {
+    let mut due = Instant::now() + interval;
+    loop {
+        let order = match asked.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Disconnected) => return,
+            order => order.ok(),
+        };
+        let said = match order {
+            Some(Order::Interval(new)) => {
+                interval = new;
+                None
+            }
+            Some(Order::Do(action)) => Some(act(target, &action).unwrap_or_else(|line| line)),
+            None => None,
+        };
+        if let Some(line) = said
+            && tell.send(News::Said(line)).is_err()
+        {
+            return;
+        }
+        let news = match View::take(target, true) {
+            Ok(view) if target.is_alive() => News::Sample(Box::new(Sample::of(view))),
+            _ => News::Ended(format!("process {} has ended", target.pid)),
+        };
+        let is_over = matches!(news, News::Ended(_));
+        if tell.send(news).is_err() || is_over {
+            return;
+        }
+        due = Instant::now() + interval;
+    }
+}
+
+/// Does one thing at the desk: a line that says what was done.
+fn act(target: &Target, action: &Action) -> Result<String, String> {
+    match action {
+        Action::Quit => Ok(String::new()),
+        Action::Drain => steer::drain_now(target, EVERY_CPU, 0).map(|drained| format!("drained {}", drained.line())),
+        Action::Purge => steer::purge_now(target).map(|purged| format!("purged: {}", purged.line())),
+        Action::Tune(word) => steer::tune_word(target, word),
+    }
+}
