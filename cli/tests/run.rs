@@ -346,9 +346,12 @@ fn knobs_are_listed() {
         // The page for people, too.
         let row = format!("| `{}` | {default} | {range} | {} |", knob.name, knob.meaning);
         assert!(page.lines().any(|line| line == row), "docs/tuning.md lacks\n{row}");
+        let told = page.lines().filter(|line| line.starts_with("### ") && line.contains(&format!("`{}`", knob.name)));
+        assert_eq!(told.count(), 1, "docs/tuning.md must have one section about {}", knob.name);
     }
     // And no knob that there is not.
-    let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+    let table = page.split("\n## ").next().unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(rows, TABLE.len(), "docs/tuning.md has rows of knobs that there are not");
 }
 
