@@ -104,24 +104,8 @@ fn save(path: &Path, profile: &Profile, symbols: &mut Symbols, seconds: Option<u
 
 /// What is left of a stack without the allocator's own frames (of a program that has Allotment built in).
 fn callers<'a>(frames: &'a [u64], symbols: &mut Symbols) -> &'a [u64] {
-    let own = |name: &str| {
-        let name = name.trim_start_matches('<');
-        [
-            "allotment::",
-            "allotment_engine::",
-            "alloc::alloc::",
-            "alloc::raw_vec::",
-            "__rustc",
-            "__rust_alloc",
-            "__rust_realloc",
-            "__rdl_",
-            "__rg_",
-        ]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
-    };
     let skipped =
-        frames.iter().take_while(|&&frame| symbols.at(frame).iter().all(|function| own(&function.name))).count();
+        frames.iter().take_while(|&&frame| symbols.at(frame).iter().all(symbols::Function::is_allocators)).count();
     // One that is nothing else is shown as it is.
     if skipped < frames.len() { &frames[skipped..] } else { frames }
 }

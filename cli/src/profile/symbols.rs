@@ -25,6 +25,24 @@ pub struct Function {
     pub line: u32,
 }
 
+impl Function {
+    /// Whether it hands out memory for others to use, in a program that has Allotment built in.
+    pub fn is_allocators(&self) -> bool {
+        let name = self.name.trim_start_matches('<');
+        [
+            "allotment::",
+            "allotment_engine::",
+            "alloc::alloc::",
+            "alloc::raw_vec::",
+            "__rustc",
+            "__rust_alloc",
+            "__rust_realloc",
+        ]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+    }
+}
+
 /// A file, opened.
 struct Source {
     /// Read from here.
@@ -190,6 +208,11 @@ fn named(module: &Module, source: &Source, probe: u64) -> Vec<Function> {
     let file = module.path.rsplit('/').next().unwrap_or_default();
     for function in functions.iter_mut().filter(|function| function.name.is_empty()) {
         function.name = format!("{}+{own:#x}", if file.is_empty() { "program" } else { file });
+    }
+    // What was inlined into a caller and belongs to the allocator is left out; one that is nothing else stays.
+    let own = functions.iter().take_while(|function| function.is_allocators()).count();
+    if own < functions.len() {
+        functions.drain(..own);
     }
     functions
 }
