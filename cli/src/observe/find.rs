@@ -16,11 +16,12 @@
 use super::process::{self, Maps, Status};
 use super::sys;
 use allotment_engine::stat::board::{Board, MAGIC, SHARE_BYTES, SHARE_ENV, SHOW, VERSION};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Where processes publish.
 const DIRECTORY: &str = "/dev/shm";
@@ -256,18 +257,32 @@ fn sweep_in(directory: &Path) -> usize {
             return false;
         }
         match Maps::of(*id) {
-            // (A profile is written at the end, and belongs to whatever runs under that number.)
-            Ok(maps) => *is_board && !maps.has(&info) && !is_young(&info),
-            Err(error) => error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH),
+            // (A profile may belong to whatever ran under that number before.)
+            Ok(maps) => *is_board && !maps.has(&info) && !is_younger(&info, Duration::from_secs(2)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound && error.raw_os_error() != Some(libc::ESRCH) => false,
+            Err(_) => *is_board || is_condemned(path, &info),
         }
     };
     published(directory).into_iter().filter(is_stale).filter(|(path, _, _)| fs::remove_file(path).is_ok()).count()
 }
 
-/// Made so lately that its process may be about to map it.
-fn is_young(info: &Metadata) -> bool {
+/// A dead process's profile may be about to be read by the `allotment run` that has just waited for it: the first sweep
+/// that finds it takes the permission to write away, and one a minute later takes the file.
+fn is_condemned(path: &Path, info: &Metadata) -> bool {
+    if info.mode() & 0o200 == 0 {
+        return !is_younger(info, Duration::from_secs(60));
+    }
+    if let Ok(file) = open(path, true, false) {
+        let _ = file.set_permissions(Permissions::from_mode(0o400));
+        let _ = file.set_modified(SystemTime::now());
+    }
+    false
+}
+
+/// Changed so lately: its process may be about to map it.
+fn is_younger(info: &Metadata, than: Duration) -> bool {
     let age = info.modified().ok().and_then(|time| time.elapsed().ok());
-    age.is_none_or(|age| age.as_secs() < 2)
+    age.is_none_or(|age| age < than)
 }
 
 /// Every process that publishes and may be looked into.
@@ -332,7 +347,9 @@ mod tests {
         let mut child = Command::new("true").spawn().expect("started");
         let dead = child.id();
         child.wait().expect("ended");
-        let swept = [format!("allotment-{own}-{dead}"), format!("allotment-{own}-{dead}.heap")];
+        let swept = [format!("allotment-{own}-{dead}")];
+        let profile = directory.join(format!("allotment-{own}-{dead}.heap"));
+        fs::write(&profile, b"samples").expect("written");
         let kept = [
             format!("allotment-{}-{dead}", own + 1),
             format!("allotment-{own}-{dead}.txt"),
@@ -342,15 +359,21 @@ mod tests {
         for name in swept.iter().chain(&kept) {
             fs::write(directory.join(name), b"").expect("written");
         }
-        assert_eq!(sweep_in(&directory), 2);
+        assert_eq!(sweep_in(&directory), 1);
         assert!(swept.iter().all(|name| !directory.join(name).exists()));
         assert!(kept.iter().all(|name| directory.join(name).exists()));
         // A process that lives and does not map it.
-        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        let old = SystemTime::now() - Duration::from_secs(70);
         let last = directory.join(&kept[2]);
         File::options().write(true).open(&last).and_then(|file| file.set_modified(old)).expect("dated");
         assert_eq!(sweep_in(&directory), 1);
         assert!(!last.exists());
+        // A profile may still be read for a minute after the first sweep that finds its process dead.
+        assert_eq!(fs::read(&profile).expect("kept"), b"samples");
+        assert_eq!(fs::metadata(&profile).expect("kept").mode() & 0o777, 0o400);
+        File::open(&profile).and_then(|file| file.set_modified(old)).expect("dated");
+        assert_eq!(sweep_in(&directory), 1);
+        assert!(!profile.exists());
         fs::remove_dir_all(&directory).expect("removed");
     }
 
