@@ -107,13 +107,15 @@ impl<E: Environment> Heap<E> {
     /// A worker's whole life (see [`crate::reclaim::workers`]).
     pub fn work(&self) {
         let (workers, keeper) = (&self.reclaim.workers, &self.reclaim.keeper);
-        let reads = !keeper.is_confined() && sys::own_files().is_ok();
+        let reads = self.among_calls(|allowed| allowed && sys::own_files().is_ok());
         let mut naps = 0;
         loop {
             let seen = workers.calls();
-            if !keeper.is_confined() {
-                workers.ask(|| self.allowance(reads));
-            }
+            self.among_calls(|allowed| {
+                if allowed {
+                    workers.ask(|| self.allowance(reads));
+                }
+            });
             while self.areas.is_pending() && !keeper.is_dismissed() && workers.alive() <= self.crew() {
                 self.recruit();
                 // As much of a giant area as the knob says, and at least a turn.

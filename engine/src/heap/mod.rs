@@ -457,62 +457,84 @@ impl<E: Environment> Heap<E> {
 
     /// The housekeeper's whole life (see [`crate::reclaim::keeper`]).
     pub fn keep(&self) {
-        let (keeper, board) = (&self.reclaim.keeper, self.cache.sets.board());
+        let (keeper, sets) = (&self.reclaim.keeper, &self.cache.sets);
         let mut watch = Watch::default();
         if !keeper.begin() {
             return;
         }
-        keeper.look_for_files();
-        if keeper.may_read() {
-            self.learn();
-        }
-        let mut due = sys::now_ns() + PERIOD;
+        let mut due = 0;
+        self.among_calls(|allowed| {
+            if allowed {
+                keeper.look_for_files();
+                due = sys::now_ns() + PERIOD;
+            }
+            if keeper.may_read() {
+                self.learn();
+            }
+        });
         loop {
             // Acquire: what was asked before the bell rang is seen.
             let rung = self.bell().load(Acquire);
             if keeper.is_dismissed() {
                 return self.reclaim.relax();
             }
-            if self.serve() {
-                continue;
-            }
-            if keeper.is_confined() {
-                // A filter may kill who asks for the time: every ring ends a period.
-                keeper.sleep(self.bell(), rung, PERIOD);
-            } else {
-                let now = sys::now_ns();
-                if now < due {
-                    keeper.sleep(self.bell(), rung, due - now);
+            // (A filter may kill who asks for the time: then every ring ends a period.)
+            let rest = self.among_calls(|allowed| match self.serve() {
+                true => None,
+                false => Some(if allowed { due.saturating_sub(sys::now_ns()) } else { PERIOD }),
+            });
+            let Some(rest) = rest else { continue };
+            if rest > 0 {
+                keeper.sleep(self.bell(), rung, rest);
+                if !keeper.is_confined() {
                     continue;
                 }
-                due = now + PERIOD;
             }
-            if keeper.may_read() {
-                if watch.looks_at_limits() {
-                    self.learn_limits();
-                }
-                self.reclaim.set_short(cgroup::pressure() >= keeper::SHORT);
-            } else {
-                self.reclaim.relax();
-            }
-            self.look_for_tracer();
-            let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
-            let event = |event| self.cache.sets.event(event);
-            let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
-            self.approach();
-            let sets = &self.cache.sets;
             let left = || sets.level(Level::Lazy) + sets.level(Level::PagesDirty);
-            // What was freed before this was seen by the look, or is why it did not rest.
+            // What was freed before this is seen by the look, or is why it does not rest.
             let before = left();
-            let bytes = self.give_back(duty);
-            if watch.rests(duty, bytes) {
-                if board.in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4 && !self.cache.sets.is_shared() {
+            let rests = self.among_calls(|allowed| {
+                due = if allowed { sys::now_ns() + PERIOD } else { 0 };
+                self.look(&mut watch)
+            });
+            if rests {
+                let is_small = sets.board().in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4;
+                if is_small && !sets.is_shared() {
                     self.reclaim.relax();
                     return keeper.end();
                 }
-                keeper.park(self.bell(), || self.serve(), before, left);
+                keeper.park(self.bell(), || self.among_calls(|_| self.serve()), before, left);
             }
         }
+    }
+
+    /// What of the housekeeper's work may take calls that a filter forbids, and whether it may make them.
+    fn among_calls<T>(&self, work: impl FnOnce(bool) -> T) -> T {
+        let allowed = self.reclaim.keeper.enter();
+        let done = work(allowed);
+        if allowed {
+            self.reclaim.keeper.leave();
+        }
+        done
+    }
+
+    /// One look of the housekeeper; whether there is nothing left to do.
+    fn look(&self, watch: &mut Watch) -> bool {
+        if self.reclaim.keeper.may_read() {
+            if watch.looks_at_limits() {
+                self.learn_limits();
+            }
+            self.reclaim.set_short(cgroup::pressure() >= keeper::SHORT);
+        } else {
+            self.reclaim.relax();
+        }
+        self.look_for_tracer();
+        let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
+        let event = |event| self.cache.sets.event(event);
+        let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
+        self.approach();
+        let bytes = self.give_back(duty);
+        watch.rests(duty, bytes)
     }
 
     /// A lazy area, or a part of one; the heap is open.

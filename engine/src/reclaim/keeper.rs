@@ -23,7 +23,8 @@
 //!
 //! A process that begins to filter its own system calls ([`Keeper::confine`]) gets no
 //! thread any more, and one that runs only gives memory back: a filter may kill
-//! on any call but those that manage memory. One that wants a user namespace, which a
+//! on any call but those that manage memory. Whoever makes other calls does so between [`Keeper::enter`] and
+//! [`Keeper::leave`], for which a filter waits. One that wants a user namespace, which a
 //! second thread forbids, sees it leave ([`Keeper::dismiss`]).
 //!
 //! It reads files with a table of descriptors of its own, or not at all: a program that has one thread may count on
@@ -32,7 +33,7 @@
 //! Units: bytes, periods. Invariant: at most one thread, none in a forked child.
 //! Locks: none held while it sleeps. Cost: a look is a few hundred loads.
 
-use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicBool, AtomicU32};
 use crate::arch::sys;
 
@@ -63,6 +64,8 @@ const DISMISSED: u32 = 4;
 pub struct Keeper {
     state: AtomicU32,
     confined: AtomicBool,
+    /// Threads of ours that make calls for which a filter may kill.
+    exposed: AtomicU32,
     /// The thread has files of its own.
     files: AtomicBool,
 }
@@ -127,7 +130,12 @@ impl Keeper {
     /// Not started.
     #[must_use]
     pub const fn new() -> Self {
-        Self { state: AtomicU32::new(NONE), confined: AtomicBool::new(false), files: AtomicBool::new(false) }
+        Self {
+            state: AtomicU32::new(NONE),
+            confined: AtomicBool::new(false),
+            exposed: AtomicU32::new(0),
+            files: AtomicBool::new(false),
+        }
     }
 
     /// Whether nobody has tried to start it.
@@ -142,11 +150,47 @@ impl Keeper {
         !self.is_confined() && self.state.compare_exchange(NONE, STARTING, Relaxed, Relaxed).is_ok()
     }
 
-    /// The process is about to filter its system calls.
+    /// The process is about to filter its system calls: returns when no thread of ours makes any but those that
+    /// manage memory, or is just being created; after a second at most.
     pub fn confine(&self) {
-        // Relaxed: the caller's filter comes after this in its own order, and a thread that
-        // is just being started was allowed to.
-        self.confined.store(true, Relaxed);
+        // SeqCst: with `enter`, one of the two sees the other.
+        self.confined.store(true, SeqCst);
+        for _ in 0..1000 {
+            let exposed = self.exposed.load(SeqCst);
+            if exposed == 0 && self.state.load(Relaxed) != STARTING {
+                return;
+            }
+            sys::futex_wait_for(&self.exposed, exposed, 1_000_000);
+        }
+    }
+
+    /// Whether a thread of ours may make calls for which a filter may kill, until it leaves.
+    #[must_use]
+    pub fn enter(&self) -> bool {
+        // SeqCst: as in `confine`.
+        self.exposed.fetch_add(1, SeqCst);
+        let enters = !self.confined.load(SeqCst);
+        if !enters {
+            self.leave();
+        }
+        enters
+    }
+
+    /// Ends an [`Keeper::enter`] that was granted.
+    pub fn leave(&self) {
+        // SeqCst: what was done is done before `confine` returns; and it is woken, or sees the new number.
+        if self.exposed.fetch_sub(1, SeqCst) == 1 && self.confined.load(SeqCst) {
+            sys::futex_wake(&self.exposed, u32::MAX >> 1);
+        }
+    }
+
+    /// The time, if the thread may ask for it.
+    fn now(&self) -> Option<u64> {
+        self.enter().then(|| {
+            let now = sys::now_ns();
+            self.leave();
+            now
+        })
     }
 
     /// Whether [`Keeper::confine`] was called.
@@ -155,10 +199,10 @@ impl Keeper {
         self.confined.load(Relaxed)
     }
 
-    /// The thread leaves the program's files to the program.
+    /// The thread, which has entered, leaves the program's files to the program.
     pub fn look_for_files(&self) {
         // Relaxed: the thread's own.
-        self.files.store(!self.is_confined() && sys::own_files().is_ok(), Relaxed);
+        self.files.store(sys::own_files().is_ok(), Relaxed);
     }
 
     /// Whether the thread may open files.
@@ -199,7 +243,7 @@ impl Keeper {
             return;
         }
         // (Who filters system calls may not be asked for the time: then a ring ends the period.)
-        let end = (!self.is_confined()).then(|| sys::now_ns() + PERIOD);
+        let end = self.now().map(|now| now + PERIOD);
         let mut looks_again = true;
         loop {
             // Acquire: what was done before the ring is seen, in the state and at the desk.
@@ -215,11 +259,10 @@ impl Keeper {
                 sys::futex_wait_shared_for(bell, rung, None);
                 continue;
             }
-            let end = end.filter(|_| !self.is_confined());
-            let patience = end.map_or(PERIOD, |end| end.saturating_sub(sys::now_ns()));
-            if patience > 0 {
-                sys::futex_wait_shared_for(bell, rung, Some(patience));
-                if end.is_some() {
+            let rest = end.and_then(|end| Some(end.saturating_sub(self.now()?)));
+            if rest != Some(0) {
+                sys::futex_wait_shared_for(bell, rung, Some(rest.unwrap_or(PERIOD)));
+                if rest.is_some() {
                     continue;
                 }
             }
@@ -249,6 +292,7 @@ impl Keeper {
 
     /// There is no thread any more: this is a forked child.
     pub fn gone(&self) {
+        self.exposed.store(0, Relaxed);
         self.state.store(NONE, Release);
     }
 
@@ -315,6 +359,27 @@ mod tests {
         keeper.gone();
         keeper.confine();
         assert!(!keeper.claim() && !keeper.dismiss(&bell), "confined");
+    }
+
+    /// Or a filter would kill the process in the middle of a look.
+    #[test]
+    fn a_filter_waits_for_who_looks() {
+        let (keeper, outside) = (Keeper::new(), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while keeper.enter() {
+                        std::thread::sleep(std::time::Duration::from_millis(3));
+                        assert_eq!(outside.load(SeqCst), 0, "the filter came while a thread looked");
+                        keeper.leave();
+                    }
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            keeper.confine();
+            outside.store(1, SeqCst);
+        });
+        assert!(!keeper.enter() && keeper.exposed.load(Relaxed) == 0 && keeper.now().is_none());
     }
 
     #[test]
