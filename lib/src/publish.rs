@@ -75,8 +75,8 @@ pub fn file() -> Option<usize> {
 
 /// Removes this process's file; the child of a `vfork`, which shares this memory, is another process.
 pub fn withdraw() {
-    // (A filter may kill for any of this.)
-    if HEAP.is_confined() {
+    // (A filter may kill for any of what follows.) Relaxed: as in `file`.
+    if HEAP.is_confined() || PUBLISHED.load(Relaxed) == 0 {
         return;
     }
     let pid = sys::pid();
