@@ -46,9 +46,8 @@ fn pythons() -> Vec<PathBuf> {
 }
 
 const PYTHON_SHORT: &str =
-    "test_json test_gc test_threading_local test_thread test_deque test_list test_memoryio test_mmap
-    test_posix test_popen test_array test_dict";
-const PYTHON_LONG: &str = "test_pickle test_queue test_bytes test_unicode test_zlib test_bz2 test_lzma test_hashlib test_io test_tempfile test_csv
+    "test_json test_gc test_threading_local test_thread test_mmap test_posix test_popen test_dict";
+const PYTHON_LONG: &str = "test_deque test_list test_memoryio test_array test_pickle test_queue test_bytes test_unicode test_zlib test_bz2 test_lzma test_hashlib test_io test_tempfile test_csv
     test_re test_set test_sort test_struct test_string test_weakref test_descr test_generators test_itertools test_decimal
     test_asyncio test_socket test_socketserver test_select test_signal test_fork1 test_subprocess test_mmap test_sqlite3
     test_dbm test_threading test_concurrent_futures test_multiprocessing_fork test_multiprocessing_spawn
