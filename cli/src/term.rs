@@ -45,6 +45,12 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "allotment: {line}");
 }
 
+/// An error's text without the number behind it.
+pub fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
 /// A count with separators: `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();

@@ -61,7 +61,7 @@ pub fn ask(
         return Err(Silence::Why("a copy of a board answers nothing".into()));
     }
     let mapping = Mapping::of(&target.file)
-        .map_err(|error| Silence::Why(format!("{}: {}", target.path.display(), super::find::plain(&error))))?;
+        .map_err(|error| Silence::Why(format!("{}: {}", target.path.display(), crate::term::plain(&error))))?;
     lock(target)?;
     let answer = converse(target, &mapping, order, arguments, patience);
     sys::unlock(&target.file);

@@ -15,6 +15,7 @@
 
 use super::process::{self, Maps, Status};
 use super::sys;
+use crate::term::plain;
 use allotment_engine::stat::board::{Board, MAGIC, SHARE_BYTES, SHARE_ENV, SHOW, VERSION};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -148,12 +149,6 @@ impl Target {
             && process::Usage::of(self.pid).is_some_and(|usage| usage.born == self.born)
             && self.file.metadata().is_ok_and(|info| Maps::of(self.pid).is_ok_and(|maps| maps.has(&info)))
     }
-}
-
-/// An error's text without the number behind it.
-pub fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// Opens a file that may be anything, without waiting for it; a link at its end is followed if `follow`.

@@ -68,7 +68,7 @@ fn print(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write: {}", find::plain(&error)))
+            Err(format!("cannot write: {}", crate::term::plain(&error)))
         }
         _ => Ok(()),
     }

@@ -27,7 +27,7 @@ use crate::code;
 use crate::conf::{self, Merged};
 use crate::profile::Heir;
 use crate::report::{End, Report, Snapshot};
-use crate::term::{self, Paint, say};
+use crate::term::{self, Paint, plain, say};
 use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
 use allotment_engine::stat::profile::HEIR_ENV;
 use launch::{Environment, Failure, Finish};
@@ -134,12 +134,6 @@ fn end(
             Ok(launch::end_like(finish.status))
         }
     }
-}
-
-/// An error's text without the number behind it.
-fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// Prints what the program left on its board.

@@ -71,7 +71,7 @@ fn choose(asked: &Top) -> Result<Option<Target>, String> {
             }
             print(&(list + "which PID? "))?;
             let mut line = String::new();
-            io::stdin().lock().read_line(&mut line).map_err(|error| find::plain(&error))?;
+            io::stdin().lock().read_line(&mut line).map_err(|error| crate::term::plain(&error))?;
             let word = line.trim();
             if word.is_empty() {
                 return Ok(None);
@@ -92,13 +92,13 @@ fn watch(target: Target, interval: f64) -> Result<(), String> {
     let (tell, news) = channel();
     std::thread::spawn(move || work(&target, interval, &asked, &tell));
     // (Puts the terminal back at a panic, too.)
-    let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {}", find::plain(&error)))?;
+    let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {}", crate::term::plain(&error)))?;
     let done = follow(&mut terminal, &mut state, &orders, &news);
     let _ = ratatui::try_restore();
     if let Some(line) = &state.ended {
         say(line);
     }
-    done.map_err(|error| format!("the terminal: {}", find::plain(&error)))
+    done.map_err(|error| format!("the terminal: {}", crate::term::plain(&error)))
 }
 
 pub use draw::Look;
