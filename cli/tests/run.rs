@@ -33,23 +33,29 @@ fn deaths_by_signal_pass_through() {
     }
 }
 
+/// How a script ends that says that it is ready and then gets a signal by way of the command; it left statistics.
+fn signalled(number: i32, before: &str) -> std::process::ExitStatus {
+    let scratch = Scratch::new("signal");
+    let ready = scratch.join("ready");
+    let script = format!("{before}; echo > {}; while :; do sleep 0.01; done", ready.display());
+    let mut child = sh(&script).start(&scratch.join("out"), &scratch.join("stats.json"));
+    while !ready.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "signal {number}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let sent = Command::new("kill").args([&format!("-{number}"), &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let status = child.wait().unwrap();
+    assert!(scratch.join("stats.json").metadata().unwrap().len() > 0, "signal {number}: no statistics");
+    status
+}
+
 /// A signal sent to the command reaches the program.
 #[test]
 fn signals_are_passed_on() {
     for (name, number) in [("TERM", 15), ("INT", 2), ("HUP", 1), ("USR1", 10)] {
-        let scratch = Scratch::new("signal");
-        let ready = scratch.join("ready");
-        let script = format!("trap 'exit 42' {name}; echo > {}; while :; do sleep 0.01; done", ready.display());
-        let mut child = sh(&script).start(&scratch.join("out"), &scratch.join("stats.json"));
-        while !ready.exists() {
-            assert!(child.try_wait().unwrap().is_none(), "SIG{name}");
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        let sent = Command::new("kill").args([&format!("-{number}"), &child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-        let status = child.wait().unwrap();
+        let status = signalled(number, &format!("trap 'exit 42' {name}"));
         assert_eq!(status.code(), Some(42), "SIG{name}: {status}");
-        assert!(scratch.join("stats.json").metadata().unwrap().len() > 0, "SIG{name}: no statistics");
     }
 }
 
@@ -57,19 +63,8 @@ fn signals_are_passed_on() {
 #[test]
 fn signals_that_are_passed_on_may_kill() {
     for (name, number) in [("TERM", 15), ("HUP", 1), ("USR2", 12), ("ABRT", 6)] {
-        let scratch = Scratch::new("deadly");
-        let ready = scratch.join("ready");
-        let script = format!("ulimit -c 0; echo > {}; while :; do sleep 0.01; done", ready.display());
-        let mut child = sh(&script).start(&scratch.join("out"), &scratch.join("stats.json"));
-        while !ready.exists() {
-            assert!(child.try_wait().unwrap().is_none(), "SIG{name}");
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        let sent = Command::new("kill").args([&format!("-{number}"), &child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-        let status = child.wait().unwrap();
+        let status = signalled(number, "ulimit -c 0");
         assert_eq!(status.signal(), Some(number), "SIG{name}: {status}");
-        assert!(scratch.join("stats.json").metadata().unwrap().len() > 0, "SIG{name}: no statistics");
     }
 }
 
