@@ -17,6 +17,7 @@ use super::process::{self, Maps, Status};
 use super::sys;
 use crate::term::plain;
 use allotment_engine::stat::board::{Board, MAGIC, SHARE_BYTES, SHARE_ENV, SHOW, VERSION};
+use allotment_engine::stat::profile::HEAP_SUFFIX;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::mem::offset_of;
@@ -91,8 +92,8 @@ impl Target {
             return Err(format!("{who} has ended"));
         }
         let inner = status.ids.last().copied().unwrap_or(pid);
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let published = root.join(format!("{}/{PREFIX}{namespace}-{inner}", &DIRECTORY[1..]));
+        let root = root(pid);
+        let published = in_root(&root, &name(namespace, inner, ""));
         let mut stale = false;
         // A memfd has no mode of its own: only who may look into the process comes that far.
         let found = [(Some(published), true), (shared_by_environment(pid, inner).map(|path| root.join(path)), false)];
@@ -149,6 +150,21 @@ impl Target {
             && process::Usage::of(self.pid).is_some_and(|usage| usage.born == self.born)
             && self.file.metadata().is_ok_and(|info| Maps::of(self.pid).is_ok_and(|maps| maps.has(&info)))
     }
+}
+
+/// A file that a process publishes, by its namespace and its id there; `suffix` says what it is.
+pub fn name(namespace: u64, pid: u32, suffix: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{PREFIX}{namespace}-{pid}{suffix}"))
+}
+
+/// The directory that is a process's root.
+pub fn root(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/root"))
+}
+
+/// A path of a process, below its root.
+pub fn in_root(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// Opens a file that may be anything, without waiting for it; a link at its end is followed if `follow`.
@@ -220,10 +236,10 @@ fn check(file: &File, info: &Metadata, pid: Option<u32>) -> Result<(), String> {
 /// Namespace and id of a file's name; whether it is a board's.
 fn parse(name: &str) -> Option<(u64, u32, bool)> {
     let (namespace, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
-    let id = rest.strip_suffix(".heap").unwrap_or(rest);
+    let id = rest.strip_suffix(HEAP_SUFFIX).unwrap_or(rest);
     let is_digits = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     (is_digits(namespace) && is_digits(id))
-        .then(|| Some((namespace.parse().ok()?, id.parse().ok()?, !rest.ends_with(".heap"))))?
+        .then(|| Some((namespace.parse().ok()?, id.parse().ok()?, !rest.ends_with(HEAP_SUFFIX))))?
 }
 
 /// Files in the directory that are of this namespace: name, id, whether a board.

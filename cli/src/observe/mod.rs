@@ -14,11 +14,11 @@
 //! desk is mapped.
 
 mod ask;
-mod find;
+pub mod find;
 mod json;
 mod latency;
 mod metrics;
-mod process;
+pub mod process;
 mod show;
 mod steer;
 mod sys;

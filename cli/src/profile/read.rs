@@ -4,15 +4,17 @@
 //! anything: what is not a profile is refused with one line, and within one every number is
 //! checked before it is used.
 
+use crate::observe::find;
+use crate::observe::process::{self, Status};
 use allotment_engine::stat::profile::{
     DEPTH, FRAMES, FRAMES_AT, HEAP_SUFFIX, Header, MAGIC, MODULES, MODULES_AT, Module as ModuleWords, PROFILE_BYTES,
     STACKS, STACKS_AT, Stack as StackWords, VERSION,
 };
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A file that was mapped at an address of some stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -219,24 +221,19 @@ impl Profile {
 
 /// The file of a running process, and where its own files are seen from here.
 pub fn of_process(pid: u32) -> Result<PathBuf, String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| format!("there is no process {pid}"))?;
-    let own = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last()?.parse().ok());
-    let link = fs::read_link(format!("/proc/{pid}/ns/pid")).map_err(|error| match error.kind() {
+    let status = Status::of(pid).map_err(|_| format!("there is no process {pid}"))?;
+    let namespace = process::namespace(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => format!("process {pid} belongs to somebody else"),
         _ => format!("process {pid}: {error}"),
     })?;
-    Ok(Path::new(&format!("/proc/{pid}/root")).join(name(&link, own.unwrap_or(pid)).trim_start_matches('/')))
+    let inner = status.ids.last().copied().unwrap_or(pid);
+    Ok(find::in_root(&find::root(pid), &find::name(namespace, inner, HEAP_SUFFIX)))
 }
 
 /// The file of a process that was started from here.
 pub fn of_child(pid: u32) -> PathBuf {
-    name(&fs::read_link("/proc/self/ns/pid").unwrap_or_default(), pid).into()
-}
-
-fn name(namespace: &Path, pid: u32) -> String {
-    let text = namespace.to_string_lossy();
-    let number = text.strip_prefix("pid:[").and_then(|text| text.strip_suffix(']')).unwrap_or("0");
-    format!("/dev/shm/allotment-{number}-{pid}{HEAP_SUFFIX}")
+    // (Without /proc a process takes 0 for its namespace.)
+    find::name(process::namespace(std::process::id()).unwrap_or(0), pid, HEAP_SUFFIX)
 }
 
 #[cfg(test)]
@@ -280,7 +277,7 @@ pub mod tests {
         ));
         File::create(&path).and_then(|mut file| file.write_all(bytes)).expect("written");
         let profile = Profile::read(&File::open(&path).expect("there"));
-        let _ = fs::remove_file(&path);
+        let _ = std::fs::remove_file(&path);
         profile
     }
 

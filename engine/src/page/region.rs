@@ -452,45 +452,41 @@ impl Regions {
         Some(pfn)
     }
 
-    /// Calls for all that is opened in each window. Takes no lock: for a heap that nobody uses any more.
-    pub fn each_opened(&self, mut each: impl FnMut(usize, usize)) {
-        for number in 1..WINDOWS {
-            let window = self.windows[number].load(Acquire);
-            if window.is_null() {
-                return;
-            }
+    /// Windows that serve, with their numbers: not those of giant areas that were given back, which the root does not
+    /// know. Takes no lock: what is made meanwhile is missed.
+    fn in_use(&self) -> impl Iterator<Item = (usize, &Window)> {
+        // Acquire: as in `window`.
+        let made = (1..WINDOWS).map(|number| (number, self.windows[number].load(Acquire)));
+        made.take_while(|(_, window)| !window.is_null())
             // SAFETY: windows stay for ever.
-            let window = unsafe { &*window };
-            let at = window.base + window.first as usize * PAGE;
-            // The root knows no spare window of a giant area that was given back.
-            let map = &raw const *window as usize + HEAD;
-            let known = self.root[window.base >> WINDOW_SHIFT].load(Relaxed).wrapping_add(window.base >> PAGE_SHIFT);
+            .map(|(number, window)| (number, unsafe { &*window }))
+            .filter(|(_, window)| {
+                let map = &raw const **window as usize + HEAD;
+                let known = self.root[window.base >> WINDOW_SHIFT].load(Relaxed);
+                window.giant.bytes.load(Relaxed) == 0 || known.wrapping_add(window.base >> PAGE_SHIFT) == map
+            })
+    }
+
+    /// Calls for all that is opened in each window. For a heap that nobody uses any more.
+    pub fn each_opened(&self, mut each: impl FnMut(usize, usize)) {
+        for (_, window) in self.in_use() {
             let opened = (window.opened.load(Relaxed) - window.first) as usize * PAGE;
-            match window.giant.bytes.load(Relaxed) {
-                0 if opened > 0 => each(at, opened),
-                giant if giant > 0 && known == map => each(at, giant),
-                _ => {}
+            let bytes = match window.giant.bytes.load(Relaxed) {
+                0 => opened,
+                giant => giant,
+            };
+            if bytes > 0 {
+                each(window.base + window.first as usize * PAGE, bytes);
             }
         }
     }
 
-    /// Calls for the first page of each window of areas, with the pages opened there (one for a giant area's). Takes no
-    /// lock: what is opened meanwhile is missed.
+    /// Calls for the first page of each window of areas, with the pages opened there (one for a giant area's).
     pub fn each_of_areas(&self, mut each: impl FnMut(Pfn, usize)) {
-        for number in 1..WINDOWS {
-            let window = self.windows[number].load(Acquire);
-            if window.is_null() {
-                return;
-            }
-            // SAFETY: windows stay for ever.
-            let window = unsafe { &*window };
+        for (number, window) in self.in_use().filter(|(_, window)| window.blocks == 0) {
             let is_giant = window.giant.bytes.load(Relaxed) > 0;
-            let map = &raw const *window as usize + HEAD;
-            let known = self.root[window.base >> WINDOW_SHIFT].load(Relaxed).wrapping_add(window.base >> PAGE_SHIFT);
-            if window.blocks == 0 && (!is_giant || known == map) {
-                let pages = if is_giant { 1 } else { window.opened.load(Relaxed).saturating_sub(window.first) };
-                each(Pfn((number * WINDOW_PAGES) as u32 + window.first), pages as usize);
-            }
+            let pages = if is_giant { 1 } else { window.opened.load(Relaxed).saturating_sub(window.first) };
+            each(Pfn((number * WINDOW_PAGES) as u32 + window.first), pages as usize);
         }
     }
 
