@@ -188,11 +188,6 @@ fn library() -> String {
     String::from_utf8(output.stdout).unwrap().trim().split(':').next().unwrap().to_owned()
 }
 
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values[values.len() / 2]
-}
-
 /// A process that hardly allocates pays at most half a MiB for being preloaded.
 #[test]
 fn small_processes_stay_small() {
@@ -207,12 +202,15 @@ fn small_processes_stay_small() {
         let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
         text.split_whitespace().nth(1).unwrap_or_else(|| panic!("{text}")).parse::<u64>().unwrap()
     };
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..15 {
-        with.push(peak(&library));
-        without.push(peak(""));
+    // Where the loader puts the files decides how much of them is mapped around a fault: single peaks differ by 75 KiB
+    // (standard deviation, two heaps of values: their median jumps), the means of so many by 9.
+    const RUNS: u64 = 150;
+    let (mut with, mut without) = (0, 0);
+    for _ in 0..RUNS {
+        with += peak(&library);
+        without += peak("");
     }
-    let (with, without) = (median(with), median(without));
+    let (with, without) = (with / RUNS, without / RUNS);
     assert!(with <= without + 512, "{with} KiB with, {without} KiB without");
 }
 
