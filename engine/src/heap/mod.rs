@@ -470,6 +470,8 @@ impl<E: Environment> Heap<E> {
             }
             if keeper.may_read() {
                 self.learn();
+                // Now, not with the first look: a program that grows fast is near its limit by then.
+                self.learn_limits();
             }
         });
         loop {

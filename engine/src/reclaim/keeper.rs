@@ -107,7 +107,7 @@ impl Watch {
     /// Whether to look at the cgroup's limits now, too: every [`RECENT`] looks.
     pub fn looks_at_limits(&mut self) -> bool {
         self.looks += 1;
-        (self.looks - 1).is_multiple_of(RECENT)
+        self.looks.is_multiple_of(RECENT)
     }
 
     /// After a look that gave `bytes` back: whether there is nothing left to do.
