@@ -162,14 +162,24 @@ fn limit_of_a_cgroup() {
     }
     let enter = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$1\"", group.display());
     let run = |mode, case: &str| Program::new(mode, &["sh", "-c", &enter, &limits, case]).run();
-    let ends: Vec<(Mode, Done, Done)> =
-        modes(BOTH).into_iter().map(|mode| (mode, run(mode, "frugal"), run(mode, "greedy"))).collect();
+    let most = group.join("memory.max_usage_in_bytes");
+    let ends: Vec<(Mode, Done, u64, Done)> = modes(BOTH)
+        .into_iter()
+        .map(|mode| {
+            std::fs::write(&most, "0").unwrap();
+            let frugal = run(mode, "frugal");
+            let used = std::fs::read_to_string(&most).unwrap().trim().parse().unwrap();
+            (mode, frugal, used, run(mode, "greedy"))
+        })
+        .collect();
     // The kernel may take a moment to see the group empty.
     while std::fs::remove_dir(&group).is_err() && group.exists() {
         std::thread::yield_now();
     }
-    for (mode, frugal, greedy) in ends {
+    for (mode, frugal, used, greedy) in ends {
         frugal.passed().took(mode, 1000);
+        // The soft limit is 56 MiB; the process has some beside the heap.
+        assert!(used < 59 << 20, "{mode:?}: {used} bytes");
         greedy.killed(9).took(mode, 10);
     }
 }
