@@ -8,11 +8,11 @@
 #![allow(unsafe_code)] // registers with libc
 
 use crate::HEAP;
+use crate::start::{Once, is_secure};
 #[allow(unused_imports, reason = "for the link above")]
 use allotment_engine::heap::Heap;
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 unsafe extern "C" {
     fn __cxa_atexit(handler: extern "C" fn(*mut c_void), argument: *mut c_void, library: *mut c_void) -> c_int;
@@ -22,7 +22,7 @@ unsafe extern "C" {
 /// Called when this process ends.
 pub extern "C" fn leave(_: *mut c_void) {
     crate::profile::end();
-    if !crate::start::is_secure() {
+    if !is_secure() {
         HEAP.leave_reaper();
         crate::publish::withdraw();
     }
@@ -30,8 +30,8 @@ pub extern "C" fn leave(_: *mut c_void) {
 
 /// Registers the handlers, once.
 pub fn register() {
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if DONE.swap(true, Relaxed) {
+    static FIRST: Once = Once::new();
+    if !FIRST.is_now() {
         return;
     }
     // SAFETY: the handler lives as long as the process (`-z nodelete`); without a library's name it

@@ -9,6 +9,7 @@
 
 use crate::HEAP;
 use crate::percpu::PERCPU;
+use crate::start::Once;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 unsafe extern "C" {
@@ -41,8 +42,8 @@ unsafe extern "C" fn child() {
 
 /// Registers the handlers, once.
 pub fn register() {
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if DONE.swap(true, Relaxed) {
+    static FIRST: Once = Once::new();
+    if !FIRST.is_now() {
         return;
     }
     // SAFETY: the handlers live as long as the process (`-z nodelete`).

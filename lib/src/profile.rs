@@ -7,22 +7,23 @@
 
 use crate::HEAP;
 use crate::publish::Path;
+use crate::start::{NOBODY, is_secure};
 use allotment_engine::arch::sys;
 use allotment_engine::stat::profile::{HEAP_SUFFIX, PROFILE_BYTES};
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 
-/// The process that reads the file after this one's end; 0: nobody.
-static HEIR: AtomicU32 = AtomicU32::new(0);
+/// The process that reads the file after this one's end.
+static HEIR: AtomicU32 = AtomicU32::new(NOBODY);
 
 /// Who waits for the file after the process's end, from the environment.
 pub fn set_heir(text: Option<&[u8]>) {
     let number = text.and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
-    HEIR.store(number.unwrap_or(0), Relaxed);
+    HEIR.store(number.unwrap_or(NOBODY), Relaxed);
 }
 
 /// A new file to show the profile in; none where a filter may forbid it, or the process may write no file so long.
 pub fn file() -> Option<usize> {
-    if HEAP.is_confined() || crate::start::is_secure() || sys::file_limit() < PROFILE_BYTES as u64 {
+    if HEAP.is_confined() || is_secure() || sys::file_limit() < PROFILE_BYTES as u64 {
         return None;
     }
     sys::create_private(Path::of(sys::pid(), HEAP_SUFFIX).as_c(), PROFILE_BYTES).ok()
@@ -34,8 +35,7 @@ pub fn end() {
     if HEAP.is_confined() {
         return;
     }
-    let heir = HEIR.load(Relaxed);
-    if HEAP.end_profile() && (heir == 0 || heir != sys::parent_pid()) {
+    if HEAP.end_profile() && HEIR.load(Relaxed) != sys::parent_pid() {
         sys::unlink(Path::of(sys::pid(), HEAP_SUFFIX).as_c());
     }
 }

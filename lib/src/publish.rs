@@ -12,7 +12,7 @@
 //! Cost: six system calls at the start, as many in a forked child.
 
 use crate::HEAP;
-use crate::start::is_secure;
+use crate::start::{NOBODY, is_secure};
 use allotment_engine::arch::sys;
 use allotment_engine::knob::Id;
 use allotment_engine::stat::board::SHARE_BYTES;
@@ -20,8 +20,8 @@ use core::ffi::CStr;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The process whose file there is; 0 if there is none.
-static PUBLISHED: AtomicU32 = AtomicU32::new(0);
+/// The process whose file there is.
+static PUBLISHED: AtomicU32 = AtomicU32::new(NOBODY);
 
 /// A path, without memory of its own.
 pub struct Path {
@@ -76,12 +76,12 @@ pub fn file() -> Option<usize> {
 /// Removes this process's file; the child of a `vfork`, which shares this memory, is another process.
 pub fn withdraw() {
     // (A filter may kill for any of what follows.) Relaxed: as in `file`.
-    if HEAP.is_confined() || PUBLISHED.load(Relaxed) == 0 {
+    if HEAP.is_confined() || PUBLISHED.load(Relaxed) == NOBODY {
         return;
     }
     let pid = sys::pid();
     // Relaxed: as in `file`.
-    if PUBLISHED.compare_exchange(pid, 0, Relaxed, Relaxed).is_ok() {
+    if PUBLISHED.compare_exchange(pid, NOBODY, Relaxed, Relaxed).is_ok() {
         sys::unlink(Path::of(pid, "").as_c());
     }
 }

@@ -25,6 +25,25 @@ unsafe extern "C" {
     fn __errno_location() -> *mut i32;
 }
 
+/// Something that is done once. (True at first, and [`NOBODY`] is not 0: a static with a value lies on a page that the
+/// loader writes anyhow. Without one it would cost every process a page that it writes for this alone.)
+pub struct Once(AtomicBool);
+
+impl Once {
+    /// Not done.
+    pub const fn new() -> Self {
+        Self(AtomicBool::new(true))
+    }
+    /// Whether to do it now: true for one caller.
+    pub fn is_now(&self) -> bool {
+        // Relaxed: what is done is seen by its own means.
+        self.0.swap(false, Relaxed)
+    }
+}
+
+/// In place of a process's number: none.
+pub const NOBODY: u32 = u32::MAX;
+
 /// A line for standard error, without memory of its own.
 pub struct Line {
     text: [u8; 512],
@@ -219,8 +238,10 @@ fn start(heap: &Heap<Process>) {
     let knobs = &heap.cache().knobs;
     configure(knobs);
     crate::profile::set_heir(variable(HEIR_ENV));
-    // Relaxed: a number.
-    KEEP_DEEPBIND.store(heap.cache().knobs.get(Id::DeepBind) == 1, Relaxed);
+    if knobs.get(Id::DeepBind) == 1 {
+        // Relaxed: a number.
+        KEEP_DEEPBIND.store(true, Relaxed);
+    }
     let opening = Opening { share: share().or_else(crate::publish::file), ..decide(knobs) };
     // SAFETY: the area is the C library's own; the knobs are set.
     let opened = unsafe { heap.open(&opening) };

@@ -32,8 +32,8 @@ use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
 use crate::arch::{PAGE, cgroup, opaque, sys};
 use crate::knob::{BY_CGROUP, Id};
-use crate::page::{LISTED, PageSource, Pages};
-use crate::percpu::sets::BYTES;
+use crate::page::{LISTED, PageSource, Pages, Regions};
+use crate::percpu::sets::{BYTES, Sets};
 use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
 use crate::reclaim::keeper::{self, PERIOD, Watch};
@@ -100,25 +100,27 @@ pub trait Environment: Sized + 'static {
 }
 
 /// A heap. Zero bytes until it opens: a static costs no file space and no page.
+///
+/// What every process touches comes first and together, up to the slots of the first CPUs, and is a page or two: a page
+/// costs a process that does next to nothing more than anything else here.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Heap<E> {
-    /// Sets first: the fast path adds the slot to this address.
-    cache: Cache,
-    /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
-    small: AtomicUsize,
-    opened: AtomicU32,
-    pages: Pages,
-    slabs: Slabs,
-    areas: Areas,
-    reclaim: Reclaim,
     /// This process; and which one began, and which one ended, to leave a reaper.
     pid: AtomicU32,
     reaping: AtomicU32,
     reaped: AtomicU32,
-    /// Ticks when this process began to use the heap, and its slow allocations while it had no housekeeper.
-    born: AtomicU64,
+    /// Slow allocations of this process while it had no housekeeper, and ticks when it began to use the heap.
     slow: AtomicU32,
+    born: AtomicU64,
+    reclaim: Reclaim,
+    opened: AtomicU32,
+    /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
+    small: AtomicUsize,
+    cache: Cache,
+    pages: Pages,
+    slabs: Slabs,
+    areas: Areas,
     profile: profile::Profile,
     environment: PhantomData<fn() -> E>,
 }
@@ -262,7 +264,9 @@ impl<E: Environment> Heap<E> {
             // Release: whoever passes the gate sees an open heap.
             self.small.store(SMALL_MAX, Release);
         }
-        self.apply_profile();
+        if self.cache.knobs.get(Id::ProfileBytes) != 0 {
+            self.apply_profile();
+        }
         Ok(())
     }
 
@@ -335,21 +339,24 @@ impl<E: Environment> Heap<E> {
     /// `object` came from this heap and nobody uses it any more.
     #[inline(always)]
     pub unsafe fn free(&self, object: *mut u8) {
-        // SAFETY: the same reference. Opaque, so that its address is computed once.
-        let this = unsafe { &*(opaque((&raw const *self) as usize) as *const Self) };
+        // Opaque, so that one address is computed, once: that of the sets, which the sequence wants.
+        let sets = opaque((&raw const self.cache.sets) as usize);
+        let regions = sets + (core::mem::offset_of!(Self, pages.regions) - core::mem::offset_of!(Self, cache.sets));
+        // SAFETY: references to parts of this heap.
+        let (sets, regions) = unsafe { (&*(sets as *const Sets), &*(regions as *const Regions)) };
         let mut aborted = false;
-        if let Some(class) = this.pages.regions.class(object as usize)
+        if let Some(class) = regions.class(object as usize)
             && class > 0
         {
             // SAFETY: the caller's promise; the class byte names its class.
-            let outcome = unsafe { this.cache.sets.push_fast(class as usize * 16, object as usize) };
+            let outcome = unsafe { sets.push_fast(class as usize * 16, object as usize) };
             if matches!(outcome, Outcome::Done(())) {
                 return;
             }
             aborted = outcome == Outcome::Aborted;
         }
         // SAFETY: the caller's promise.
-        unsafe { Self::free_cold(object, this, aborted) };
+        unsafe { Self::free_cold(object, self, aborted) };
     }
 
     #[cold]

@@ -82,18 +82,19 @@ pub struct Report {
 }
 
 /// All per-CPU caches with what stands behind them.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Cache {
-    /// The sets.
-    pub sets: Sets,
-    /// By node and class.
-    barns: [[Barn; CLASSES_MAX]; NODES],
     /// Blocks for sheaves.
     pub meta: Meta,
     /// The settings.
     pub knobs: Knobs,
     /// Most objects in a sheaf of a class.
     most: [AtomicU8; CLASSES_MAX],
+    /// The sets.
+    pub sets: Sets,
+    /// By node and class.
+    barns: [[Barn; CLASSES_MAX]; NODES],
 }
 
 impl Default for Cache {

@@ -74,22 +74,11 @@ pub struct Simulation {
     pub nodes: usize,
 }
 
-/// The void set, padded to a page.
-#[repr(C, align(4096))]
-#[derive(Debug)]
-struct VoidPage {
-    _set: Set,
-}
-
 /// See the module.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Sets {
-    void: VoidPage,
-    pub(super) slots: [AtomicUsize; INDICES],
-    pub(super) home: [AtomicUsize; INDICES],
-    /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
-    pub(super) other: [AtomicUsize; INDICES],
+    void: Set,
     mode: AtomicU32,
     area_base: AtomicIsize,
     area_index: AtomicIsize,
@@ -104,13 +93,17 @@ pub struct Sets {
     /// Forks and vforks in flight: while there are any, no slot is filled.
     pub(super) closed: AtomicU32,
     simulation: AtomicPtr<Simulation>,
-    /// CPUs that drains leave alone.
-    pub isolated: Isolated,
     /// A private copy of a shared board while a fork is under way; 0 if the board is private.
     copy: AtomicUsize,
     /// The process filters its system calls: a fence may kill.
     confined: AtomicU32,
     pub(super) state: Lock<State>,
+    /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
+    pub isolated: Isolated,
+    pub(super) slots: [AtomicUsize; INDICES],
+    pub(super) home: [AtomicUsize; INDICES],
+    /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
+    pub(super) other: [AtomicUsize; INDICES],
 }
 
 /// Under the lock of the slots.
@@ -134,10 +127,7 @@ impl Sets {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            void: VoidPage { _set: Set::VOID },
-            slots: [const { AtomicUsize::new(0) }; INDICES],
-            home: [const { AtomicUsize::new(0) }; INDICES],
-            other: [const { AtomicUsize::new(0) }; INDICES],
+            void: Set::VOID,
             mode: AtomicU32::new(0),
             area_base: AtomicIsize::new(0),
             area_index: AtomicIsize::new(0),
@@ -147,10 +137,13 @@ impl Sets {
             nodes_forked: AtomicUsize::new(0),
             closed: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
-            isolated: Isolated::new(),
             copy: AtomicUsize::new(0),
             confined: AtomicU32::new(0),
             state: Lock::new(State { made: 0 }),
+            isolated: Isolated::new(),
+            slots: [const { AtomicUsize::new(0) }; INDICES],
+            home: [const { AtomicUsize::new(0) }; INDICES],
+            other: [const { AtomicUsize::new(0) }; INDICES],
         }
     }
 

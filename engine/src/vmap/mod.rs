@@ -101,8 +101,8 @@ pub struct Areas {
     backlog: AtomicUsize,
     /// Giant areas that have left the queue; who waits for one sleeps here.
     landed: AtomicU32,
-    /// Whether the kernel takes vectors of ranges from us.
-    vectors: AtomicBool,
+    /// Ranges go to the kernel one by one: it takes no vectors of them from us.
+    one_by_one: AtomicBool,
     /// Areas that carry [`MOVED`].
     moved: AtomicU32,
 }
@@ -190,19 +190,20 @@ impl Areas {
             flights: Flights::new(Queue::new()),
             backlog: AtomicUsize::new(0),
             landed: AtomicU32::new(0),
-            vectors: AtomicBool::new(false),
+            one_by_one: AtomicBool::new(false),
             moved: AtomicU32::new(0),
         }
     }
     /// Asks whether the kernel takes vectors of ranges; when the heap opens (a filter may forbid it later).
     pub fn prepare(&self) {
         // SAFETY: no range.
-        let taken = unsafe { sys::advise_many(&[], Advice::DontNeed) };
-        self.vectors.store(taken == Ok(0), Relaxed);
+        if unsafe { sys::advise_many(&[], Advice::DontNeed) } != Ok(0) {
+            self.confine();
+        }
     }
     /// The process is about to filter its system calls: from now on only the plain ones.
     pub fn confine(&self) {
-        self.vectors.store(false, Relaxed);
+        self.one_by_one.store(true, Relaxed);
     }
     /// Before a fork, and before anything else is held: nothing is on its way to the system.
     pub fn fork_ask(&self) {
