@@ -63,10 +63,10 @@ knobs! {
         "what a set belongs to: the kernel's compact concurrency id where there is one, or the CPU number";
     SheafObjects "sheaf_objects" Kind::Count, 126, 2, 126,
         "most objects in one sheaf of a CPU's set";
-    SheafBytes "sheaf_bytes" Kind::Bytes, 32 * KIB, KIB, MIB,
+    SheafBytes "sheaf_bytes" Kind::Bytes, 64 * KIB, KIB, MIB,
         "most bytes in one sheaf of a CPU's set";
-    CacheShare "cache_share" Kind::Count, 16, 1, 1024,
-        "all per-CPU caches together hold at most one part in this many of the bytes in use";
+    CacheShare "cache_share" Kind::Count, 4, 1, 1024,
+        "the caches of all CPUs together hold at most one part in this many of the bytes in use, the barns behind them a quarter of that";
     CacheFloor "cache_floor" Kind::Bytes, MIB, 0, GIB,
         "but may always hold this much";
     LazyShare "lazy_share" Kind::Count, 16, 1, 1024,

@@ -31,6 +31,8 @@ use crate::stat::{Event, Level, Mode};
 const ABORTS: u32 = 3;
 /// Visits after which it does so whatever happened (each one found another thread's work).
 const VISITS: u32 = 64;
+/// Barns together may hold one part in this many of what sets may.
+const BARNS: u64 = 4;
 
 /// The bytes from which a soft limit is near: seven eighths of it.
 #[must_use]
@@ -271,7 +273,7 @@ impl Cache {
     fn to_barn(&self, source: &impl Source, class: usize, sheaf: Sheaf) -> Result<Option<Sheaf>, Sheaf> {
         let board = self.sets.board();
         let bytes = sheaf.len() * source.size(class);
-        if !self.affordable(board.level(Level::Barns) + bytes as u64) {
+        if !self.affordable(board.level(Level::Barns) + bytes as u64, BARNS) {
             return Err(sheaf);
         }
         let empty = self.barn(class).trade_full(sheaf)?;
@@ -345,7 +347,7 @@ impl Cache {
         let (board, size) = (self.sets.board(), source.size(class));
         let next = if now == 0 { Self::least(size) } else { now * 2 }.min(most);
         let more = (next - now) * size * 2;
-        if now > 0 && !self.affordable(board.level(Level::Charged) + more as u64) {
+        if now > 0 && !self.affordable(board.level(Level::Charged) + more as u64, 1) {
             return now;
         }
         // Exact, so that the budget is: a drain or the decay may change it at the same time.
@@ -371,15 +373,15 @@ impl Cache {
         now.min(limit)
     }
 
-    /// Whether caches may hold so many bytes: one part in `cache_share` of the bytes in use,
-    /// or `cache_floor`; nothing while the soft limit is near.
-    fn affordable(&self, bytes: u64) -> bool {
+    /// Whether sets (or, as one part in so many of theirs, barns) may hold so many bytes: one part in `cache_share` of
+    /// the bytes in use, or `cache_floor`; nothing while the soft limit is near.
+    fn affordable(&self, bytes: u64, part: u64) -> bool {
         if self.is_tight() {
             return false;
         }
         let board = self.sets.board();
         let in_use = board.level(Level::Slabs) + board.level(Level::Areas);
-        bytes <= self.knobs.get(Id::CacheFloor) || bytes.saturating_mul(self.knobs.get(Id::CacheShare)) <= in_use
+        bytes <= self.knobs.get(Id::CacheFloor) || bytes.saturating_mul(part * self.knobs.get(Id::CacheShare)) <= in_use
     }
 
     /// Whether the soft limit is near, even if all that is known to be free went back.
