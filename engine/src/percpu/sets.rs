@@ -100,7 +100,7 @@ pub struct Sets {
     pub(super) state: Lock<State>,
     /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
     pub isolated: Isolated,
-    pub(super) slots: [AtomicUsize; INDICES],
+    pub(crate) slots: [AtomicUsize; INDICES],
     pub(super) home: [AtomicUsize; INDICES],
     /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
     pub(super) other: [AtomicUsize; INDICES],

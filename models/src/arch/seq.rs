@@ -8,11 +8,12 @@ use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 pub use super::outcome::Outcome;
 use crate::machine::{self, Place, Sabotage, Ticket};
 use crate::percpu::layout::{SLOT, Set, Word};
+use crate::percpu::sets::Sets;
 use crate::percpu::steps::{self, Interrupted, Steps};
 use crate::stat::board::{BOARD_BYTES, SETS_MAX};
 
 /// Bytes from the board to `slots`.
-pub const SLOTS: usize = 4096;
+pub const SLOTS: usize = core::mem::offset_of!(Sets, slots);
 /// Bytes from a set to its CPU.
 pub const CPU: usize = core::mem::offset_of!(Set, cpu);
 /// Bytes from a set to its tally.
