@@ -239,7 +239,7 @@ fn start(heap: &Heap<Process>) {
     configure(knobs);
     crate::profile::set_heir(variable(HEIR_ENV));
     if knobs.get(Id::DeepBind) == 1 {
-        // Relaxed: a number.
+        // Relaxed: a number. (Written only then: it lies on a page of its own, see [`Once`].)
         KEEP_DEEPBIND.store(true, Relaxed);
     }
     let opening = Opening { share: share().or_else(crate::publish::file), ..decide(knobs) };
