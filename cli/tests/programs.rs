@@ -163,27 +163,35 @@ fn limit_of_a_cgroup() {
     let enter = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$1\"", group.display());
     let run = |mode, case: &str| Program::new(mode, &["sh", "-c", &enter, &limits, case]).run();
     let most = group.join("memory.max_usage_in_bytes");
-    let frugal = |mode| {
-        std::fs::write(&most, "0").unwrap();
-        let done = run(mode, "frugal");
-        (done, std::fs::read_to_string(&most).unwrap().trim().parse::<u64>().unwrap())
-    };
-    type Ends = (Mode, Vec<(Done, u64)>, Done);
-    let ends: Vec<Ends> = modes(BOTH)
+    // The soft limit is 56 MiB; the process has some beside the heap.
+    let bound = 59 << 20;
+    let ends: Vec<(Mode, Done, u64, Done)> = modes(BOTH)
         .into_iter()
-        .map(|mode| (mode, (0..3).map(|_| frugal(mode)).collect(), run(mode, "greedy")))
+        .map(|mode| {
+            let frugal = || {
+                std::fs::write(&most, "0").unwrap();
+                let done = run(mode, "frugal");
+                (done, std::fs::read_to_string(&most).unwrap().trim().parse().unwrap())
+            };
+            // It must live whenever it runs; that the housekeeper comes to run in time is seen in one of three.
+            let mut tries = (0..3).map(|_| frugal());
+            let (mut done, mut used) = tries.next().unwrap();
+            while done.status.success()
+                && used >= bound
+                && let Some(again) = tries.next()
+            {
+                (done, used) = again;
+            }
+            (mode, done, used, run(mode, "greedy"))
+        })
         .collect();
     // The kernel may take a moment to see the group empty.
     while std::fs::remove_dir(&group).is_err() && group.exists() {
         std::thread::yield_now();
     }
-    for (mode, frugal, greedy) in ends {
-        for (done, _) in &frugal {
-            done.passed().took(mode, 1000);
-        }
-        // The soft limit is 56 MiB; the process has some beside the heap, and the housekeeper runs in time at least once.
-        let used = frugal.iter().map(|&(_, used)| used).min().unwrap();
-        assert!(used < 59 << 20, "{mode:?}: {used} bytes");
+    for (mode, frugal, used, greedy) in ends {
+        frugal.passed().took(mode, 1000);
+        assert!(used < bound, "{mode:?}: {used} bytes");
         greedy.killed(9).took(mode, 10);
     }
 }
