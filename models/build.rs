@@ -65,14 +65,30 @@ const LEVELS: &[(&str, &[(&str, &str)])] = &[(
     &[("units.set_byte(self.at.at(SHADOW), index, d)", "units.set_byte(self.at, index, 0)")],
 )];
 
-/// Canaries of memory on its way to the system.
-const FLIGHTS: &[(&str, &[(&str, &str)])] = &[
-    // A fork takes the queue and looks at nothing.
-    ("flight_fork_rushes", &[("if flying == 0 || sys::single_threaded() {", "if flying < u32::MAX {")]),
-    // A slice is counted when the queue is free again.
+/// What is replaced in all of the gate's.
+const GATE: &[(&str, &str)] = &[
+    ("use super::atomic", "use crate::arch::atomic"),
+    ("use super::lock", "use crate::arch::lock"),
+    ("use super::sys", "use crate::arch::sys"),
+    ("ROOMS: usize = 128;", "ROOMS: usize = 4;"),
+];
+/// The gate as it is, and canaries.
+const GATES: &[(&str, &[(&str, &str)])] = &[
+    ("gate", &[]),
     (
-        "flight_counted_late",
-        &[("self.flying.fetch_add(1, Relaxed);", "drop(queue); self.flying.fetch_add(1, Relaxed);")],
+        "gate_rushes",
+        &[("while self.state.load(SeqCst) & ALONE != 0 || self.rooms.iter().any(is_awaited) {", "while false {")],
+    ),
+    (
+        "gate_blind",
+        &[(
+            "if self.state.load(SeqCst) == 0 {\n            return Some(Inside",
+            "if true {\n            return Some(Inside",
+        )],
+    ),
+    (
+        "gate_alone_beside",
+        &[("let is_empty = self.rooms.iter().all(", "let is_empty = true || self.rooms.iter().all(")],
     ),
 ];
 
@@ -139,8 +155,8 @@ fn main() {
     for (name, changes) in LEVELS {
         write(name, text("counter/level.rs"), changes.iter());
     }
-    for (name, changes) in FLIGHTS {
-        write(name, text("vmap/flight.rs"), changes.iter());
+    for (name, changes) in GATES {
+        write(name, text("arch/gate.rs"), GATE.iter().chain(*changes));
     }
     let space = text("percpu/space.rs");
     for (name, changes) in SPACES {

@@ -224,7 +224,7 @@ fn info() -> Info {
     let board = sets.board();
     let level = |level| sets.level(level) as usize;
     let cached: usize = (1..allotment_engine::slab::class::CLASSES)
-        .map(|class| HEAP.cache().cached(class) * board.class[class].size.load(Relaxed) as usize)
+        .map(|class| HEAP.cached(class) * board.class[class].size.load(Relaxed) as usize)
         .sum();
     let areas = level(Level::Areas);
     let small = level(Level::Taken).saturating_sub(cached);
@@ -408,17 +408,10 @@ pub extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
 }
 
-extern "C" fn vfork_begin() {
-    HEAP.vfork_begin();
-    crate::percpu::PERCPU.units.close();
-}
-extern "C" fn vfork_end() {
-    crate::percpu::PERCPU.units.reopen();
-    HEAP.vfork_end();
-}
-
 #[cfg(target_arch = "x86_64")]
-define_vfork!(vfork, vfork_begin, vfork_end);
+define_vfork!(vfork, crate::fork::vfork_begin, crate::fork::vfork_end);
+#[cfg(target_arch = "x86_64")]
+define_vfork!(__vfork, crate::fork::vfork_begin, crate::fork::vfork_end);
 
 #[cfg(target_arch = "x86_64")]
 define_dlopen!(dlopen, crate::start::KEEP_DEEPBIND);

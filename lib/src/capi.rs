@@ -28,16 +28,17 @@ const BLOCKS_BYTES: usize = 64 << 10;
 const _: () = assert!(size_of::<LevelCounter>() <= BLOCK && size_of::<QuotaCounter>() <= BLOCK);
 
 /// Free blocks: a list through their first words, and the untouched rest of the last mapping.
-pub struct Free {
+struct Free {
     list: usize,
     rest: usize,
     end: usize,
 }
 
 /// Where level and quota counters of C lie.
-pub static BLOCKS: Lock<Free> = Lock::new(Free { list: 0, rest: 0, end: 0 });
+static BLOCKS: Lock<Free> = Lock::new(Free { list: 0, rest: 0, end: 0 });
 
 fn block() -> Option<NonNull<u8>> {
+    let _inside = PERCPU.units.gate.enter_patiently();
     let mut free = BLOCKS.lock();
     if free.list != 0 {
         let block = free.list;
@@ -78,6 +79,7 @@ unsafe fn unplace<T>(counter: *mut T) {
     if !counter.is_null() {
         // SAFETY: the caller's promise.
         unsafe { counter.drop_in_place() };
+        let _inside = PERCPU.units.gate.enter_patiently();
         let mut free = BLOCKS.lock();
         // SAFETY: a block that is free now.
         unsafe { *counter.cast::<usize>() = free.list };

@@ -1,16 +1,18 @@
-//! # `fork`
+//! # `fork` and `vfork`
 //!
-//! One set of handlers for the whole engine. Before: every index points at the
-//! void set, no sequence is under way, every lock is held by the forking
-//! thread, which alone may pass through them (other libraries' handlers run
-//! between ours and may allocate). After, in parent and child: locks free,
-//! slots back; the child also gets a board of its own.
+//! One set of handlers for the whole engine ([`Heap::fork_begin`]), registered before any library's where that can be had, so that it
+//! runs last before a fork and first after it. In between no thread waits for the fork: the heap serves all from
+//! elsewhere. Threads that want per-CPU memory, or blocks of pages, wait.
+//!
+//! Signals are blocked while the engine is closed and opened, so that a handler that forks or vforks finds it one or the other.
 #![allow(unsafe_code)] // registers with libc
 
 use crate::HEAP;
 use crate::percpu::PERCPU;
 use crate::start::Once;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use allotment_engine::arch::sys;
+#[allow(unused_imports, reason = "for the link above")]
+use allotment_engine::heap::Heap;
 
 unsafe extern "C" {
     fn pthread_atfork(
@@ -20,24 +22,51 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-/// Whether the fence of the fork under way was had; written and read by the forking
-/// thread only, between taking and releasing all locks.
-static FENCED: AtomicBool = AtomicBool::new(true);
+/// Runs `body` with all signals blocked.
+fn uninterrupted(body: impl FnOnce()) {
+    let signals = sys::block_signals(u64::MAX);
+    body();
+    sys::block_signals(signals);
+}
 
 unsafe extern "C" fn prepare() {
-    PERCPU.fork_begin();
-    let fenced = HEAP.fork_begin();
-    FENCED.store(fenced, Relaxed);
+    uninterrupted(|| {
+        PERCPU.units.fork_begin();
+        HEAP.fork_begin();
+    });
+}
+
+fn end(child: bool) {
+    uninterrupted(|| {
+        let vforks = HEAP.own_vforks();
+        HEAP.fork_end(child);
+        PERCPU.units.fork_end(child, vforks);
+    });
+    HEAP.pay();
 }
 
 unsafe extern "C" fn parent() {
-    HEAP.fork_end(false, true);
-    PERCPU.fork_end(false);
+    end(false);
 }
 
 unsafe extern "C" fn child() {
-    HEAP.fork_end(true, FENCED.load(Relaxed));
-    PERCPU.fork_end(true);
+    end(true);
+}
+
+/// Before a vfork, or the like.
+pub extern "C" fn vfork_begin() {
+    uninterrupted(|| {
+        HEAP.vfork_begin();
+        PERCPU.units.close();
+    });
+}
+
+/// After it, in the parent.
+pub extern "C" fn vfork_end() {
+    uninterrupted(|| {
+        PERCPU.units.reopen();
+        HEAP.vfork_end();
+    });
 }
 
 /// Registers the handlers, once.

@@ -177,6 +177,7 @@ impl Memory {
     #[cold]
     fn open(&'static self) -> Result<(), Error> {
         crate::fork::register();
+        let _inside = self.units.gate.enter_patiently();
         let _opening = self.opening.lock();
         if !self.is_open() {
             let indices = topology::list_end(c"/sys/devices/system/cpu/possible").unwrap_or(4096).clamp(1, 8192);
@@ -196,25 +197,6 @@ impl Memory {
     pub unsafe fn free(&'static self, address: usize) -> Result<(), BadFree> {
         // SAFETY: the caller's promise.
         unsafe { self.space.free(address) }.map_err(|wrong| BadFree { address, wrong })
-    }
-
-    /// Before a fork: nobody counts but on nobody's unit, by locked operations.
-    pub fn fork_begin(&self) {
-        // Nor opens it.
-        self.opening.fork_begin();
-        #[cfg(feature = "capi")]
-        crate::capi::BLOCKS.fork_begin();
-        // Open or not: a vfork in flight is none of the child's either.
-        self.units.fork_begin();
-        self.space.fork_begin();
-    }
-    /// After a fork, in the parent and in the child.
-    pub fn fork_end(&self, child: bool) {
-        self.space.fork_end();
-        self.units.fork_end(child);
-        #[cfg(feature = "capi")]
-        crate::capi::BLOCKS.fork_end();
-        self.opening.fork_end();
     }
 }
 

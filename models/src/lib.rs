@@ -1,7 +1,7 @@
 //! # The engine's protocols over a checked machine
 //!
 //! ```text
-//! engine/src: percpu/* (sets, sheaf, cache, layout, steps, sim, units), counter/*, slab/mod, vmap/flight, arch/{lock, outcome}, knob     unchanged
+//! engine/src: percpu/* (sets, sheaf, cache, layout, steps, sim, units), counter/*, slab/mod, arch/{gate, lock, outcome}, knob     unchanged
 //!             ───────────────────────────────────────────────────────────────────────────────────────
 //! here:       arch::{atomic, seq, rseq, sys}, stat, meta, page     facades with the same names
 //!             machine: fake CPUs, indices, store buffers, futexes; every step is one of shuttle's choices
@@ -40,8 +40,6 @@ pub mod stat;
 
 #[path = "../../engine/src/counter/mod.rs"]
 pub mod counter;
-#[path = "../../engine/src/vmap/flight.rs"]
-pub mod flight;
 #[path = "../../engine/src/knob.rs"]
 pub mod knob;
 #[path = "../../engine/src/percpu/mod.rs"]
@@ -74,15 +72,20 @@ pub mod level_folder_writes {
     include!(concat!(env!("OUT_DIR"), "/level_folder_writes.rs"));
 }
 
-/// Canary: a fork does not wait for what is in flight.
-#[allow(dead_code, reason = "the engine's, changed")]
-pub mod flight_fork_rushes {
-    include!(concat!(env!("OUT_DIR"), "/flight_fork_rushes.rs"));
+/// Canary: a fork does not wait for those inside.
+#[allow(dead_code, unused_variables, clippy::all, reason = "the engine's, changed")]
+pub mod gate_rushes {
+    include!(concat!(env!("OUT_DIR"), "/gate_rushes.rs"));
 }
-/// Canary: a slice leaves the queue before it is counted.
-#[allow(dead_code, reason = "the engine's, changed")]
-pub mod flight_counted_late {
-    include!(concat!(env!("OUT_DIR"), "/flight_counted_late.rs"));
+/// Canary: whoever comes in does not look whether a fork is in flight.
+#[allow(dead_code, clippy::all, reason = "the engine's, changed")]
+pub mod gate_blind {
+    include!(concat!(env!("OUT_DIR"), "/gate_blind.rs"));
+}
+/// Canary: a thread of ours is alone beside others.
+#[allow(dead_code, unused_variables, clippy::all, reason = "the engine's, changed")]
+pub mod gate_alone_beside {
+    include!(concat!(env!("OUT_DIR"), "/gate_alone_beside.rs"));
 }
 
 /// Per-CPU memory as it is, but for two claims and small mappings.

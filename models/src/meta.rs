@@ -27,8 +27,4 @@ impl Meta {
     pub unsafe fn free(&self, block: NonNull<u8>, _: usize) {
         machine::retire(block.as_ptr() as usize);
     }
-    /// Nothing to hold.
-    pub const fn fork_begin(&self) {}
-    /// Nothing to hold.
-    pub const fn fork_end(&self) {}
 }

@@ -72,7 +72,7 @@ macro_rules! level_models {
                                 units.fork_begin();
                                 machine::point();
                                 counter.add(&units, 1);
-                                units.fork_end(false);
+                                units.fork_end(false, 0);
                                 counter.add(&units, -1);
                             }
                         }

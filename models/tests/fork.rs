@@ -1,13 +1,14 @@
-//! Close, fork, reopen (`engine/src/percpu/sets.rs`: `fork_begin`, `fork_end`, `close`, `reopen`).
+//! Close, fork, reopen (`engine/src/percpu/sets.rs`: `close`, `reopen`), behind the gate where there are no sequences.
 //!
 //! Bound: 2 workers × 5 operations against 2 forks, 2 CPUs whose indices move; 20,000 schedules (fallback
 //! 10,000): 6 seconds, 0.1 minutes.
-//! What the child would find: no set changes between `fork_begin` and `fork_end`, every
+//! What the child would find: no set changes between the two, every
 //! object is in one sheaf below its top or in a thread's hand, and the forking
 //! thread itself gets no set.
 #![allow(unsafe_code, missing_docs)]
 
 use allotment_models::arch::atomic::{AtomicU64, Ordering::Relaxed};
+use allotment_models::arch::gate::Gate;
 use allotment_models::arch::outcome::Outcome;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::Area;
@@ -41,12 +42,21 @@ fn picture(base: usize) -> Vec<(u32, Vec<Word>, Vec<usize>)> {
         .collect()
 }
 
-fn work(sets: &Sets, whole: bool) {
+/// Sets, and who is inside: a sequence needs not be.
+#[derive(Default)]
+struct World {
+    sets: Sets,
+    gate: Gate,
+}
+
+fn work(World { sets, gate }: &World, whole: bool) {
     let mut hand = vec![];
     for _ in 0..5 {
-        if sets.ready().is_none() {
+        let inside = gate.enter();
+        if inside.is_none() && !whole || inside.is_some() && sets.ready().is_none() {
             continue;
         }
+        let inside = inside.filter(|_| !whole);
         match hand.pop() {
             // What is given and taken changes in the same step as the set.
             // SAFETY: a number.
@@ -64,11 +74,12 @@ fn work(sets: &Sets, whole: bool) {
                 }
             }
         }
+        drop(inside);
     }
 }
 
-fn fork(sets: &Sets, base: usize, whole: bool) {
-    sets.fork_begin();
+fn fork(World { sets, gate }: &World, base: usize, whole: bool) {
+    gate.fork_begin(|| _ = sets.close());
     let before = picture(base);
     if whole {
         let mut all: Vec<_> = before.iter().flat_map(|set| set.2.clone()).chain(machine::used()).collect();
@@ -80,11 +91,12 @@ fn fork(sets: &Sets, base: usize, whole: bool) {
     }
     assert!(sets.ready().is_none() && !matches!(sets.pop(CLASS), Outcome::Done(_)), "VIOLATION: a set while closed");
     assert!(picture(base) == before, "VIOLATION: a set changed while closed");
-    sets.fork_end(false, false);
+    gate.fork_end(false, || sets.reopen());
 }
 
 fn model(mode: Mode) {
-    let sets = Arc::new(Sets::new());
+    let world = Arc::new(World::default());
+    let sets = &world.sets;
     let base = machine::sets();
     // SAFETY: a zeroed mapping for as long as the schedule lasts.
     unsafe { sets.open(base, mode, Area { base: 0, index: rseq::INDEX }, None) };
@@ -100,11 +112,11 @@ fn model(mode: Mode) {
     }
     let workers: Vec<_> = (0..2)
         .map(|_| {
-            let sets = Arc::clone(&sets);
-            spawn(move || work(&sets, mode == Mode::Sequences))
+            let world = Arc::clone(&world);
+            spawn(move || work(&world, mode == Mode::Sequences))
         })
         .collect();
-    (0..2).for_each(|_| fork(&sets, base, mode == Mode::Sequences));
+    (0..2).for_each(|_| fork(&world, base, mode == Mode::Sequences));
     workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
 }
 

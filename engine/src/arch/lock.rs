@@ -1,16 +1,17 @@
-//! # A lock that `fork` can hold
+//! # Locks
 //!
-//! A futex mutex of one word. Before a fork the forking thread takes every
-//! lock of the engine and marks it [`FORK`] with its own thread pointer; until
-//! the fork is over that thread (and nobody else) passes through, because
-//! other libraries' fork handlers, which run between ours, call `malloc`.
+//! [`Lock`]: a value behind a futex mutex of one word.
 //!
 //! | state | meaning |
 //! |---|---|
 //! | 0 | free |
 //! | 1 | held |
 //! | 2 | held, somebody may sleep |
-//! | 3 | held by a fork; `owner` passes through |
+//!
+//! A fork finds all of them free, but those that frames of its own thread hold (see [`super::gate`]).
+//!
+//! [`Owned`]: a lock that knows its owner, so that a signal's handler passes through what the frame below it holds. It
+//! guards what forks and vforks change, whoever is interrupted; a thread outside the gate may take it.
 //!
 //! Ordering: taking is Acquire, releasing Release, which orders the guarded value.
 //! Cost: uncontended one compare-and-swap and one swap.
@@ -27,14 +28,14 @@ use core::ops::{Deref, DerefMut};
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const WAITED: u32 = 2;
-const FORK: u32 = 3;
+/// ns between two looks at an [`Owned`] that somebody has.
+const LOOK: u64 = 50_000;
 
 /// A value behind a lock. In this order: a large value begins on the line of its lock.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lock<T> {
     state: AtomicU32,
-    owner: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
@@ -45,23 +46,22 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 #[derive(Debug)]
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    through: bool,
     elided: bool,
 }
 
 impl<T> Lock<T> {
     /// A free lock.
     pub const fn new(value: T) -> Self {
-        Self { state: AtomicU32::new(FREE), owner: AtomicUsize::new(0), value: UnsafeCell::new(value) }
+        Self { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
     /// Waits for the value.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
-        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
-            return Guard { lock: self, through: false, elided: false };
+        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            self.wait();
         }
-        Guard { lock: self, through: self.wait(), elided: false }
+        Guard { lock: self, elided: false }
     }
 
     /// As [`Lock::lock`], without a locked instruction while the process has one thread: nobody
@@ -71,7 +71,7 @@ impl<T> Lock<T> {
     pub fn lock_elided(&self) -> Guard<'_, T> {
         if sys::single_threaded() && self.state.load(Relaxed) == FREE {
             self.state.store(HELD, Relaxed);
-            return Guard { lock: self, through: false, elided: true };
+            return Guard { lock: self, elided: true };
         }
         self.lock()
     }
@@ -80,75 +80,34 @@ impl<T> Lock<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
-        Some(Guard { lock: self, through: false, elided: false })
+        Some(Guard { lock: self, elided: false })
     }
 
-    /// Takes a contended lock; true if the caller is the forking thread, which passes through.
+    /// Takes a contended lock.
     #[cold]
     #[inline(never)]
-    fn wait(&self) -> bool {
+    fn wait(&self) {
         for _ in 0..100 {
             if self.state.load(Relaxed) == FREE && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
-                return false;
+                return;
             }
             core::hint::spin_loop();
         }
-        loop {
-            match self.state.load(Acquire) {
-                // Acquire above pairs with the Release of `mark`, so that `owner` is the fork's.
-                FORK if self.owner.load(Relaxed) == sys::thread_pointer() => return true,
-                FORK => sys::futex_wait(&self.state, FORK),
-                // From now on somebody may sleep: the word says so until it is released.
-                FREE => {
-                    if self.state.compare_exchange(FREE, WAITED, Acquire, Relaxed).is_ok() {
-                        return false;
-                    }
-                }
-                seen => {
-                    if seen == WAITED || self.state.compare_exchange(HELD, WAITED, Relaxed, Relaxed).is_ok() {
-                        sys::futex_wait(&self.state, WAITED);
-                    }
-                }
-            }
+        // From now on somebody may sleep: the word says so until it is released.
+        while self.state.swap(WAITED, Acquire) != FREE {
+            sys::futex_wait(&self.state, WAITED);
         }
     }
 
     fn release(&self) {
-        if self.state.swap(FREE, Release) >= WAITED {
-            sys::futex_wake(&self.state, u32::MAX >> 1);
+        if self.state.swap(FREE, Release) == WAITED {
+            sys::futex_wake(&self.state, 1);
         }
-    }
-
-    /// Before a fork: takes the lock and lets only this thread through. The only thread of
-    /// a process that finds it held has interrupted itself (it forks in a signal handler):
-    /// it goes on without, and its child may only do what a signal handler may.
-    pub fn fork_begin(&self) {
-        match self.try_lock() {
-            Some(guard) => core::mem::forget(guard),
-            None if sys::single_threaded() => return,
-            None => core::mem::forget(self.lock()),
-        }
-        self.owner.store(sys::thread_pointer(), Relaxed);
-        // A sleeper that set WAITED sleeps on until `fork_end` wakes all.
-        self.state.store(FORK, Release);
     }
 
     /// Where the value is. Not to be read without a guard.
     pub fn as_ptr(&self) -> *const T {
         self.value.get()
-    }
-
-    /// Whether a fork holds it: to whoever has a guard, that it is the forking thread that passes through.
-    pub fn is_forking(&self) -> bool {
-        self.state.load(Relaxed) == FORK
-    }
-
-    /// After a fork, in the parent and in the child: free again.
-    pub fn fork_end(&self) {
-        if self.state.load(Relaxed) == FORK {
-            self.owner.store(0, Relaxed);
-            self.release();
-        }
     }
 }
 
@@ -156,9 +115,7 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the right to the value. A forking thread that
-        // passes through is the only one that can hold a guard meanwhile, and
-        // the engine never takes a lock that it holds already.
+        // SAFETY: the guard is the right to the value.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -176,8 +133,79 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         if self.elided && self.lock.state.load(Relaxed) == HELD {
             self.lock.state.store(FREE, Release);
-        } else if !self.through {
+        } else {
             self.lock.release();
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Owned {
+    /// The thread pointer of the thread that has it; 0: none.
+    owner: AtomicUsize,
+    /// Threads that want it sleep here for a while; it never changes.
+    nap: AtomicU32,
+}
+
+/// The right to what an [`Owned`] guards.
+#[derive(Debug)]
+pub struct Held<'a> {
+    lock: &'a Owned,
+    through: bool,
+}
+
+impl Default for Owned {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Owned {
+    /// Nobody's.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { owner: AtomicUsize::new(0), nap: AtomicU32::new(0) }
+    }
+
+    /// Waits for it, unless a frame of this thread has it.
+    pub fn lock(&self) -> Held<'_> {
+        let me = sys::thread_pointer();
+        loop {
+            match self.owner.compare_exchange(0, me, Acquire, Relaxed) {
+                Ok(_) => return Held { lock: self, through: false },
+                Err(owner) if owner == me => return Held { lock: self, through: true },
+                Err(_) => sys::futex_wait_for(&self.nap, 0, LOOK),
+            }
+        }
+    }
+
+    /// The same if nobody has it now, not even a frame of this thread.
+    pub fn try_lock(&self) -> Option<Held<'_>> {
+        self.owner.compare_exchange(0, sys::thread_pointer(), Acquire, Relaxed).ok()?;
+        Some(Held { lock: self, through: false })
+    }
+
+    /// In a forked child: whoever had it, unless this thread, is not here.
+    pub fn inherit(&self) {
+        if self.owner.load(Relaxed) != sys::thread_pointer() {
+            self.owner.store(0, Relaxed);
+        }
+    }
+}
+
+impl Held<'_> {
+    /// Whether a frame below has it, and may be in the middle of something.
+    #[must_use]
+    pub fn is_through(&self) -> bool {
+        self.through
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if !self.through {
+            self.lock.owner.store(0, Release);
         }
     }
 }
@@ -199,17 +227,28 @@ mod tests {
     }
 
     #[test]
-    fn the_forking_thread_passes_and_others_wait() {
-        let lock = Lock::new(0_u64);
-        lock.fork_begin();
-        *lock.lock() += 1;
-        *lock.lock() += 1;
+    fn an_owner_passes_through_and_others_wait() {
+        let (lock, count) = (Owned::new(), AtomicU32::new(0));
+        let held = lock.lock();
+        assert!(!held.is_through() && lock.lock().is_through() && lock.try_lock().is_none());
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| *lock.lock());
+            let other = scope.spawn(|| {
+                let held = lock.lock();
+                assert!(!held.is_through());
+                count.load(Relaxed)
+            });
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!other.is_finished());
-            lock.fork_end();
-            assert_eq!(other.join().ok(), Some(2));
+            count.store(7, Relaxed);
+            drop(held);
+            assert_eq!(other.join().ok(), Some(7));
         });
+        let held = lock.lock();
+        lock.inherit();
+        assert!(lock.lock().is_through());
+        drop(held);
+        std::thread::scope(|scope| _ = scope.spawn(|| core::mem::forget(lock.lock())));
+        lock.inherit();
+        assert!(lock.try_lock().is_some());
     }
 }

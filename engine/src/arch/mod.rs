@@ -21,6 +21,7 @@ macro_rules! dawdle {
 pub mod atomic;
 pub mod cgroup;
 pub mod dlopen;
+pub mod gate;
 pub mod lock;
 pub mod outcome;
 pub mod rseq;

@@ -485,6 +485,12 @@ pub fn single_threaded() -> bool {
     unsafe { __libc_single_threaded != 0 }
 }
 
+/// Whether the program has one thread, whatever threads of ours there are.
+#[must_use]
+pub fn program_is_single() -> bool {
+    single_threaded()
+}
+
 /// The CPU that runs us, by the C library's quick way.
 #[must_use]
 pub fn current_cpu() -> u32 {

@@ -1,7 +1,7 @@
 //! # Areas as a product: whole pages for the program itself, with a guard page behind them if it wants one
 //!
 //! An area is the same as one of malloc's above 32 KiB, whatever its size, and freed the same way; so a reused one
-//! costs no system call, with or without its guard (`vmap`). Cost: see there.
+//! costs no system call, with or without its guard (`vmap`). Cost: see there; a thread waits while another one forks.
 
 use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::Acquire;
@@ -16,6 +16,7 @@ impl<E: Environment> Heap<E> {
     /// a GiB, and where the kernel has no such pages (before Linux 6.13).
     pub fn area_alloc(&self, bytes: usize, align: usize, guard: bool) -> Option<usize> {
         let start = sys::ticks();
+        let _inside = self.gate.enter_patiently();
         if !self.opened() {
             return None;
         }

@@ -6,8 +6,7 @@
 //! | `trim` | all; those that need no fence, once the program filters its system calls | knob `drain`, *auto* if that is off | no |
 //! | the housekeeper | of CPUs that do nothing, or whose page lists do nothing and hold another node's pages; all when the program is idle | knob `drain` | until it looks again |
 //!
-//! Lock: `Reclaim::purging` while sets are switched and emptied, so that no forked child misses what is in the
-//! drainer's hand; not while it waits.
+//! Lock: `Reclaim::purging` while sets are switched and emptied; not while it waits.
 
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::atomic::AtomicU32;
@@ -72,6 +71,7 @@ impl<E: Environment> Heap<E> {
         if self.opened.load(Acquire) != 2 {
             return report;
         }
+        let _inside = self.gate.enter_patiently();
         self.learn();
         let start = sys::ticks();
         let sets = &self.cache.sets;
@@ -99,7 +99,7 @@ impl<E: Environment> Heap<E> {
             if patience == 0 {
                 asked.iter().for_each(|index| _ = sets.withdraw(index));
             } else {
-                sys::futex_wait_for(&nobody, 0, STEP);
+                self.gate.abroad(|| sys::futex_wait_for(&nobody, 0, STEP));
             }
             if asked.iter().any(|index| sets.is_answered(index)) {
                 let _held = self.reclaim.lock();
@@ -121,6 +121,7 @@ impl<E: Environment> Heap<E> {
     /// The calling thread will not allocate for a while: what its CPU caches may be drained without disturbing
     /// it. The next allocation on that CPU takes it back. Cost: a lock and a sequence.
     pub fn park(&self) -> bool {
+        let Some(_inside) = self.enter() else { return false };
         let parked = self.opened.load(Acquire) == 2 && self.cache.sets.park();
         if parked {
             self.cache.sets.count(Event::Park, 1);
@@ -128,11 +129,12 @@ impl<E: Environment> Heap<E> {
         parked
     }
 
-    /// Drains every set and gives all free memory back; the bytes given back.
+    /// Drains every set and gives all free memory back; the bytes given back. Nothing, beside a fork.
     pub fn trim(&self) -> usize {
         if self.opened.load(Acquire) != 2 {
             return 0;
         }
+        let Some(_inside) = self.enter() else { return 0 };
         self.learn();
         let everything = self.everything();
         let held = self.reclaim.lock();

@@ -120,7 +120,7 @@ impl<E: Environment> Heap<E> {
                 self.recruit();
                 // As much of a giant area as the knob says, and at least a turn.
                 let batches = self.cache.knobs.size(Id::MaxGatherBatchCount);
-                self.vmap().purge_pending(batches.saturating_mul(BATCH).max(TURN));
+                self.among_calls(|_| self.vmap().purge_abroad(batches.saturating_mul(BATCH).max(TURN)));
             }
             if keeper.is_dismissed() {
                 return workers.unclaim();

@@ -106,8 +106,10 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// What of the housekeeper's work may take calls that a filter forbids, and whether it may make them.
+    /// What of the work of a thread of ours may take calls that a filter forbids, and whether it may make them; inside the gate, alone
+    /// in a program of one thread.
     pub(super) fn among_calls<T>(&self, work: impl FnOnce(bool) -> T) -> T {
+        let _inside = self.gate.enter_ours();
         let allowed = self.reclaim.keeper.enter();
         let done = work(allowed);
         if allowed {

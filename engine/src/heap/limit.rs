@@ -97,7 +97,7 @@ impl<E: Environment> Heap<E> {
         if !drains && !limits.finds(Reclaim::free_resident(&self.cache)) {
             return false;
         }
-        self.reclaim.purge(held, &self.cache, &self.pages, self.vmap());
+        self.reclaim.purge_all(held, &self.cache, &self.pages, self.vmap());
         self.vmap().wait_giants();
         limits.end(Reclaim::free_resident(&self.cache), drains.then_some((start, end)));
         true

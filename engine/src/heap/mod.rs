@@ -18,6 +18,7 @@
 mod area;
 pub mod desk;
 pub mod drain;
+mod fork;
 mod give;
 mod keep;
 mod limit;
@@ -26,9 +27,11 @@ pub mod profile;
 pub mod reaper;
 pub mod samples;
 mod show;
+pub mod side;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use crate::arch::gate::Gate;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
 use crate::arch::{PAGE, opaque, sys};
@@ -44,6 +47,7 @@ use crate::stat::{Event, Index, Level, Mode, Reason, Timing};
 use crate::vmap::{Areas, Freed, Fresh, Vmap};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
+use side::Side;
 
 /// All classes of a set: sizes, then page lists.
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
@@ -106,6 +110,11 @@ pub trait Environment: Sized + 'static {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Heap<E> {
+    /// Where a fork waits for those inside.
+    gate: Gate,
+    side: Side,
+    /// Whether the fork in flight had its fence.
+    fenced: AtomicBool,
     /// This process; and which one began, and which one ended, to leave a reaper.
     pid: AtomicU32,
     reaping: AtomicU32,
@@ -177,6 +186,9 @@ impl<E: Environment> Heap<E> {
     #[must_use]
     pub const fn new() -> Self {
         Self {
+            gate: Gate::new(),
+            side: Side::new(),
+            fenced: AtomicBool::new(false),
             pid: AtomicU32::new(0),
             reaping: AtomicU32::new(0),
             reaped: AtomicU32::new(0),
@@ -210,7 +222,7 @@ impl<E: Environment> Heap<E> {
         PageSource { pages: &self.pages, cache: &self.cache, first: CLASSES }
     }
     fn vmap(&self) -> Vmap<'_> {
-        Vmap { areas: &self.areas, regions: &self.pages.regions, cache: &self.cache }
+        Vmap { areas: &self.areas, regions: &self.pages.regions, cache: &self.cache, gate: &self.gate }
     }
 
     /// Maps the sets and the board, chooses the mode (sequences only if the self-test
@@ -317,6 +329,7 @@ impl<E: Environment> Heap<E> {
 
     /// Opens the heap now (a constructor would).
     pub fn prepare(&self) {
+        let _inside = self.enter();
         self.opened();
     }
 
@@ -363,27 +376,39 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
-        if self.profile.is_on() {
-            return self.malloc_counted(size);
+        let Some(inside) = self.enter() else { return self.alloc_aside(size, 16) };
+        let is_quick = if self.profile.is_on() { None } else { self.malloc_quick(size, aborted) };
+        let Some(object) = is_quick else {
+            let object = if self.profile.is_on() { self.malloc_counted(size) } else { self.malloc_slow(size, aborted) };
+            drop(inside);
+            self.outside();
+            return object;
+        };
+        object as *mut u8
+    }
+
+    /// What is due on a slow path, and not inside.
+    fn outside(&self) {
+        if self.reclaim.keeper.is_none() && self.opened.load(Acquire) == 2 {
+            self.consider_keeper();
         }
-        self.malloc_slow(size, aborted)
+        if self.side.is_owing() {
+            self.pay();
+        }
+    }
+
+    /// An object of this CPU's own set, or an area that was freed lately.
+    #[inline]
+    fn malloc_quick(&self, size: usize, aborted: bool) -> Option<usize> {
+        if size > SMALL_MAX {
+            return if self.opened.load(Acquire) == 2 { Some(self.reuse_area(size, PAGE)?.address) } else { None };
+        }
+        if aborted { None } else { self.alloc_set(class::offset_of(size) / 16) }
     }
 
     #[cold]
     #[inline(never)]
     fn malloc_slow(&self, size: usize, aborted: bool) -> *mut u8 {
-        if size <= SMALL_MAX
-            && !aborted
-            && let Some(object) = self.alloc_set(class::offset_of(size) / 16)
-        {
-            return object as *mut u8;
-        }
-        if size > SMALL_MAX
-            && self.opened.load(Acquire) == 2
-            && let Some(area) = self.reuse_area(size, PAGE)
-        {
-            return area.address as *mut u8;
-        }
         let start = sys::ticks();
         if !self.opened() {
             E::no_memory();
@@ -403,9 +428,6 @@ impl<E: Environment> Heap<E> {
         }
         if aborted {
             self.cache.sets.count(Event::SeqAbort, 1);
-        }
-        if self.reclaim.keeper.is_none() {
-            self.consider_keeper();
         }
         self.look_for_tracer();
         object.unwrap_or(0) as *mut u8
@@ -444,11 +466,12 @@ impl<E: Environment> Heap<E> {
             // Lazy areas of other sizes become free runs and merge with their neighbours; what no
             // merging could give is refused at once.
             let board = self.cache.sets.board();
-            let _held = self.reclaim.lock();
+            let held = self.reclaim.lock();
             if (size as u64) > board.level(Level::Mapped) {
                 return None;
             }
             self.vmap().purge(usize::MAX);
+            drop(held);
             self.vmap().wait_giants();
             alloc()
         })?;
@@ -519,6 +542,22 @@ impl<E: Environment> Heap<E> {
             return;
         }
         let address = object as usize;
+        let Some(inside) = this.enter() else {
+            // SAFETY: the caller's promise.
+            return unsafe { this.free_aside(address) };
+        };
+        // SAFETY: the caller's promise.
+        unsafe { this.free_inside(address, aborted) };
+        drop(inside);
+        if this.side.is_owing() {
+            this.pay();
+        }
+    }
+
+    /// # Safety
+    /// As [`Heap::free`].
+    unsafe fn free_inside(&self, address: usize, aborted: bool) {
+        let this = self;
         let class = this.slab_source().class_of(address);
         if let Some(class) = class
             && !aborted
@@ -538,6 +577,10 @@ impl<E: Environment> Heap<E> {
                     this.wake_keeper();
                     this.cache.sets.time(Timing::Free, start);
                     return this.cold_end(Event::ColdFree, start, false);
+                }
+                Freed::Not if this.side.size(address).is_some() => {
+                    // SAFETY: the caller's promise.
+                    return unsafe { this.side.free(address) };
                 }
                 Freed::Not => {
                     let ours = this.pages.regions.find(address).is_some();
@@ -575,6 +618,14 @@ impl<E: Environment> Heap<E> {
             }
             return object;
         }
+        let Some(_inside) = self.enter() else {
+            let object = self.alloc_aside(size, 16);
+            if !object.is_null() {
+                // SAFETY: a fresh block of at least that size.
+                unsafe { ptr::write_bytes(object, 0, size) };
+            }
+            return object;
+        };
         let start = sys::ticks();
         if !self.opened() {
             E::no_memory();
@@ -598,6 +649,7 @@ impl<E: Environment> Heap<E> {
         if align <= 16 {
             return self.malloc(size);
         }
+        let Some(_inside) = self.enter() else { return self.alloc_aside(size, align) };
         let start = sys::ticks();
         if !self.opened() {
             E::no_memory();
@@ -626,9 +678,12 @@ impl<E: Environment> Heap<E> {
             Some(class) if class > 0 => Some(SIZES[class as usize] as usize),
             Some(_) => match self.slab_source().class_of(object as usize) {
                 Some(class) => Some(SIZES[class] as usize),
-                None => self.vmap().find(object as usize).map(|area| area.bytes),
+                None => match self.vmap().find(object as usize) {
+                    Some(area) => Some(area.bytes),
+                    None => self.side.size(object as usize),
+                },
             },
-            None => None,
+            None => self.side.size(object as usize),
         }
     }
 
@@ -651,6 +706,7 @@ impl<E: Environment> Heap<E> {
         }
         if old > SMALL_MAX
             && size > SMALL_MAX
+            && let Some(_inside) = self.enter()
             && let Some(area) = self.vmap().find(object as usize)
         {
             let start = sys::ticks();
@@ -690,10 +746,15 @@ impl<E: Environment> Heap<E> {
 
     /// Up to `into.len()` objects of `size` bytes at once (at most 32 KiB each); how many.
     pub fn malloc_bulk(&self, size: usize, into: &mut [usize]) -> usize {
-        if size > SMALL_MAX || !self.opened() {
+        if size > SMALL_MAX {
             return 0;
         }
-        if self.profile.is_on() {
+        let inside = self.enter();
+        if inside.is_some() && !self.opened() {
+            return 0;
+        }
+        // (Beside a fork one by one, too.)
+        if self.profile.is_on() || inside.is_none() {
             let mut got = 0;
             while got < into.len()
                 && let Some(object) = NonNull::new(self.malloc(size))
@@ -719,8 +780,9 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// As [`Heap::free`] for each.
     pub unsafe fn free_bulk(&self, size: usize, objects: &[usize]) {
-        if self.profile.is_used() {
-            // Some may be sampled, and of no class.
+        let inside = self.enter();
+        if self.profile.is_used() || inside.is_none() || self.side.is_used() {
+            // Some may be sampled, and of no class, or come from the side arena, or be put off.
             // SAFETY: the caller's promise.
             objects.iter().for_each(|&object| unsafe { self.free(object as *mut u8) });
             return;
@@ -739,9 +801,19 @@ impl<E: Environment> Heap<E> {
         }
     }
 
+    /// Objects of a class that are in sets and barns; beside a fork, in sets.
+    #[must_use]
+    pub fn cached(&self, class: usize) -> usize {
+        match self.enter() {
+            Some(_inside) => self.cache.cached(class),
+            None => self.cache.sets.cached(class),
+        }
+    }
+
     /// Free blocks by order, all zones.
     #[must_use]
     pub fn buddyinfo(&self) -> [usize; crate::page::ORDERS] {
+        let _inside = self.gate.enter_patiently();
         let mut sum = [0; crate::page::ORDERS];
         for zone in self.pages.zones.iter().filter(|zone| zone.managed() > 0) {
             sum.iter_mut()
@@ -751,73 +823,10 @@ impl<E: Environment> Heap<E> {
         sum
     }
 
-    /// Before a fork: no sequence is under way, every lock is held by this thread, which
-    /// may still allocate. False if the kernel refused the fence.
-    pub fn fork_begin(&self) -> bool {
-        self.reclaim.fork_begin();
-        self.areas.fork_ask();
-        let fenced = self.cache.sets.fork_begin();
-        self.slabs.fork_begin(self.cache.sets.nodes_forked());
-        self.areas.fork_begin();
-        self.pages.fork_begin();
-        self.cache.fork_begin();
-        self.profile.samples.fork_begin();
-        self.cache.sets.snapshot();
-        fenced
-    }
-
-    /// After a fork, in the parent (`child` false) or in the child. A child whose parent
-    /// could not fence (`fenced` false) leaves behind what its sets had cached.
-    pub fn fork_end(&self, child: bool, fenced: bool) {
-        if child {
-            self.unshare();
-        }
-        self.profile.samples.fork_end(child);
-        self.cache.fork_end();
-        self.pages.fork_end();
-        self.areas.fork_end();
-        self.slabs.fork_end(self.cache.sets.nodes_forked());
-        self.cache.sets.fork_end(child, child && !fenced);
-        self.reclaim.fork_end(child);
-        self.count_if_open(Event::Fork);
-    }
-
-    /// In a forked child: a board of its own, and none of its parent's threads.
-    fn unshare(&self) {
-        let sets = &self.cache.sets;
-        self.reclaim.keeper.gone();
-        self.reclaim.workers.gone();
-        self.pid.store(sys::pid(), Relaxed);
-        self.born.store(sys::ticks(), Relaxed);
-        self.slow.store(0, Relaxed);
-        if !sets.is_shared() {
-            return;
-        }
-        let file = E::publish();
-        sets.unshare(file);
-        if let Some(file) = file {
-            sys::close(file);
-        }
-        let board = sets.board();
-        board.pid.store(sys::pid(), Relaxed);
-        // Nobody has asked the child.
-        board.desk.answered.store(board.desk.asked.load(Relaxed), Relaxed);
-    }
-
     fn count_if_open(&self, event: Event) {
         if self.opened.load(Acquire) == 2 {
             self.cache.sets.count(event, 1);
         }
-    }
-
-    /// Before a vfork.
-    pub fn vfork_begin(&self) {
-        self.cache.sets.close();
-    }
-    /// After a vfork, in the parent.
-    pub fn vfork_end(&self) {
-        self.cache.sets.reopen();
-        self.count_if_open(Event::Vfork);
     }
 
     /// Walks every structure; for tests, when nobody else uses the heap.

@@ -12,7 +12,7 @@
 //! zone refuses the second when it comes back.) Blocks of malloc's own have no mark.
 //!
 //! Cost: of a listed order one sequence, four loads and a store each way; in bulk
-//! a store per block and a zone's lock per batch.
+//! a store per block and a zone's lock per batch. Beyond the list a thread waits while another one forks.
 
 use super::{CLASSES, Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
@@ -78,6 +78,7 @@ impl<E: Environment> Heap<E> {
         if node.is_some_and(|node| node >= NODES) {
             return Err(Error::Node);
         }
+        let _inside = self.gate.enter_patiently();
         if !self.opened() {
             return Err(Error::Exhausted);
         }
@@ -201,6 +202,7 @@ impl<E: Environment> Heap<E> {
         if self.opened.load(Acquire) != 2 {
             return Err(Wrong::Foreign);
         }
+        let _inside = self.gate.enter_patiently();
         match self.unmark(block) {
             Ok(found) => {
                 self.page_source().free_all(core::iter::once(found));
@@ -218,6 +220,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn pages_free_cold(&self, block: usize, order: usize) {
+        let _inside = self.gate.enter_patiently();
         match OFFSET[order] {
             0 => {
                 let found = self.pages.regions.find(block).map(|(_, pfn)| (pfn, order));
@@ -233,7 +236,11 @@ impl<E: Environment> Heap<E> {
 
     /// Blocks to fill `into` with their addresses; how many there are (fewer only without memory).
     pub fn pages_alloc_bulk(&self, order: usize, node: Option<usize>, flags: Flags, into: &mut [usize]) -> usize {
-        if order >= ORDERS || node.is_some_and(|node| node >= NODES) || !self.opened() {
+        if order >= ORDERS || node.is_some_and(|node| node >= NODES) {
+            return 0;
+        }
+        let _inside = self.gate.enter_patiently();
+        if !self.opened() {
             return 0;
         }
         let here = self.cache.sets.node();
@@ -279,6 +286,7 @@ impl<E: Environment> Heap<E> {
         if self.opened.load(Acquire) != 2 {
             return blocks.first().map_or(Ok(()), |&first| Err((first, Wrong::Foreign)));
         }
+        let _inside = self.gate.enter_patiently();
         let mut bad = Ok(());
         let regions = &self.pages.regions;
         self.page_source().free_all(blocks.iter().enumerate().filter_map(|(at, &block)| {
@@ -301,6 +309,7 @@ impl<E: Environment> Heap<E> {
 
     /// A node's zone in numbers; `None` if it has no memory.
     pub fn zone_stats(&self, node: usize) -> Option<ZoneStats> {
+        let _inside = self.gate.enter_patiently();
         let zone = self.pages.zones.get(node).filter(|zone| zone.managed() > 0)?;
         let stats = zone.stats(&self.pages.regions, self.cache.sets.board(), node);
         Some(stats)

@@ -150,7 +150,7 @@ impl Samples {
             if owner == me {
                 return None;
             }
-            if owner != 0 || self.state.is_forking() {
+            if owner != 0 {
                 break self.state.lock();
             }
             // It was taken just now, or is being given back: by this thread itself, perhaps.
@@ -189,22 +189,14 @@ impl Samples {
         self.enter().is_some_and(|turn| turn.table.is_file)
     }
 
-    /// See [`Lock::fork_begin`].
-    pub fn fork_begin(&self) {
-        self.state.fork_begin();
-    }
-
-    /// See [`Lock::fork_end`]; a child forgets all.
-    pub fn fork_end(&self, child: bool) {
-        if child {
-            self.owner.store(0, Relaxed);
-            self.shown.store(0, Relaxed);
-            if self.state.is_forking() {
-                self.state.lock().drop_all();
-            }
-            self.filter.iter().for_each(|cell| cell.store(0, Relaxed));
+    /// In a forked child, which forgets all. (If it was forked in a handler that came while this thread had the table, the
+    /// frame below goes on with it.)
+    pub fn inherit(&self) {
+        self.shown.store(0, Relaxed);
+        if let Some(mut turn) = self.enter() {
+            turn.table.drop_all();
         }
-        self.state.fork_end();
+        self.filter.iter().for_each(|cell| cell.store(0, Relaxed));
     }
 }
 

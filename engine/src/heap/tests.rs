@@ -541,19 +541,54 @@ fn sets_closed_for_a_vfork_are_bypassed_and_reopen() {
     assert_empty(&HEAP);
 }
 
+/// While a fork is in flight every thread is served, at once, and what it frees goes back afterwards.
 #[test]
-fn the_forking_thread_allocates_while_it_holds_every_lock() {
-    static HEAP: Heap<Test> = Heap::new();
-    for mode in [Mode::Sequences, Mode::Fallback] {
-        if HEAP.opened.load(Relaxed) == 0 && !open(&HEAP, mode) {
+fn nobody_waits_for_a_fork() {
+    static HEAPS: [Heap<Test>; 2] = [Heap::new(), Heap::new()];
+    for (heap, mode) in HEAPS.iter().zip([Mode::Sequences, Mode::Fallback]) {
+        if !open(heap, mode) {
             continue;
         }
-        assert!(HEAP.fork_begin());
-        let objects: Vec<_> = [16, 500, 20_000, 100_000].map(|size| HEAP.malloc(size)).into();
-        objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
-        HEAP.fork_end(false, true);
+        let sizes = [0, 16, 500, 20_000, 100_000, 3 << 20];
+        let work = move |before: Vec<usize>| -> Vec<usize> {
+            let objects: Vec<_> = sizes.iter().map(|&size| (heap.malloc(size), size)).collect();
+            let objects: Vec<_> =
+                objects.into_iter().chain([(heap.aligned(700, 512), 700), (heap.calloc(60_000), 60_000)]).collect();
+            assert!(objects[6].0 as usize % 512 == 0 && unsafe { *objects[7].0.add(59_999) } == 0);
+            objects.iter().for_each(|&(object, size)| unsafe { object.write_bytes(7, size) });
+            let grown = unsafe { heap.realloc(objects[2].0, 5000) };
+            assert!(heap.usable(grown) >= Some(5000) && unsafe { *grown.add(499) } == 7);
+            before.into_iter().for_each(|object| unsafe { heap.free(object as *mut u8) });
+            let mut many = [0; 40];
+            assert_eq!(heap.malloc_bulk(100, &mut many), 40);
+            unsafe { heap.free_bulk(100, &many) };
+            // Some are freed beside the fork, some after it.
+            objects
+                .into_iter()
+                .enumerate()
+                .map(|(at, (object, _))| if at == 2 { grown } else { object } as usize)
+                .collect()
+        };
+        let mut left: Vec<usize> = Vec::new();
+        for _ in 0..3 {
+            let before =
+                |n: usize| -> Vec<usize> { sizes.iter().map(|&size| heap.malloc(size * n) as usize).collect() };
+            let (mine, theirs) = (before(1), before(2));
+            let used = before(1);
+            heap.fork_begin();
+            let others = std::thread::scope(|scope| scope.spawn(move || work(theirs)).join().unwrap());
+            left.extend(work(mine));
+            left.drain(..3).for_each(|object| unsafe { heap.free(object as *mut u8) });
+            left.extend(others);
+            assert!(heap.cache.sets.event(Event::AllocAside) > 0 && heap.cache.sets.event(Event::PutOff) > 0);
+            heap.fork_end(false);
+            heap.pay();
+            assert!(!heap.side.is_owing());
+            used.into_iter().for_each(|object| unsafe { heap.free(object as *mut u8) });
+        }
+        left.into_iter().for_each(|object| unsafe { heap.free(object as *mut u8) });
+        assert_empty(heap);
     }
-    assert_empty(&HEAP);
 }
 
 /// Two fake CPUs that nobody leaves, each on a node of its own.

@@ -91,13 +91,4 @@ impl Meta {
         unsafe { block.cast::<usize>().write(state.free[index]) };
         state.free[index] = block.as_ptr() as usize;
     }
-
-    /// See [`Lock::fork_begin`].
-    pub fn fork_begin(&self) {
-        self.state.fork_begin();
-    }
-    /// See [`Lock::fork_end`].
-    pub fn fork_end(&self) {
-        self.state.fork_end();
-    }
 }

@@ -124,17 +124,6 @@ impl Pages {
         gather.add(block, order);
         self.zones[self.regions.zone(block)].free(&self.regions, board, &gather) == 0
     }
-
-    /// See [`crate::arch::lock::Lock::fork_begin`].
-    pub fn fork_begin(&self) {
-        self.zones.iter().for_each(Zone::fork_begin);
-        self.regions.fork_begin();
-    }
-    /// See [`crate::arch::lock::Lock::fork_end`].
-    pub fn fork_end(&self) {
-        self.regions.fork_end();
-        self.zones.iter().for_each(Zone::fork_end);
-    }
 }
 
 impl PageSource<'_> {

@@ -658,13 +658,4 @@ impl Regions {
         board.raise(Level::Mapped, (to - opened as usize) * PAGE);
         Some(first..Pfn(window.number * WINDOW_PAGES as u32 + to as u32))
     }
-
-    /// See [`Lock::fork_begin`].
-    pub fn fork_begin(&self) {
-        self.made.fork_begin();
-    }
-    /// See [`Lock::fork_end`].
-    pub fn fork_end(&self) {
-        self.made.fork_end();
-    }
 }

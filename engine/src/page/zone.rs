@@ -477,15 +477,6 @@ impl Zone {
         assert_eq!(counts, [self.free_pages(), self.dirty_pages()]);
         assert!(newest == Pfn::NONE || self.managed() >= counts[FREE]);
     }
-
-    /// See [`Lock::fork_begin`].
-    pub fn fork_begin(&self) {
-        self.state.fork_begin();
-    }
-    /// See [`Lock::fork_end`].
-    pub fn fork_end(&self) {
-        self.state.fork_end();
-    }
 }
 
 /// A zone while its lock is held, and how its counts are to change.

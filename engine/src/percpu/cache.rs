@@ -526,16 +526,4 @@ impl Cache {
         self.sets.cached(class)
             + self.barns[..self.sets.nodes()].iter().map(|barns| barns[class].objects()).sum::<usize>()
     }
-
-    /// Before a fork, after [`Sets::fork_begin`] and the locks of the sources.
-    pub fn fork_begin(&self) {
-        self.barns[..self.sets.nodes_forked()].as_flattened().iter().for_each(Barn::fork_begin);
-        self.meta.fork_begin();
-    }
-
-    /// After a fork.
-    pub fn fork_end(&self) {
-        self.meta.fork_end();
-        self.barns[..self.sets.nodes_forked()].as_flattened().iter().for_each(Barn::fork_end);
-    }
 }

@@ -48,6 +48,7 @@ impl Space {
     /// The numbers now.
     #[must_use]
     pub fn stats(&'static self) -> Stats {
+        let _inside = self.units.gate.enter_patiently();
         let mut state = self.state.lock();
         self.settle_all(&mut state, true);
         let mut stats = Stats {
@@ -91,6 +92,7 @@ impl Space {
         let first = &raw const self.first;
         for chunk in self.chunks() {
             // Under the lock only numbers are gathered: `out` may allocate.
+            let inside = self.units.gate.enter_patiently();
             let body = chunk.body.lock();
             if body.base == 0 {
                 continue;
@@ -107,7 +109,7 @@ impl Space {
             };
             let (empty, contig) = (body.empty, body.contig() as usize * GRANULE);
             let largest = body.largest;
-            drop(body);
+            drop((body, inside));
             if let Some(reserved) = reserved {
                 let longest = reserved.longest;
                 reserved.write(out, " <- Reserved Chunk", largest, 0, longest)?;

@@ -20,7 +20,8 @@
 //! CPU into the set, then a full fence, then reads the slot again. Of the two
 //! either the drainer sees the new CPU or the owner sees the new pointer.
 //!
-//! Locks: `sets` (taken before any other). Cost: nothing on the fast path but the load of the slot.
+//! Locks: `state`, taken before any other, also outside the gate, by vforks; a handler that forks or vforks passes through
+//! what it interrupted, and leaves slots void then: [`Sets::ready`] fills them one by one. Cost: nothing on the fast path but the load of the slot.
 #![allow(unsafe_code)] // addresses of sets and tallies
 
 use super::drain::{ASKED, Isolated, NONE, PARKED, UNFENCED};
@@ -31,7 +32,7 @@ use super::steps::{self, Interrupted, Steps};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
-use crate::arch::lock::Lock;
+use crate::arch::lock::{Held, Owned};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::{self, Area, TALLY};
@@ -88,8 +89,6 @@ pub struct Sets {
     top: AtomicUsize,
     /// Highest node that ever ran us, plus one.
     nodes: AtomicUsize,
-    /// The same when a fork under way began.
-    nodes_forked: AtomicUsize,
     /// Forks and vforks in flight: while there are any, no slot is filled.
     pub(super) closed: AtomicU32,
     simulation: AtomicPtr<Simulation>,
@@ -97,20 +96,15 @@ pub struct Sets {
     copy: AtomicUsize,
     /// The process filters its system calls: a fence may kill.
     confined: AtomicU32,
-    pub(super) state: Lock<State>,
+    pub(super) state: Owned,
+    /// Sets made so far: 1 to this (set 0 serves no index). Under `state`.
+    made: AtomicUsize,
     /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
     pub isolated: Isolated,
     pub(crate) slots: [AtomicUsize; INDICES],
     pub(super) home: [AtomicUsize; INDICES],
     /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
     pub(super) other: [AtomicUsize; INDICES],
-}
-
-/// Under the lock of the slots.
-#[derive(Debug)]
-pub(super) struct State {
-    /// Sets made so far: 1 to this (set 0 serves no index).
-    made: usize,
 }
 
 /// What a set held, by class: main and spare.
@@ -134,12 +128,12 @@ impl Sets {
             base: AtomicUsize::new(0),
             top: AtomicUsize::new(0),
             nodes: AtomicUsize::new(0),
-            nodes_forked: AtomicUsize::new(0),
             closed: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             copy: AtomicUsize::new(0),
             confined: AtomicU32::new(0),
-            state: Lock::new(State { made: 0 }),
+            state: Owned::new(),
+            made: AtomicUsize::new(0),
             isolated: Isolated::new(),
             slots: [const { AtomicUsize::new(0) }; INDICES],
             home: [const { AtomicUsize::new(0) }; INDICES],
@@ -240,13 +234,8 @@ impl Sets {
             }
             _ => sys::current_node() as usize,
         } % NODES;
-        // Relaxed: only whoever forks must not miss it, and a fork holds this lock.
+        // Relaxed: a node's lists are there before they are used.
         if node >= self.nodes.load(Relaxed) {
-            let _state = self.state.lock();
-            if self.closed.load(Relaxed) > 0 {
-                // Perhaps the forking thread itself, and nobody holds that node's locks for it.
-                return 0;
-            }
             self.nodes.fetch_max(node + 1, Relaxed);
         }
         node
@@ -256,12 +245,6 @@ impl Sets {
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes.load(Relaxed)
-    }
-
-    /// The same when the fork under way began: nobody holds a lock of a node beyond.
-    #[must_use]
-    pub fn nodes_forked(&self) -> usize {
-        self.nodes_forked.load(Relaxed)
     }
 
     /// The set of this index, made and adopted if need be; `None` while closed.
@@ -314,12 +297,12 @@ impl Sets {
     /// The set of `index` into its slot, a new one if it has none; false while closed, or when there are no more.
     fn make(&self, index: usize) -> bool {
         let node = self.node();
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         if self.closed.load(Relaxed) > 0 || self.mode() == Mode::Closed {
             return false;
         }
         if self.home[index].load(Relaxed) == 0 {
-            let Some(offset) = self.fresh(&mut state) else { return false };
+            let Some(offset) = self.fresh(&state) else { return false };
             self.home[index].store(offset, Relaxed);
             self.top.fetch_max(index + 1, Relaxed);
         }
@@ -335,13 +318,14 @@ impl Sets {
     }
 
     /// The offset of a set that nobody uses.
-    pub(super) fn fresh(&self, state: &mut State) -> Option<usize> {
-        if state.made + 1 >= SETS_MAX {
+    pub(super) fn fresh(&self, _: &Held<'_>) -> Option<usize> {
+        // Relaxed: under the lock.
+        let number = self.made.load(Relaxed) + 1;
+        if number >= SETS_MAX {
             return None;
         }
-        state.made += 1;
-        self.board().sets.store(state.made as u32 + 1, Relaxed);
-        let number = state.made;
+        self.made.store(number, Relaxed);
+        self.board().sets.store(number as u32 + 1, Relaxed);
         let address = self.base.load(Relaxed) + number * PAGE;
         let offset = address.wrapping_sub((&raw const *self) as usize);
         // No CPU may use it yet.
@@ -695,10 +679,6 @@ impl Sets {
     /// begun may still commit.
     pub fn close(&self) -> bool {
         let _state = self.state.lock();
-        self.close_locked()
-    }
-
-    fn close_locked(&self) -> bool {
         self.closed.fetch_add(1, Relaxed);
         for slot in &self.slots[..self.top()] {
             slot.store(0, Relaxed);
@@ -710,18 +690,15 @@ impl Sets {
 
     /// Ends one [`Sets::close`].
     pub fn reopen(&self) {
-        let _state = self.state.lock();
-        self.reopen_locked();
-    }
-
-    fn reopen_locked(&self) {
-        if self.closed.fetch_sub(1, Relaxed) == 1 {
-            for (slot, home) in self.slots.iter().zip(&self.home).take(self.top()) {
-                let home = home.load(Relaxed);
-                if home != 0 && self.set_at(home).mark.load(Relaxed) != PARKED {
-                    // Release: as in `make`.
-                    slot.store(home, Release);
-                }
+        let state = self.state.lock();
+        if self.closed.fetch_sub(1, Relaxed) > 1 || state.is_through() {
+            return;
+        }
+        for (slot, home) in self.slots.iter().zip(&self.home).take(self.top()) {
+            let home = home.load(Relaxed);
+            if home != 0 && self.set_at(home).mark.load(Relaxed) != PARKED {
+                // Release: as in `make`.
+                slot.store(home, Release);
             }
         }
     }
@@ -820,27 +797,11 @@ impl Sets {
         false
     }
 
-    /// Before a fork: closes, and holds the locks. True if no sequence is under way.
-    pub fn fork_begin(&self) -> bool {
-        self.state.fork_begin();
-        self.nodes_forked.store(self.nodes.fetch_max(1, Relaxed).max(1), Relaxed);
-        let fenced = self.close_locked();
-        if self.mode() == Mode::Fallback {
-            self.all().for_each(|set| set.held.fork_begin());
-        }
-        fenced
-    }
-
-    /// After a fork. A child whose parent had no fence must not trust its sets:
-    /// with `forget` it leaves what they cached behind.
-    pub fn fork_end(&self, child: bool, forget: bool) {
-        if child {
-            // A vfork of another thread of the parent is none of ours.
-            self.closed.store(1, Relaxed);
-        }
-        if self.mode() == Mode::Fallback {
-            self.all().for_each(|set| set.held.fork_end());
-        }
+    /// In a forked child, whose thread has so many vforks in flight: they and the fork close the sets. If
+    /// the parent had no fence the child must not trust its sets: with `forget` it leaves what they cached behind.
+    pub fn inherit(&self, vforks: u32, forget: bool) {
+        self.state.inherit();
+        self.closed.store(vforks + 1, Relaxed);
         if forget {
             // (What was switched off and fenced before can be trusted.)
             let unfenced = self.others().filter(|set| set.mark.load(Relaxed) == UNFENCED);
@@ -849,8 +810,6 @@ impl Sets {
                 pair.spare.store(0, Relaxed);
             });
         }
-        self.reopen_locked();
-        self.state.fork_end();
     }
 
     fn at<'a>(&'a self, offsets: &'a [AtomicUsize; INDICES]) -> impl Iterator<Item = &'a Set> {

@@ -229,12 +229,4 @@ impl Barn {
         }
         sum
     }
-    /// See [`Lock::fork_begin`].
-    pub fn fork_begin(&self) {
-        self.state.fork_begin();
-    }
-    /// See [`Lock::fork_end`].
-    pub fn fork_end(&self) {
-        self.state.fork_end();
-    }
 }

@@ -343,6 +343,7 @@ impl Space {
     #[inline]
     pub fn alloc(&'static self, size: usize, align: usize, how: How) -> Result<Handle, Error> {
         let (n, mask) = request(size, align)?;
+        let _inside = self.units.gate.enter_patiently();
         if how == How::Normal {
             let claim = self.units.here() % CLAIMS;
             // What was freed of this very size.
@@ -846,11 +847,6 @@ impl Space {
 
     /// Lets walks find a chunk for the first time. The space's lock is held.
     fn publish(&self, chunk: &'static Chunk) {
-        // The forking thread may allocate between `fork_begin` and `fork_end`: other threads wait at what it
-        // makes as at all the others, and `fork_end` walks over it.
-        if self.state.is_forking() {
-            chunk.body.fork_begin();
-        }
         chunk.older.store(self.newest.load(Relaxed), Relaxed);
         // Release: whoever walks finds it made. (Under the space's lock: no other store.)
         self.newest.store((&raw const *chunk).cast_mut(), Release);
@@ -870,6 +866,7 @@ impl Space {
     #[inline]
     pub unsafe fn free(&'static self, address: usize) -> Result<(), Wrong> {
         let Some(chunk) = self.chunk_of(address) else { return Err(Wrong::Foreign) };
+        let _inside = self.units.gate.enter_patiently();
         let at = self.units.here() % CLAIMS;
         let claim = &self.claims[at];
         let mut body = chunk.body.lock_elided();
@@ -941,6 +938,7 @@ impl Space {
     /// Chunks that have memory.
     #[must_use]
     pub fn chunk_count(&self) -> usize {
+        let _inside = self.units.gate.enter_patiently();
         self.state.lock().chunks
     }
 
@@ -961,6 +959,7 @@ impl Space {
     /// are elsewhere. Cost: a visit of each chunk, a system call for each run of pages in each
     /// unit in use.
     pub fn balance(&'static self) -> Balanced {
+        let _inside = self.units.gate.enter_patiently();
         let mut done = Balanced::default();
         let mut populated = 0;
         self.settle_all(&mut self.state.lock(), true);
@@ -1096,17 +1095,6 @@ impl Space {
             }
         }
         assert_eq!(found, listed.len());
-    }
-
-    /// Before a fork: this thread holds every lock, and alone passes through.
-    pub fn fork_begin(&self) {
-        self.state.fork_begin();
-        self.chunks().for_each(|chunk| chunk.body.fork_begin());
-    }
-    /// After a fork, in the parent and in the child.
-    pub fn fork_end(&self) {
-        self.chunks().for_each(|chunk| chunk.body.fork_end());
-        self.state.fork_end();
     }
 }
 

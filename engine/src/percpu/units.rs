@@ -30,7 +30,8 @@ use super::sim;
 use super::steps::Interrupted;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
-use crate::arch::lock::{Guard, Lock};
+use crate::arch::gate::{Gate, Inside};
+use crate::arch::lock::{Guard, Lock, Owned};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::Area;
@@ -144,9 +145,18 @@ pub struct Units {
     nobody: AtomicU32,
     simulation: AtomicPtr<Simulation>,
     /// Guards closing and reopening.
-    state: Lock<()>,
+    state: Owned,
     /// See [`Units::settle`].
     settle: [Lock<()>; SETTLE],
+    /// Who holds a lock of per-CPU memory or of a counter is inside; a fork waits for them, and they for a fork.
+    pub gate: Gate,
+}
+
+/// The turn to settle a counter.
+#[derive(Debug)]
+pub struct Settling<'a> {
+    _turn: Guard<'a, ()>,
+    _inside: Inside<'a>,
 }
 
 impl Default for Units {
@@ -169,8 +179,9 @@ impl Units {
             closed: AtomicU32::new(0),
             nobody: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
-            state: Lock::new(()),
+            state: Owned::new(),
             settle: [const { Lock::new(()) }; SETTLE],
+            gate: Gate::new(),
         }
     }
 
@@ -626,10 +637,11 @@ impl Units {
     }
 
     /// The turn to settle the counter at `at`: to fold it, to move between its stocks and its total. A fork waits for
-    /// all of them, so a child finds none half done. Not for signal handlers.
-    pub fn settle(&self, at: Handle) -> Guard<'_, ()> {
+    /// all of them, so a child finds none half done, and a thread that begins one waits for a fork. Not for signal handlers.
+    pub fn settle(&self, at: Handle) -> Settling<'_> {
+        let inside = self.gate.enter_patiently();
         // Neighbours in memory take different ones.
-        self.settle[at.address() / 8 % SETTLE].lock()
+        Settling { _turn: self.settle[at.address() / 8 % SETTLE].lock(), _inside: inside }
     }
 
     /// After it every sequence that had begun has committed or will abort, and what it
@@ -653,9 +665,6 @@ impl Units {
     /// False if the kernel gives no fence: then sequences that had begun may still commit.
     pub fn close(&self) -> bool {
         let _state = self.state.lock();
-        self.close_locked()
-    }
-    fn close_locked(&self) -> bool {
         self.closed.fetch_add(1, Relaxed);
         // By a locked operation: a `raise` that came before is overwritten, a later one finds 0.
         self.high.swap(0, SeqCst);
@@ -664,29 +673,21 @@ impl Units {
     /// Ends one [`Units::close`].
     pub fn reopen(&self) {
         let _state = self.state.lock();
-        self.reopen_locked();
-    }
-    fn reopen_locked(&self) {
         if self.closed.fetch_sub(1, Relaxed) == 1 {
             self.open_high();
         }
     }
-    /// Before a fork: closes, and keeps other threads from reopening. True if no sequence is
-    /// under way.
-    pub fn fork_begin(&self) -> bool {
-        self.settle.iter().for_each(Lock::fork_begin);
-        self.state.fork_begin();
-        self.close_locked()
+    /// Before a fork: closes, when nobody holds a lock of per-CPU memory any more. Signals are blocked.
+    pub fn fork_begin(&self) {
+        self.gate.fork_begin(|| _ = self.close());
     }
-    /// After a fork, in the parent and in the child.
-    pub fn fork_end(&self, child: bool) {
+    /// After a fork, in the parent or in the child, whose thread has so many vforks in flight. Signals are blocked.
+    pub fn fork_end(&self, child: bool, vforks: u32) {
         if child {
-            // A vfork of another thread of the parent is none of ours.
-            self.closed.store(1, Relaxed);
+            self.state.inherit();
+            self.closed.store(vforks + 1, Relaxed);
         }
-        self.reopen_locked();
-        self.state.fork_end();
-        self.settle.iter().for_each(Lock::fork_end);
+        self.gate.fork_end(child, || self.reopen());
     }
     /// Whether a fork or vfork is in flight.
     #[must_use]

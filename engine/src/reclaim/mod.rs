@@ -18,7 +18,7 @@
 //! | above twice the limit | [`HELP_MORE`] or as much as it allocates, beside others; from [`HELP_MORE`] above the limit it waits [`NAPS`] naps at most where too many are at it |
 //!
 //! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and
-//! no free waits for a whole purge: those run in slices, and between two of them a fork may come. An allocation
+//! no free waits for a whole purge: those run in slices, and end after one for which a fork waits. An allocation
 //! while much still waits gives back as much as it takes: what is resident does not grow by it.
 //!
 //! Lock: `purging` (to gather, to give pages back, to drain), before all others; slices of areas go without it,
@@ -60,13 +60,11 @@ const DECAY: u32 = 28;
 /// The purger.
 #[derive(Debug)]
 pub struct Reclaim {
-    /// Held by a purge, across its system calls; a fork waits for it.
+    /// Held by a purge, across its system calls.
     purging: Lock<()>,
     cpus: AtomicU32,
     /// Memory is short: nothing may be free and resident, whatever the knobs say.
     short: AtomicBool,
-    /// Forks that want `purging` or have it.
-    forks: AtomicU32,
     /// Ticks >> [`DECAY`] when the recent high last shrank.
     shrunk: AtomicU64,
     /// Whether somebody has read what the system says about CPUs and nodes.
@@ -93,7 +91,6 @@ impl Reclaim {
             purging: Lock::new(()),
             cpus: AtomicU32::new(0),
             short: AtomicBool::new(false),
-            forks: AtomicU32::new(0),
             shrunk: AtomicU64::new(0),
             learnt: AtomicU32::new(0),
             limits: Limits::new(),
@@ -111,24 +108,6 @@ impl Reclaim {
     pub fn learns(&self) -> bool {
         // Relaxed: what is learnt is policy.
         self.learnt.load(Relaxed) == 0 && self.learnt.swap(1, Relaxed) == 0
-    }
-
-    /// See [`Lock::fork_begin`].
-    pub fn fork_begin(&self) {
-        // Relaxed: only asks purges for the lock.
-        self.forks.fetch_add(1, Relaxed);
-        self.purging.fork_begin();
-    }
-    /// See [`Lock::fork_end`].
-    pub fn fork_end(&self, child: bool) {
-        self.purging.fork_end();
-        if child {
-            // Other threads of the parent that wait to fork are none of ours.
-            self.forks.store(0, Relaxed);
-            self.relax();
-        } else {
-            self.forks.fetch_sub(1, Relaxed);
-        }
     }
 
     /// Bytes that may be free and resident.
@@ -260,18 +239,16 @@ impl Reclaim {
     pub fn balance(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
         let mut bytes = 0;
         loop {
-            let held = self.lock();
+            let _held = self.lock();
             let slice = Self::slice(cache, pages, vmap, self.limit(cache), SLICE);
             bytes += slice;
-            if slice == 0 {
+            if slice == 0 || vmap.gate.is_wanted() {
                 return bytes;
             }
-            drop(self.pause(held));
         }
     }
 
-    /// The right to drain and to give back. A fork waits for it, so that no child misses what
-    /// is in somebody's hand meanwhile.
+    /// The right to drain and to give back.
     pub fn lock(&self) -> Guard<'_, ()> {
         self.purging.lock()
     }
@@ -280,25 +257,11 @@ impl Reclaim {
         self.purging.try_lock()
     }
 
-    /// Between two slices: lets forks go first.
-    fn pause<'a>(&'a self, held: Guard<'a, ()>) -> Guard<'a, ()> {
-        if self.forks.load(Relaxed) == 0 {
-            return held;
-        }
-        drop(held);
-        for _ in 0..NAPS {
-            self.nap();
-            if self.forks.load(Relaxed) == 0 {
-                break;
-            }
-        }
-        self.lock()
-    }
-
-    /// Gives back until at most `keep` bytes of areas are left; the bytes given back.
-    fn purge_areas<'a>(&'a self, mut held: Guard<'a, ()>, cache: &Cache, vmap: Vmap<'_>, keep: u64) -> usize {
+    /// Gives back until at most `keep` bytes of areas are left, or, if it `ends` for others, until somebody waits; the
+    /// bytes given back. The lock is held.
+    fn purge_areas(cache: &Cache, vmap: Vmap<'_>, keep: u64, ends: bool) -> usize {
         let (mut bytes, mut gathered) = (0, false);
-        while cache.sets.level(Level::Lazy) > keep {
+        while cache.sets.level(Level::Lazy) > keep && !(ends && vmap.gate.is_wanted()) {
             bytes += if vmap.areas.is_pending() {
                 vmap.purge_pending(SLICE)
             } else if !gathered {
@@ -307,7 +270,6 @@ impl Reclaim {
             } else {
                 break;
             };
-            held = self.pause(held);
         }
         vmap.put_back();
         bytes
@@ -315,23 +277,36 @@ impl Reclaim {
 
     /// Leaves at most half of what is free and resident; the bytes given back.
     pub fn halve(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
-        let board = cache.sets.board();
-        self.purge_to(held, cache, pages, vmap, cache.sets.level(Level::Lazy).max(board.level(Level::PagesDirty)) / 2)
+        let (lazy, dirty) = (cache.sets.level(Level::Lazy), cache.sets.board().level(Level::PagesDirty));
+        self.purge_to(held, cache, pages, vmap, lazy.max(dirty) / 2, true)
     }
 
-    /// Gives back all that is free; the bytes.
+    /// Gives all that is free back, or less if a fork waits; the bytes.
     pub fn purge(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
-        self.purge_to(held, cache, pages, vmap, 0)
+        self.purge_to(held, cache, pages, vmap, 0, true)
+    }
+
+    /// The same, whoever waits: for a request that would be refused otherwise.
+    pub fn purge_all(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
+        self.purge_to(held, cache, pages, vmap, 0, false)
     }
 
     /// Gives back until at most `keep` bytes of each kind are left; the bytes given back.
-    fn purge_to(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>, keep: u64) -> usize {
+    fn purge_to(
+        &self,
+        _held: Guard<'_, ()>,
+        cache: &Cache,
+        pages: &Pages,
+        vmap: Vmap<'_>,
+        keep: u64,
+        ends: bool,
+    ) -> usize {
         let blocks = if cache.sets.board().level(Level::PagesDirty) > keep {
             Self::purge_pages(cache, pages, 0, keep)
         } else {
             0
         };
-        blocks + self.purge_areas(held, cache, vmap, keep)
+        blocks + Self::purge_areas(cache, vmap, keep, ends)
     }
 
     /// Gives dirty free blocks of at least `order` back until `keep` bytes are left; the bytes given back.
@@ -357,43 +332,5 @@ impl Reclaim {
         }
         cache.sets.count(Event::PurgeBytes, given as u64);
         given
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::undocumented_unsafe_blocks)]
-mod tests {
-    use super::*;
-
-    unsafe extern "C" {
-        fn fork() -> i32;
-        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
-        fn _exit(status: i32) -> !;
-    }
-
-    /// Or each of the child's purges would make way for a fork that never comes.
-    #[test]
-    fn a_child_waits_for_no_other_threads_fork() {
-        static RECLAIM: Reclaim = Reclaim::new();
-        std::thread::scope(|scope| {
-            RECLAIM.fork_begin();
-            scope.spawn(|| {
-                RECLAIM.fork_begin();
-                RECLAIM.fork_end(false);
-            });
-            while RECLAIM.forks.load(Relaxed) < 2 {
-                std::thread::yield_now();
-            }
-            let child = unsafe { fork() };
-            if child == 0 {
-                RECLAIM.fork_end(true);
-                unsafe { _exit(RECLAIM.forks.load(Relaxed) as i32) };
-            }
-            RECLAIM.fork_end(false);
-            let mut status = -1;
-            assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0);
-        });
-        assert_eq!(RECLAIM.forks.load(Relaxed), 0);
     }
 }

@@ -126,17 +126,6 @@ impl Slabs {
         Some(slab)
     }
 
-    /// See [`Lock::fork_begin`]; `nodes` are in use.
-    pub fn fork_begin(&self, nodes: usize) {
-        self.partial[..nodes].as_flattened().iter().for_each(Lock::fork_begin);
-        self.bits.iter().for_each(Lock::fork_begin);
-    }
-    /// See [`Lock::fork_end`].
-    pub fn fork_end(&self, nodes: usize) {
-        self.bits.iter().for_each(Lock::fork_end);
-        self.partial[..nodes].as_flattened().iter().for_each(Lock::fork_end);
-    }
-
     /// Pointers reported so far.
     #[must_use]
     pub fn bad(&self) -> u64 {

@@ -63,6 +63,9 @@ table! {
         Keeper = "keeper", "housekeeping threads started";
         Fork = "fork", "forks seen";
         Vfork = "vfork", "vforks seen";
+        AllocAside = "alloc_aside", "allocations served from the side arena, because a fork was in flight";
+        PutOff = "put_off", "frees put off until a fork was over";
+        LostAside = "lost_aside", "frees beside a fork that no memory was left to note: lost";
         NoMemory = "no_memory", "requests answered with ENOMEM";
         Answer = "answer", "sets given up by their owners, because a drain had asked";
         Park = "park", "sets given up by threads that said they would not allocate";

@@ -37,6 +37,7 @@ pub use purge::{BATCH, SLICE, TURN, Ticket};
 
 use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use crate::arch::gate::Gate;
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
@@ -105,6 +106,8 @@ pub struct Areas {
     one_by_one: AtomicBool,
     /// Areas that carry [`MOVED`].
     moved: AtomicU32,
+    /// This is a forked child, and parts of giant areas were in hands that it has not: they never land.
+    orphaned: AtomicBool,
 }
 
 /// An area found by its address.
@@ -168,6 +171,8 @@ pub struct Vmap<'a> {
     pub regions: &'a Regions,
     /// Knobs and events.
     pub cache: &'a Cache,
+    /// Where a fork waits.
+    pub gate: &'a Gate,
 }
 
 impl Default for Areas {
@@ -191,6 +196,7 @@ impl Areas {
             backlog: AtomicUsize::new(0),
             landed: AtomicU32::new(0),
             one_by_one: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
             moved: AtomicU32::new(0),
         }
     }
@@ -201,24 +207,16 @@ impl Areas {
             self.confine();
         }
     }
+    /// In a forked child; whether threads of the parent had slices in hand ([`crate::arch::gate`]).
+    pub fn inherit(&self, lost: bool) {
+        self.flights.lose();
+        // Relaxed: there is nobody else.
+        self.orphaned.fetch_or(lost, Relaxed);
+    }
+
     /// The process is about to filter its system calls: from now on only the plain ones.
     pub fn confine(&self) {
         self.one_by_one.store(true, Relaxed);
-    }
-    /// Before a fork, and before anything else is held: nothing is on its way to the system.
-    pub fn fork_ask(&self) {
-        self.flights.fork_begin();
-    }
-    /// See [`Lock::fork_begin`]. While the nodes are held everybody goes to the spaces.
-    pub fn fork_begin(&self) {
-        self.nodes.iter().for_each(Node::fork_begin);
-        self.spaces.iter().for_each(|space| space.state.fork_begin());
-    }
-    /// See [`Lock::fork_end`].
-    pub fn fork_end(&self) {
-        self.spaces.iter().for_each(|space| space.state.fork_end());
-        self.nodes.iter().for_each(Node::fork_end);
-        self.flights.fork_end();
     }
 }
 

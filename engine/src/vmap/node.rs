@@ -40,7 +40,6 @@ const TRIES: usize = 100;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-const FORK: u32 = 2;
 
 /// Lists of lazily freed areas. Atomics only because others peek; who changes them has a turn or a lock.
 #[derive(Debug)]
@@ -289,38 +288,16 @@ impl Node {
         Some(Turn { node: self })
     }
 
-    /// A turn, waited for. `None` if a fork has the node, or its holder does not come to run.
+    /// A turn, waited for. `None` if its holder does not come to run.
     pub fn enter_patiently(&self) -> Option<Turn<'_>> {
         for _ in 0..TRIES {
             if let Some(turn) = self.enter() {
                 return Some(turn);
             }
-            if self.held.load(Relaxed) == FORK {
-                return None;
-            }
             // The turn is over in a few ns, unless its thread was preempted: nobody wakes us.
             sys::futex_wait_for(&self.held, HELD, PATIENCE);
         }
         None
-    }
-
-    /// Before a fork: nobody has a turn until [`Node::fork_end`]. The only thread of a process that
-    /// finds it held has interrupted itself, as in `Lock::fork_begin`.
-    pub fn fork_begin(&self) {
-        while self.held.compare_exchange(FREE, FORK, Acquire, Relaxed).is_err() {
-            if sys::single_threaded() {
-                return;
-            }
-            sys::futex_wait_for(&self.held, HELD, PATIENCE);
-        }
-    }
-
-    /// After a fork, in the parent and in the child.
-    pub fn fork_end(&self) {
-        if self.held.load(Relaxed) == FORK {
-            // Release: as the end of a turn.
-            self.held.store(FREE, Release);
-        }
     }
 }
 

@@ -42,7 +42,7 @@ pub const SLICE: usize = 64 << 20;
 pub const TURN: usize = 256 << 20;
 /// Bytes of a gather batch: one page table.
 pub const BATCH: usize = CONGRUENT * PAGE;
-/// Pages after which who gives back looks for a fork that waits: whole page tables, below the kernel's 10,000.
+/// Pages after which a thread that gives back looks for a fork that waits: whole page tables, below the kernel's 10,000.
 const YIELD: usize = 10_000 / CONGRUENT * CONGRUENT;
 /// ns that who waits for a giant area sleeps between two looks.
 const LOOK: u64 = 1_000_000;
@@ -131,19 +131,24 @@ impl Vmap<'_> {
     /// Gives lazily freed areas back to the system, about `most` bytes of them; the bytes given back. The
     /// caller has the right to gather (`Reclaim::purging`). In one call every area is tried once.
     pub fn purge(&self, most: usize) -> usize {
-        self.purge_some(most, true)
+        self.purge_some(most, true, false)
     }
 
     /// The same, only of what is queued; anybody may.
     pub fn purge_pending(&self, most: usize) -> usize {
-        self.purge_some(most, false)
+        self.purge_some(most, false, false)
     }
 
-    fn purge_some(&self, most: usize, mut gather: bool) -> usize {
+    /// The same for a worker, which holds no lock: the system calls are made abroad ([`crate::arch::gate`]).
+    pub fn purge_abroad(&self, most: usize) -> usize {
+        self.purge_some(most, false, true)
+    }
+
+    fn purge_some(&self, most: usize, mut gather: bool, abroad: bool) -> usize {
         let start = sys::ticks();
         let (mut bytes, mut tried) = (0, 0);
         while tried < most {
-            let (sliced, released) = self.purge_slice(most - tried, None);
+            let (sliced, released) = self.purge_slice(most - tried, None, abroad);
             tried += sliced;
             bytes += released;
             if sliced == 0 {
@@ -173,7 +178,7 @@ impl Vmap<'_> {
         let start = sys::ticks();
         let (mut bytes, mut tried) = (0, 0);
         loop {
-            let (sliced, released) = self.purge_slice(usize::MAX, Some(ticket));
+            let (sliced, released) = self.purge_slice(usize::MAX, Some(ticket), true);
             tried += sliced;
             bytes += released;
             if sliced > 0 {
@@ -185,25 +190,26 @@ impl Vmap<'_> {
             let mut giants = self.giants(queue.giants);
             let waits = giants.any(|at| self.is(at, ticket) && self.regions.giant(at).out.load(Relaxed) > 0);
             drop(queue);
-            if !waits {
+            if !waits || self.areas.orphaned.load(Relaxed) {
                 break;
             }
-            sys::futex_wait_for(&self.areas.landed, landed, LOOK);
+            self.gate.abroad(|| sys::futex_wait_for(&self.areas.landed, landed, LOOK));
         }
         self.told(start, tried, bytes);
     }
 
-    /// Waits until nobody has a slice of a giant area any more that is to be unmapped, a second at most.
+    /// Waits until nobody has a slice of a giant area any more that is to be unmapped, a second at most. The caller
+    /// holds no lock.
     pub fn wait_giants(&self) {
         for _ in 0..1000 {
             let landed = self.areas.landed.load(Relaxed);
             let queue = self.areas.flights.lock();
             let flies = self.giants(queue.giants).any(|at| self.regions.giant(at).out.load(Relaxed) > 0);
             drop(queue);
-            if !flies {
+            if !flies || self.areas.orphaned.load(Relaxed) || self.gate.is_wanted() {
                 break;
             }
-            sys::futex_wait_for(&self.areas.landed, landed, LOOK);
+            self.gate.abroad(|| sys::futex_wait_for(&self.areas.landed, landed, LOOK));
         }
     }
 
@@ -241,7 +247,6 @@ impl Vmap<'_> {
 
     /// Frees a giant area: it waits on the queue.
     pub(super) fn free_giant(&self, area: &Area) -> Freed {
-        // All of it under the lock, which a fork waits for.
         let mut queue = self.areas.flights.lock();
         if !self.give_up(area) {
             return Freed::Not;
@@ -353,7 +358,7 @@ impl Vmap<'_> {
             if node.is_empty() && tally.lent.load(Relaxed) == 0 {
                 continue;
             }
-            // (During a fork there is none; the next purge comes.)
+            // (Its holder may not come to run; the next purge comes.)
             let Some(turn) = node.enter_patiently() else { continue };
             let (heads, count) = turn.take_all();
             // Relaxed: both words are changed in a turn only.
@@ -427,16 +432,20 @@ impl Vmap<'_> {
     }
 
     /// Releases the first of the queue: the bytes tried, and those given back.
-    fn purge_slice(&self, most: usize, only: Option<Ticket>) -> (usize, usize) {
+    fn purge_slice(&self, most: usize, only: Option<Ticket>, abroad: bool) -> (usize, usize) {
         const NOTHING: Run = Run { first: Pfn::NONE, pages: 0, flags: 0, end: End::Dirty };
         let mut runs = [NOTHING; RANGES];
         let flights = &self.areas.flights;
         match flights.begin(|queue| self.take(queue, most, only, &mut runs)) {
             None => (0, 0),
-            Some((_flight, Slice::Part(pfn, from, bytes))) => self.release_part(pfn, from, bytes),
+            Some((_flight, Slice::Part(pfn, from, bytes))) => self.release_part(pfn, from, bytes, abroad),
             Some((_flight, Slice::Runs(count))) => {
                 let runs = &mut runs[..count];
-                self.release(runs);
+                if abroad {
+                    self.gate.abroad(|| self.release(runs));
+                } else {
+                    self.release(runs);
+                }
                 self.settle(runs);
                 let bytes = |run: &Run| run.pages * PAGE;
                 let gone = runs.iter().filter(|run| run.end != End::Dirty).map(bytes).sum();
@@ -446,18 +455,25 @@ impl Vmap<'_> {
     }
 
     /// Releases a part of a giant area, in calls short enough for a fork to wait for; unmaps it when it was the last.
-    fn release_part(&self, pfn: Pfn, from: usize, bytes: usize) -> (usize, usize) {
+    fn release_part(&self, pfn: Pfn, from: usize, bytes: usize, abroad: bool) -> (usize, usize) {
         let at = self.regions.address(pfn) + from;
         let (mut tried, mut gone) = (0, 0);
-        while tried < bytes && (tried == 0 || !self.areas.flights.is_asked()) {
-            let call = (bytes - tried).min(YIELD * PAGE);
-            // SAFETY: memory of a giant area that its owner gave up, in our hand.
-            if unsafe { give_back(at + tried, call) } {
-                gone += call;
-            } else {
-                self.cache.sets.count(Event::PurgeRefused, 1);
+        let mut calls = || {
+            while tried < bytes && (tried == 0 || !self.gate.is_wanted()) {
+                let call = (bytes - tried).min(YIELD * PAGE);
+                // SAFETY: memory of a giant area that its owner gave up, in our hand.
+                if unsafe { give_back(at + tried, call) } {
+                    gone += call;
+                } else {
+                    self.cache.sets.count(Event::PurgeRefused, 1);
+                }
+                tried += call;
             }
-            tried += call;
+        };
+        if abroad {
+            self.gate.abroad(calls);
+        } else {
+            calls();
         }
         let mut queue = self.areas.flights.lock();
         let giant = self.regions.giant(pfn);
@@ -484,7 +500,6 @@ impl Vmap<'_> {
     /// Frees an area (in use) and gives it back before it returns; false if somebody else has freed it.
     pub fn free_now(&self, area: &Area) -> bool {
         let start = sys::ticks();
-        // In flight before it is in our hand: no fork may come between.
         let Some((_flight, ())) = self.areas.flights.begin(|_| self.give_up(area).then_some(())) else { return false };
         let pages = self.regions.desc(area.pfn).len();
         let mut run = [Run { first: area.pfn, pages, flags: area.flags, end: End::Dirty }];

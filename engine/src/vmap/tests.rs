@@ -5,6 +5,7 @@
 use super::tree::Tree;
 use super::{Areas, Freed, GUARD, LENT, Vmap};
 use crate::arch::PAGE;
+use crate::arch::gate::Gate;
 use crate::arch::seq;
 use crate::arch::sys::{self, Access, fault};
 use crate::page::region::WINDOW_PAGES;
@@ -96,6 +97,7 @@ struct World {
     areas: Areas,
     regions: Box<Regions>,
     cache: Box<Cache>,
+    gate: Gate,
 }
 
 impl World {
@@ -104,6 +106,7 @@ impl World {
             areas: Areas::new(),
             regions: unsafe { Box::<Regions>::new_zeroed().assume_init() },
             cache: unsafe { Box::<Cache>::new_zeroed().assume_init() },
+            gate: Gate::new(),
         };
         let base = sys::map(0, sets::BYTES, Access::ReadWrite).unwrap();
         unsafe { world.cache.sets.open(base, Mode::Simulated, seq::Area::default(), Some(&SIMULATION)) };
@@ -112,7 +115,7 @@ impl World {
         world
     }
     fn vmap(&self) -> Vmap<'_> {
-        Vmap { areas: &self.areas, regions: &self.regions, cache: &self.cache }
+        Vmap { areas: &self.areas, regions: &self.regions, cache: &self.cache, gate: &self.gate }
     }
     fn exact(&self, level: Level) -> usize {
         self.cache.sets.level(level) as usize
@@ -129,7 +132,6 @@ enum Op {
     Move(usize, usize),
     Purge(usize),
     PutBack,
-    Fork(usize),
     Go(usize),
 }
 
@@ -144,7 +146,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (any::<usize>(), pages()).prop_map(|(which, pages)| Op::Move(which, pages)),
         1 => prop_oneof![1..20_usize, 20..2000_usize, Just(usize::MAX / PAGE)].prop_map(Op::Purge),
         1 => Just(Op::PutBack),
-        1 => pages().prop_map(Op::Fork),
         2 => (0..8_usize).prop_map(Op::Go),
     ];
     prop::collection::vec(op, 1..250)
@@ -249,14 +250,6 @@ impl Model<'_> {
                 assert_eq!(self.world.exact(Level::Lazy), before - bytes);
             }
             Op::PutBack => vmap.put_back(),
-            Op::Fork(pages) => {
-                // The forking thread passes through.
-                self.world.areas.fork_ask();
-                self.world.areas.fork_begin();
-                self.run(&Op::Alloc(pages, 0));
-                self.run(&Op::Free(pages));
-                self.world.areas.fork_end();
-            }
             Op::Go(index) => HERE.set(index),
         }
     }
@@ -391,6 +384,7 @@ fn threads_and_purges_hand_nothing_out_twice() {
         let purger = scope.spawn(move || {
             let mut bytes = 0;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let _inside = world.gate.enter_patiently();
                 bytes += world.vmap().purge(if bytes % 3 == 0 { usize::MAX } else { 40 * PAGE });
                 std::thread::yield_now();
             }
@@ -398,9 +392,9 @@ fn threads_and_purges_hand_nothing_out_twice() {
         });
         scope.spawn(move || {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                world.areas.fork_begin();
+                world.gate.fork_begin(|| {});
                 std::thread::yield_now();
-                world.areas.fork_end();
+                world.gate.fork_end(false, || {});
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         });
@@ -415,6 +409,7 @@ fn threads_and_purges_hand_nothing_out_twice() {
                         x ^= x >> 7;
                         x ^= x << 17;
                         HERE.set(x as usize % 3);
+                        let _inside = world.gate.enter_patiently();
                         let pages = 9 + (x >> 20) as usize % 4;
                         let part = if x >> 60 < 8 { world.vmap().reuse_part(pages * PAGE, PAGE) } else { None };
                         let fresh = part.or_else(|| world.vmap().alloc(pages * PAGE, PAGE)).unwrap();
@@ -506,14 +501,7 @@ impl Giants<'_> {
                     vmap.purge_giant(ticket);
                 }
             }
-            10 => {
-                self.world.areas.fork_ask();
-                self.world.areas.fork_begin();
-                self.alloc(pages, false, storm);
-                self.free(which);
-                vmap.purge_pending(pages / 8 * PAGE);
-                self.world.areas.fork_end();
-            }
+            10 => _ = vmap.purge_abroad(pages / 8 * PAGE),
             // (A move that is refused twice may cost the target's mapping.)
             _ if storm => {}
             _ => {
@@ -611,7 +599,10 @@ fn threads_share_giants_and_forks_find_nothing_in_flight() {
         for _ in 0..3 {
             scope.spawn(move || {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    if world.vmap().purge_pending(64 << 20) == 0 {
+                    let inside = world.gate.enter_patiently();
+                    let bytes = world.vmap().purge_abroad(64 << 20);
+                    drop(inside);
+                    if bytes == 0 {
                         std::thread::yield_now();
                     }
                 }
@@ -620,14 +611,11 @@ fn threads_share_giants_and_forks_find_nothing_in_flight() {
         let forker = scope.spawn(move || {
             let mut forks = 0;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                world.areas.fork_ask();
-                assert_eq!(world.areas.flying(), 0, "in flight in a fork");
-                // Passes through, with a slice of its own.
-                world.vmap().purge_pending(1 << 20);
+                world.gate.fork_begin(|| assert_eq!(world.areas.flying(), 0, "in flight in a fork"));
                 let queued = world.areas.backlog();
                 std::thread::sleep(std::time::Duration::from_micros(200));
                 assert_eq!((world.areas.flying(), world.areas.backlog()), (0, queued), "taken in a fork");
-                world.areas.fork_end();
+                world.gate.fork_end(false, || {});
                 forks += 1;
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
@@ -640,6 +628,7 @@ fn threads_share_giants_and_forks_find_nothing_in_flight() {
                     let mut giants =
                         Giants { world, live: Vec::new(), tickets: Vec::new(), stamp: thread << 40, alone: false };
                     for round in 0..600 {
+                        let _inside = world.gate.enter_patiently();
                         giants.alloc(WINDOW_PAGES / 2 + 1 + round % 7 * 9000, round % 4 == 0, false);
                         if round % 3 > 0 {
                             giants.free(round);
@@ -653,6 +642,7 @@ fn threads_share_giants_and_forks_find_nothing_in_flight() {
                             world.vmap().purge_giant(ticket);
                         }
                     }
+                    let _inside = world.gate.enter_patiently();
                     while !giants.live.is_empty() {
                         giants.free(0);
                     }

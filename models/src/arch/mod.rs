@@ -6,6 +6,11 @@ pub mod seq;
 pub mod sys;
 pub mod unit_seq;
 
+/// The engine's, with few rooms.
+#[allow(clippy::items_after_test_module, reason = "the engine's")]
+pub mod gate {
+    include!(concat!(env!("OUT_DIR"), "/gate.rs"));
+}
 #[path = "../../../engine/src/arch/lock.rs"]
 pub mod lock;
 #[path = "../../../engine/src/arch/outcome.rs"]

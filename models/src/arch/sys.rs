@@ -117,3 +117,8 @@ pub fn futex_wake(word: &AtomicU32, _: u32) {
 pub const fn single_threaded() -> bool {
     false
 }
+/// Neither.
+#[must_use]
+pub const fn program_is_single() -> bool {
+    false
+}

@@ -1,0 +1,543 @@
+//! # The gate: a fork waits for the threads that are inside, and no thread waits for a fork
+//!
+//! ```text
+//! enter:  room := me ──► a fork in flight? ── no ──► inside, until the room is empty again
+//!                             │ yes
+//!                             └─► room := empty; the caller does without (a heap: its side arena)
+//!
+//! fork:   asked += 1 ──► every room empty, but for its own? ──► sealed ──► fork ──► asked -= 1
+//! ```
+//! Whoever takes a lock of the engine, or has something in its hand that a forked child would miss, is inside. So while a fork is
+//! in flight no lock is held and nothing is half done, but by frames of the forking thread itself: a signal's handler may
+//! fork whatever it interrupted. Those frames go on in the parent and in the child, each in its own memory, with the
+//! locks that they hold. Nobody inside waits for anything that a program holds, so a fork waits for microseconds (for a
+//! slice of a purge at most), and a thread that finds the fork goes its way at once: nothing here can stand in a cycle of
+//! other people's locks.
+//!
+//! | room | its thread |
+//! |---|---|
+//! | 0 | none |
+//! | thread pointer | inside |
+//! | thread pointer, [`ABROAD`] | inside, in a system call that needs no lock and with no lock (see [`Gate::abroad`]) |
+//! | thread pointer, [`FORKS`] or [`VFORKS`] | outside, in a fork or a vfork: what a child counts as its own |
+//!
+//! In a program of one thread our own threads come in *alone*: while nobody else is inside, and who wants in waits for
+//! them. Else the program's thread could fork in a handler, above a frame with a lock that one of ours waits for.
+//!
+//! What memory looks like to a child is a cut that respects causes: a store that the child sees was made before any that
+//! it does not see. (A thread that writes to a page that the kernel has protected for the copy waits until the copy is
+//! whole.) So rooms that a child finds taken are those of threads that found the fork, or are about to.
+//!
+//! Locks: `turn`, held by forks while they seal and open. Cost: a compare-and-swap, a load and a store; in a process of
+//! one thread loads and stores.
+
+use super::atomic::Ordering::{Relaxed, Release, SeqCst};
+use super::atomic::{AtomicU32, AtomicUsize};
+use super::lock::Owned;
+use super::sys;
+
+/// Threads that can be inside at a time; more wait for one of them.
+const ROOMS: usize = 128;
+/// ns between two looks of a thread that waits.
+const LOOK: u64 = 50_000;
+/// The state's bit while one of our threads is alone inside; forks in flight are counted above it.
+const ALONE: u32 = 1;
+const FORK: u32 = 2;
+/// See the table.
+const ABROAD: usize = 1 << (usize::BITS - 1);
+const FORKS: usize = 1 << (usize::BITS - 2);
+const VFORKS: usize = 1 << (usize::BITS - 3);
+const FLAGS: usize = ABROAD | FORKS | VFORKS;
+
+/// A place for a thread, on a line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Room(AtomicUsize);
+
+/// See the module. Open at first; zero bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Gate {
+    /// A process of one thread uses the last one, beside the rest, and touches no page for the others.
+    rooms: [Room; ROOMS],
+    state: AtomicU32,
+    /// Changes when a thread leaves that somebody waits for.
+    left: AtomicU32,
+    /// The program's threads that wait for one of ours that is alone inside.
+    waits: AtomicU32,
+    /// Our thread that is alone inside.
+    alone: AtomicUsize,
+    turn: Owned,
+}
+
+/// The right to be inside.
+#[derive(Debug)]
+pub struct Inside<'a> {
+    gate: &'a Gate,
+    room: Option<&'a AtomicUsize>,
+}
+
+/// The right to be inside alone, for a thread of ours.
+#[derive(Debug)]
+pub struct Alone<'a> {
+    gate: &'a Gate,
+}
+
+/// How a thread of ours is inside.
+#[derive(Debug)]
+pub enum Ours<'a> {
+    /// Beside others.
+    Inside(Inside<'a>),
+    /// In a program of one thread.
+    Alone(Alone<'a>),
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Gate {
+    /// Nobody is inside.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            rooms: [const { Room(AtomicUsize::new(0)) }; ROOMS],
+            state: AtomicU32::new(0),
+            left: AtomicU32::new(0),
+            waits: AtomicU32::new(0),
+            alone: AtomicUsize::new(0),
+            turn: Owned::new(),
+        }
+    }
+
+    /// Comes in, unless a fork is in flight.
+    #[inline]
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        let room = self.take_room(sys::thread_pointer());
+        // SeqCst, after the room was taken so: either this sees the fork or the fork sees the room.
+        if self.state.load(SeqCst) == 0 {
+            return Some(Inside { gate: self, room: Some(room) });
+        }
+        self.enter_late(room)
+    }
+
+    /// A room of one's own.
+    #[inline]
+    fn take_room(&self, me: usize) -> &AtomicUsize {
+        // Nobody else comes, but a handler, which leaves what it found.
+        if sys::single_threaded()
+            && let Some(Room(room)) = self.rooms.iter().rev().find(|room| room.0.load(Relaxed) == 0)
+        {
+            room.store(me, Relaxed);
+            return room;
+        }
+        let first = (me >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - ROOMS.trailing_zeros());
+        loop {
+            for at in 0..ROOMS {
+                let Room(room) = &self.rooms[(first + at) % ROOMS];
+                // SeqCst: see `enter`.
+                if room.load(Relaxed) == 0 && room.compare_exchange(0, me, SeqCst, Relaxed).is_ok() {
+                    return room;
+                }
+            }
+            self.nap();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_late<'a>(&'a self, mut room: &'a AtomicUsize) -> Option<Inside<'a>> {
+        let me = sys::thread_pointer();
+        loop {
+            let state = self.state.load(SeqCst);
+            if state == 0 {
+                return Some(Inside { gate: self, room: Some(room) });
+            }
+            self.vacate(room);
+            if self.is_alone() {
+                return Some(Inside { gate: self, room: None });
+            }
+            if state >= FORK {
+                return None;
+            }
+            self.wait_for_alone(state);
+            room = self.take_room(me);
+        }
+    }
+
+    fn vacate(&self, room: &AtomicUsize) {
+        // Release: what was done inside is done before a fork.
+        room.store(0, Release);
+        // Relaxed: who waits looks again soon, told or not.
+        if self.state.load(Relaxed) != 0 {
+            self.tell();
+        }
+    }
+
+    #[cold]
+    fn tell(&self) {
+        self.left.fetch_add(1, Relaxed);
+        sys::futex_wake(&self.left, u32::MAX >> 1);
+    }
+
+    /// Sleeps a while, or until somebody leaves.
+    fn nap(&self) {
+        sys::futex_wait_for(&self.left, self.left.load(Relaxed), LOOK);
+    }
+
+    fn wait_for_alone(&self, state: u32) {
+        self.waits.fetch_add(1, Relaxed);
+        sys::futex_wait_for(&self.state, state, LOOK);
+        self.waits.fetch_sub(1, Relaxed);
+    }
+
+    /// Comes in, when no fork is in flight but the calling thread's own. Not where a program may hold a lock that its fork wants.
+    pub fn enter_patiently(&self) -> Inside<'_> {
+        loop {
+            if let Some(inside) = self.enter() {
+                return inside;
+            }
+            // A frame of this thread that is inside keeps forks away, and one that forks is alone unless there are two.
+            let is_first = self.own(0) > 0 || self.own(FORKS) > 0;
+            let room = self.take_room(sys::thread_pointer());
+            // SeqCst: see `enter`, and `fork_begin`.
+            if is_first && self.state.load(SeqCst) & !ALONE <= FORK * self.own(FORKS).max(1) {
+                return Inside { gate: self, room: Some(room) };
+            }
+            self.vacate(room);
+            self.wait_for_forks();
+        }
+    }
+
+    /// Sleeps until no fork is in flight.
+    pub fn wait_for_forks(&self) {
+        while let state @ FORK.. = self.state.load(SeqCst) {
+            sys::futex_wait_for(&self.state, state, LOOK);
+        }
+    }
+
+    /// Whether a fork is in flight, or wants to be.
+    #[inline]
+    #[must_use]
+    pub fn is_forking(&self) -> bool {
+        self.state.load(SeqCst) >= FORK
+    }
+
+    /// Whether somebody waits for those inside: a thread that has much to do ends it, and one of ours goes on later.
+    #[inline]
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        // Relaxed: a look.
+        self.state.load(Relaxed) >= FORK || self.waits.load(Relaxed).cast_signed() > 0
+    }
+
+    /// Whether a frame of the calling thread is inside. Cost: a look at each room.
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        self.own(0) > 0
+    }
+
+    /// Whether the calling thread is alone inside.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        // Relaxed: only this thread writes its own name.
+        self.state.load(Relaxed) & ALONE != 0 && self.alone.load(Relaxed) == sys::thread_pointer()
+    }
+
+    /// Comes in for a thread of ours, when no fork is in flight: alone, if the program has one thread.
+    pub fn enter_ours(&self) -> Ours<'_> {
+        if !sys::program_is_single() {
+            return Ours::Inside(self.enter_patiently());
+        }
+        loop {
+            match self.enter_alone() {
+                Some(alone) => return Ours::Alone(alone),
+                None => self.nap(),
+            }
+        }
+    }
+
+    /// Comes in and lets nobody else in until it leaves, for a thread of ours in a program of one thread; `None` if somebody
+    /// is inside, or a fork is in flight.
+    pub fn enter_alone(&self) -> Option<Alone<'_>> {
+        (!self.is_forking() && self.begin_alone()).then_some(Alone { gate: self })
+    }
+
+    fn begin_alone(&self) -> bool {
+        let state = self.state.load(Relaxed);
+        // SeqCst, before the rooms are looked at: as in `enter`, the other way round.
+        if state & ALONE != 0 || self.state.compare_exchange(state, state | ALONE, SeqCst, Relaxed).is_err() {
+            return false;
+        }
+        self.alone.store(sys::thread_pointer(), Relaxed);
+        let is_empty =
+            self.rooms.iter().all(|Room(room)| matches!(room.load(SeqCst), who if who == 0 || who & FLAGS != 0));
+        if !is_empty {
+            self.end_alone();
+        }
+        is_empty
+    }
+
+    fn end_alone(&self) {
+        self.alone.store(0, Relaxed);
+        // Release: as in `vacate`.
+        let state = self.state.fetch_sub(ALONE, Release);
+        if state >= FORK || self.waits.load(Relaxed) > 0 {
+            sys::futex_wake(&self.state, u32::MAX >> 1);
+            self.tell();
+        }
+    }
+
+    /// Runs `body` while others may be inside. It takes no lock, and the caller, which is inside, holds none. A fork waits for
+    /// it all the same, unless a handler began it above a frame that is inside.
+    pub fn abroad<T>(&self, body: impl FnOnce() -> T) -> T {
+        let me = sys::thread_pointer();
+        let alone = self.is_alone();
+        let room = if alone {
+            self.take_room(me)
+        } else {
+            match self.rooms.iter().find(|Room(room)| room.load(Relaxed) == me) {
+                Some(Room(room)) => room,
+                None => return body(),
+            }
+        };
+        // Release: what was done inside is seen by a thread that comes in alone.
+        room.store(me | ABROAD, Release);
+        if alone {
+            self.end_alone();
+        }
+        let result = body();
+        if alone {
+            while !self.begin_alone() {
+                self.nap();
+            }
+            self.vacate(room);
+            return result;
+        }
+        loop {
+            // SeqCst: as in `enter`. (A fork that wants to be waits for this room.)
+            room.swap(me, SeqCst);
+            let state = self.state.load(SeqCst);
+            if state & ALONE == 0 {
+                return result;
+            }
+            room.store(me | ABROAD, Release);
+            self.tell();
+            self.wait_for_alone(state);
+        }
+    }
+
+    /// Before a fork: from now on nobody comes in, and when this returns nobody is inside but frames of the calling thread. The
+    /// first of several forks runs `seal` then, and the others come when that is done. Signals are blocked.
+    pub fn fork_begin(&self, seal: impl FnOnce()) {
+        let _turn = self.turn.lock();
+        self.note(FORKS);
+        // SeqCst: see `enter`.
+        let is_sealed = self.state.fetch_add(FORK, SeqCst) >= FORK;
+        let me = sys::thread_pointer();
+        let interrupted = self.own(0) > 0;
+        let is_awaited = |Room(room): &Room| {
+            // SeqCst: see `enter`. It acquires what was done inside.
+            let who = room.load(SeqCst);
+            who != 0 && who & !FLAGS != me && (who & FLAGS == 0 || who & FLAGS == ABROAD && !interrupted)
+        };
+        while self.state.load(SeqCst) & ALONE != 0 || self.rooms.iter().any(is_awaited) {
+            self.nap();
+        }
+        if !is_sealed {
+            seal();
+        }
+    }
+
+    /// After a fork, in the parent or in the child, where there is no other thread. The last of several runs `open`, and
+    /// then others come in. Whether what threads of the parent had in hand abroad is lost (in a child). Signals are blocked.
+    pub fn fork_end(&self, child: bool, open: impl FnOnce()) -> bool {
+        let lost = child && self.inherit();
+        let turn = self.turn.lock();
+        self.forget(FORKS);
+        if self.state.load(Relaxed) & !ALONE == FORK {
+            open();
+        }
+        // SeqCst: see `Heap::put_off`. It releases: a thread that comes in finds all open.
+        self.state.fetch_sub(FORK, SeqCst);
+        drop(turn);
+        sys::futex_wake(&self.state, u32::MAX >> 1);
+        lost
+    }
+
+    /// In a child: only this thread is here, with its own frames; whether others had something in hand.
+    fn inherit(&self) -> bool {
+        let (me, mut lost) = (sys::thread_pointer(), false);
+        self.turn.inherit();
+        // Relaxed, as all here: there is nobody else.
+        for Room(room) in &self.rooms {
+            let who = room.load(Relaxed);
+            if who & !FLAGS != me {
+                lost |= who & ABROAD != 0;
+                room.store(0, Relaxed);
+            }
+        }
+        self.alone.store(0, Relaxed);
+        self.waits.store(0, Relaxed);
+        self.state.store(FORK * self.own(FORKS), Relaxed);
+        lost
+    }
+
+    /// Before a vfork, until [`Gate::vfork_end`]. Signals are blocked.
+    pub fn vfork_begin(&self) {
+        self.note(VFORKS);
+    }
+    /// After a vfork, in the parent. Signals are blocked.
+    pub fn vfork_end(&self) {
+        self.forget(VFORKS);
+    }
+    /// Vforks that the calling thread's own frames have in flight.
+    pub fn own_vforks(&self) -> u32 {
+        self.own(VFORKS)
+    }
+
+    /// A room that says what this thread is at.
+    fn note(&self, flag: usize) {
+        let me = sys::thread_pointer();
+        self.take_room(me).store(me | flag, Release);
+        self.tell();
+    }
+    fn forget(&self, flag: usize) {
+        let mine = sys::thread_pointer() | flag;
+        if let Some(Room(room)) = self.rooms.iter().find(|Room(room)| room.load(Relaxed) == mine) {
+            room.store(0, Relaxed);
+        }
+    }
+    /// Rooms of this thread with this flag.
+    fn own(&self, flag: usize) -> u32 {
+        let mine = sys::thread_pointer() | flag;
+        self.rooms.iter().filter(|Room(room)| room.load(Relaxed) == mine).count() as u32
+    }
+}
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(room) = self.room {
+            self.gate.vacate(room);
+        }
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.gate.end_alone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use core::time::Duration;
+    use std::thread;
+
+    #[test]
+    fn nobody_is_inside_beside_a_fork_and_nobody_waits() {
+        let (gate, inside, turned_away) = (Gate::new(), AtomicU32::new(0), AtomicU32::new(0));
+        let ended = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while ended.load(Relaxed) < 2 {
+                        let Some(_inside) = gate.enter() else {
+                            turned_away.fetch_add(1, Relaxed);
+                            continue;
+                        };
+                        inside.fetch_add(1, Relaxed);
+                        core::hint::spin_loop();
+                        inside.fetch_sub(1, Relaxed);
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        gate.fork_begin(|| assert_eq!(inside.load(Relaxed), 0));
+                        assert_eq!(inside.load(Relaxed), 0);
+                        thread::yield_now();
+                        assert_eq!(inside.load(Relaxed), 0);
+                        gate.fork_end(false, || {});
+                    }
+                    ended.fetch_add(1, Relaxed);
+                });
+            }
+        });
+        assert!(turned_away.load(Relaxed) > 0 && gate.state.load(Relaxed) == 0);
+    }
+
+    #[test]
+    fn a_fork_in_a_handler_passes_its_own_frames() {
+        let gate = Gate::new();
+        let outer = gate.enter().expect("nobody forks");
+        gate.fork_begin(|| {});
+        assert!(gate.enter().is_none());
+        // Another, in the middle of the first: its child goes on with the first, and one that has a vfork in flight with that.
+        gate.vfork_begin();
+        gate.fork_begin(|| unreachable!("sealed"));
+        assert!(!gate.fork_end(true, || unreachable!("the first goes on")) && gate.enter().is_none());
+        assert_eq!(gate.own_vforks(), 1);
+        gate.vfork_end();
+        let mut opened = false;
+        assert!(!gate.fork_end(true, || opened = true) && opened);
+        drop(outer);
+        gate.fork_begin(|| {});
+        gate.fork_end(false, || {});
+        assert!(gate.enter().is_some() && gate.rooms.iter().all(|room| room.0.load(Relaxed) == 0));
+    }
+
+    #[test]
+    fn who_is_alone_is_alone_and_what_is_abroad_is_waited_for() {
+        let (gate, inside) = (Gate::new(), AtomicU32::new(0));
+        let ours = AtomicU32::new(0);
+        let hold = |n: u32| {
+            assert_eq!(inside.swap(n, Relaxed), 0);
+            core::hint::spin_loop();
+            assert_eq!(inside.swap(0, Relaxed), n);
+        };
+        thread::scope(|scope| {
+            for n in 1..3 {
+                let (gate, ours, hold) = (&gate, &ours, &hold);
+                scope.spawn(move || {
+                    while ours.load(Relaxed) < 400 {
+                        let Some(_alone) = gate.enter_alone() else { continue };
+                        hold(n);
+                        assert!(gate.is_alone() && gate.enter().is_some());
+                        gate.abroad(|| ours.fetch_add(1, Relaxed));
+                        assert!(gate.is_alone());
+                        hold(n);
+                    }
+                });
+            }
+            while ours.load(Relaxed) < 400 {
+                let entered = gate.enter().expect("nobody forks");
+                hold(9);
+                gate.abroad(thread::yield_now);
+                hold(9);
+                drop(entered);
+            }
+        });
+        thread::scope(|scope| {
+            let (gate, inside) = (&gate, &inside);
+            let (arrived, left) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                let _inside = gate.enter();
+                gate.abroad(|| {
+                    arrived.send(()).expect("somebody waits");
+                    thread::sleep(Duration::from_millis(20));
+                    inside.store(5, Relaxed);
+                });
+            });
+            left.recv().expect("it comes");
+            gate.fork_begin(|| assert_eq!(inside.load(Relaxed), 5));
+            gate.fork_end(false, || {});
+        });
+    }
+}

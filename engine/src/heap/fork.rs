@@ -1,0 +1,143 @@
+//! # Fork and vfork of the whole
+//!
+//! ```text
+//! prepare: nobody comes in, those inside leave ([`crate::arch::gate`]) ─► every slot void, a fence ─► the board copied
+//! parent:                                  slots back ─► others come in ─► what was put off is freed
+//! child:   a board of its own, no threads, slots back ─► others come in ─► what was put off is freed
+//! ```
+//! In between every thread, the forking one too, gets memory from the side arena ([`super::side`]), and what it frees is put off.
+//! So no thread waits for a fork, whatever locks it and the forking thread hold: the C library's fork takes the list of streams and
+//! the lock of the name services after our handlers, under which other threads allocate.
+//!
+//! Invariants: while a fork is in flight no lock of the heap is held and nothing is in a thread's hand, but in frames that the forking
+//! thread itself interrupted. A child that its parent could not fence leaves behind what the sets had cached.
+//! Locks: none. Cost: a look at the rooms and slots, a fence; to others a walk of the side arena.
+
+use super::{Environment, Heap};
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::gate::Inside;
+use crate::arch::sys;
+use crate::slab::Wrong;
+use crate::stat::Event;
+use core::ptr;
+
+impl<E: Environment> Heap<E> {
+    /// Comes in; `None` beside a fork.
+    #[inline]
+    pub(super) fn enter(&self) -> Option<Inside<'_>> {
+        self.gate.enter()
+    }
+
+    /// Before a fork. Signals are blocked.
+    pub fn fork_begin(&self) {
+        self.gate.fork_begin(|| {
+            let fenced = self.cache.sets.close();
+            self.fenced.store(fenced, Relaxed);
+            self.cache.sets.snapshot();
+        });
+    }
+
+    /// After a fork, in the parent (`child` false) or in the child. Signals are blocked.
+    pub fn fork_end(&self, child: bool) {
+        let vforks = self.gate.own_vforks();
+        if child {
+            self.unshare();
+            self.cache.sets.inherit(vforks, !self.fenced.load(Relaxed));
+            self.profile.samples.inherit();
+            self.reclaim.relax();
+        }
+        let lost = self.gate.fork_end(child, || self.cache.sets.reopen());
+        if child {
+            self.areas.inherit(lost);
+        }
+        self.count_if_open(Event::Fork);
+    }
+
+    /// In a forked child: a board of its own, and none of its parent's threads.
+    fn unshare(&self) {
+        let sets = &self.cache.sets;
+        self.reclaim.keeper.gone();
+        self.reclaim.workers.gone();
+        self.pid.store(sys::pid(), Relaxed);
+        self.born.store(sys::ticks(), Relaxed);
+        self.slow.store(0, Relaxed);
+        if !sets.is_shared() {
+            return;
+        }
+        let file = E::publish();
+        sets.unshare(file);
+        if let Some(file) = file {
+            sys::close(file);
+        }
+        let board = sets.board();
+        board.pid.store(sys::pid(), Relaxed);
+        // Nobody has asked the child.
+        board.desk.answered.store(board.desk.asked.load(Relaxed), Relaxed);
+    }
+
+    /// Before a vfork. Signals are blocked.
+    pub fn vfork_begin(&self) {
+        self.gate.vfork_begin();
+        self.cache.sets.close();
+    }
+    /// After a vfork, in the parent. Signals are blocked.
+    pub fn vfork_end(&self) {
+        self.cache.sets.reopen();
+        self.gate.vfork_end();
+        self.count_if_open(Event::Vfork);
+    }
+    /// Vforks that this thread has in flight.
+    #[must_use]
+    pub fn own_vforks(&self) -> u32 {
+        self.gate.own_vforks()
+    }
+
+    /// `size` bytes beside a fork.
+    #[cold]
+    pub(super) fn alloc_aside(&self, size: usize, align: usize) -> *mut u8 {
+        let block = self.side.alloc(size, align);
+        self.count_if_open(if block.is_some() { Event::AllocAside } else { Event::NoMemory });
+        block.map_or_else(
+            || {
+                E::no_memory();
+                ptr::null_mut()
+            },
+            ptr::NonNull::as_ptr,
+        )
+    }
+
+    /// An object that is freed beside a fork, or a block of the side arena that is freed at any time.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[cold]
+    pub(super) unsafe fn free_aside(&self, address: usize) {
+        if self.side.size(address).is_some() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.side.free(address) };
+        }
+        if self.pages.regions.find(address).is_none() {
+            self.count_if_open(Event::BadFree);
+            return E::report(address, Wrong::Foreign);
+        }
+        let is_noted = self.side.put_off(address);
+        self.count_if_open(if is_noted { Event::PutOff } else { Event::LostAside });
+        // SeqCst, after the note: either this sees that the fork is over, or the fork's end sees the note.
+        if !self.gate.is_forking() {
+            self.pay();
+        }
+    }
+
+    /// Frees what was put off, unless a fork is in flight or this is the handler of a signal that came to a thread that is inside.
+    pub fn pay(&self) {
+        if !self.side.is_owing() || self.gate.is_inside() {
+            return;
+        }
+        while self.side.is_owing() && !self.gate.is_forking() {
+            for address in self.side.take() {
+                // SAFETY: whoever freed it promised so.
+                unsafe { self.free(address as *mut u8) };
+            }
+        }
+    }
+}

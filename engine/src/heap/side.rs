@@ -1,0 +1,294 @@
+//! # The side arena: memory beside a fork
+//!
+//! ```text
+//! first ──► chunk ──► chunk ──► …        a chunk:  ┌ next, bytes, words ┬ block ┬ block ┬ … ┬ untouched ┐
+//!                                                   └ used ─────────────────────────────────►
+//! put off ──► entry ──► entry ──► …      an entry: a block that holds the address of what is to be freed
+//! ```
+//! While a fork is in flight nobody comes into the heap ([`crate::arch::gate`]), so threads that allocate, the forking one among
+//! them, get blocks from here, and what they free is put off until the fork is over. A block is a header with its size and
+//! the memory behind; blocks of a chunk lie one behind the other, and when the last of them has been freed the chunk is
+//! empty again. That is all the reuse there is: a fork is short.
+//!
+//! Nothing here has a lock, so a child finds every chunk whole, whatever other threads were at. Blocks that they had, or were
+//! about to have, are the child's loss.
+//!
+//! | word of a chunk | bits |
+//! |---|---|
+//! | bytes used from its beginning | 0–47 |
+//! | blocks in use | 48–63 |
+//!
+//! Units: bytes. Invariants: a chunk is never unmapped, so that any thread may walk the list; a block's header is written before its
+//! address is known to anybody. Locks: none. Cost: a walk of the chunks, of which there is one as a rule, and a
+//! compare-and-swap; a system call for a chunk.
+#![allow(unsafe_code)] // hands out memory
+
+use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::arch::atomic::{AtomicU64, AtomicUsize};
+use crate::arch::sys::{self, Access, Advice};
+use core::ptr::NonNull;
+
+/// Bytes of a chunk, at least.
+const CHUNK: usize = 256 << 10;
+/// Bytes before a block.
+const HEADER: usize = 16;
+/// Largest request, and alignment.
+const MOST: usize = 1 << 46;
+
+const USED: u64 = (1 << 48) - 1;
+const BLOCK: u64 = 1 << 48;
+/// Blocks that a chunk may have.
+const BLOCKS: u64 = 0xffff;
+
+/// The head of a chunk.
+#[repr(C, align(16))]
+#[derive(Debug)]
+struct Chunk {
+    next: usize,
+    bytes: usize,
+    word: AtomicU64,
+}
+
+/// What is put off.
+#[repr(C)]
+struct Entry {
+    next: usize,
+    address: usize,
+}
+
+/// See the module. Zero bytes.
+#[derive(Debug)]
+pub struct Side {
+    first: AtomicUsize,
+    put_off: AtomicUsize,
+}
+
+impl Default for Side {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Side {
+    /// Without memory.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { first: AtomicUsize::new(0), put_off: AtomicUsize::new(0) }
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        // Acquire: pairs with the Release in `alloc`: a chunk's head is seen.
+        let mut at = self.first.load(Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: 0 or a chunk, which is never unmapped.
+            let chunk = unsafe { (at as *const Chunk).as_ref() }?;
+            at = chunk.next;
+            Some(chunk)
+        })
+    }
+
+    /// `size` bytes aligned to `align`, a power of two, with whatever contents.
+    pub fn alloc(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+        if size > MOST || align > MOST {
+            return None;
+        }
+        let (size, align) = (size.max(1).next_multiple_of(16), align.max(16));
+        if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
+            return Some(block);
+        }
+        let bytes = (size_of::<Chunk>() + HEADER + size + align).next_multiple_of(PAGE).max(CHUNK);
+        let base = sys::map(0, bytes, Access::ReadWrite).ok()?;
+        let chunk = Chunk { next: 0, bytes, word: AtomicU64::new(size_of::<Chunk>() as u64) };
+        let at = base as *mut Chunk;
+        // SAFETY: our own fresh mapping, which nobody else knows.
+        unsafe { at.write(chunk) };
+        // SAFETY: as above; written just now.
+        let block = unsafe { &*at }.take(size, align);
+        let mut first = self.first.load(Relaxed);
+        loop {
+            // SAFETY: as above: nobody else knows the chunk yet.
+            unsafe { (*at).next = first };
+            // Release: pairs with `chunks`.
+            match self.first.compare_exchange(first, base, Release, Relaxed) {
+                Ok(_) => return block,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    fn chunk_of(&self, address: usize) -> Option<&Chunk> {
+        self.chunks().find(|chunk| (chunk.base()..chunk.base() + chunk.bytes).contains(&address))
+    }
+
+    /// Bytes of the block at an address; `None` if it is none of these.
+    #[must_use]
+    pub fn size(&self, address: usize) -> Option<usize> {
+        let chunk = self.chunk_of(address)?;
+        let is_one = address.is_multiple_of(16) && address >= chunk.base() + size_of::<Chunk>() + HEADER;
+        // SAFETY: memory of a chunk.
+        let header = is_one.then(|| unsafe { *((address - HEADER) as *const [usize; 2]) })?;
+        // (What a free leaves there is no header.)
+        (header[1] == !address && header[0] > 0).then_some(header[0])
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// [`Side::size`] knew it, and nobody uses it any more.
+    pub unsafe fn free(&self, address: usize) {
+        let Some(chunk) = self.chunk_of(address) else { return };
+        // SAFETY: the caller's promise.
+        unsafe { *((address - HEADER) as *mut [usize; 2]) = [0; 2] };
+        chunk.give();
+    }
+
+    /// Notes that the object at an address is to be freed. False without memory for that.
+    pub fn put_off(&self, address: usize) -> bool {
+        let Some(block) = self.alloc(size_of::<Entry>(), 16) else { return false };
+        let entry = block.as_ptr().cast::<Entry>();
+        let mut next = self.put_off.load(Relaxed);
+        loop {
+            // SAFETY: a block of ours, aligned to 16.
+            unsafe { entry.write(Entry { next, address }) };
+            // SeqCst: see `Heap::put_off`.
+            match self.put_off.compare_exchange(next, entry as usize, SeqCst, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => next = now,
+            }
+        }
+    }
+
+    /// Whether it was ever used.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        // Relaxed: whoever has a block got it from a thread that knew.
+        self.first.load(Relaxed) != 0
+    }
+
+    /// Whether anything is put off.
+    #[inline]
+    pub fn is_owing(&self) -> bool {
+        self.put_off.load(Relaxed) != 0
+    }
+
+    /// Everything that was put off, which is not any more. (All of it is taken at once, so no entry comes back to the
+    /// list while somebody looks at it.)
+    pub fn take(&self) -> impl Iterator<Item = usize> {
+        // SeqCst: see `Heap::put_off`. It acquires what was written into the entries.
+        let mut at = self.put_off.swap(0, SeqCst);
+        core::iter::from_fn(move || {
+            if at == 0 {
+                return None;
+            }
+            // SAFETY: an entry that was on the list, ours by the swap.
+            let Entry { next, address } = unsafe { (at as *const Entry).read() };
+            // SAFETY: as above.
+            unsafe { self.free(at) };
+            at = next;
+            Some(address)
+        })
+    }
+}
+
+impl Chunk {
+    fn base(&self) -> usize {
+        (&raw const *self) as usize
+    }
+
+    fn take(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let used = self.base() + (word & USED) as usize;
+            let address = (used + HEADER).next_multiple_of(align);
+            let end = address + size - self.base();
+            if end > self.bytes || word >> 48 == BLOCKS {
+                return None;
+            }
+            let new = (word & !USED) + BLOCK + end as u64;
+            // Acquire: those who had this memory before have left it; see `give`.
+            match self.word.compare_exchange_weak(word, new, Acquire, Relaxed) {
+                Ok(_) => {
+                    // SAFETY: memory of the chunk that is this block's alone.
+                    unsafe { *((address - HEADER) as *mut [usize; 2]) = [size, !address] };
+                    return NonNull::new(address as *mut u8);
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// One block less; the last leaves the chunk empty, and its pages to the system if there are many.
+    fn give(&self) {
+        const EMPTY: u64 = size_of::<Chunk>() as u64;
+        // AcqRel: what the block's owner did is over before the memory is somebody else's.
+        let word = self.word.fetch_sub(BLOCK, AcqRel) - BLOCK;
+        if word & !USED != 0 {
+            return;
+        }
+        if self.bytes == CHUNK {
+            // If it fails somebody allocates, or has done this. AcqRel, as below: as above.
+            let _ = self.word.compare_exchange(word, EMPTY, AcqRel, Relaxed);
+        } else if self.word.compare_exchange(word, self.bytes as u64, AcqRel, Relaxed).is_ok() {
+            // While it is full nobody finds room.
+            // SAFETY: free memory of a mapping of ours, but for its first page. If it is refused it stays.
+            let _ = unsafe { sys::advise(self.base() + PAGE, self.bytes - PAGE, Advice::DontNeed) };
+            self.word.store(EMPTY, Release);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::undocumented_unsafe_blocks)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    #[test]
+    fn blocks_are_apart_aligned_and_known() {
+        let side = Side::new();
+        let mut blocks = Vec::new();
+        for (n, align) in (0..600).map(|n| (n, 16 << (n % 10))) {
+            let size = n * 37 % 5000;
+            let at = side.alloc(size, align).expect("memory").as_ptr();
+            assert_eq!(at as usize % align, 0);
+            let real = side.size(at as usize).expect("a block");
+            assert!(real >= size && side.size(at as usize + 16).is_none());
+            unsafe { at.write_bytes(n as u8, real) };
+            blocks.push((at, real, n as u8));
+        }
+        assert!(side.chunks().count() > 2 && side.size(&raw const side as usize).is_none());
+        for &(at, size, byte) in &blocks {
+            assert!((0..size).all(|i| unsafe { *at.add(i) } == byte));
+            unsafe { side.free(at as usize) };
+            assert!(side.size(at as usize).is_none(), "freed");
+        }
+        assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == size_of::<Chunk>() as u64));
+        let huge = side.alloc(8 << 20, 4096).expect("memory").as_ptr();
+        unsafe { huge.write_bytes(1, 8 << 20) };
+        unsafe { side.free(huge as usize) };
+        let again = side.alloc(8 << 20, 4096).expect("memory").as_ptr();
+        assert!(core::ptr::eq(huge, again) && unsafe { *huge.add(5 << 20) } == 0, "given back and used again");
+        assert!(side.alloc(MOST + 1, 16).is_none() && side.alloc(usize::MAX, 16).is_none());
+    }
+
+    #[test]
+    fn what_threads_put_off_is_found_once() {
+        let side = Side::new();
+        let mut seen = [0_u8; 8001];
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|thread| {
+                    let side = &side;
+                    scope.spawn(move || (1..=2000).for_each(|n| assert!(side.put_off(thread * 2000 + n))))
+                })
+                .collect();
+            while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                side.take().for_each(|n| seen[n] += 1);
+            }
+        });
+        side.take().for_each(|n| seen[n] += 1);
+        assert!(seen[1..].iter().all(|&n| n == 1) && !side.is_owing());
+    }
+}

@@ -1,0 +1,177 @@
+//! Forks beside threads that come in, stay outside, go abroad, and come in alone (`engine/src/arch/gate.rs`, as
+//! `heap/fork.rs` uses it).
+//!
+//! Bound: 2 threads of a program and one of ours, 3 turns each, against 2 forks; 20,000 schedules: 20 seconds. What a
+//! forked child would find: everything in its place, nothing in a hand, no lock held; nothing moves until the fork is over,
+//! and what was put off meanwhile is done in the end. Nobody waits for a fork: all turns end while it is in flight.
+#![allow(missing_docs)]
+
+use allotment_models::arch::atomic::{AtomicU32, Ordering::SeqCst};
+use allotment_models::arch::lock::{Lock, Owned};
+use allotment_models::harness::{fails, holds, spawn};
+use allotment_models::machine::{self, Sabotage};
+use std::sync::Arc;
+
+const THINGS: u32 = 3;
+
+macro_rules! model {
+    ($name:ident, $gate:ty) => {
+        mod $name {
+            use super::*;
+            type Gate = $gate;
+
+            struct World {
+                gate: Gate,
+                here: Lock<Vec<u32>>,
+                there: Lock<Vec<u32>>,
+                /// Turns that were put off; counted by threads outside.
+                put_off: AtomicU32,
+                done: AtomicU32,
+            }
+
+            impl World {
+                /// One thing from here to there, or back; in a hand between.
+                fn carry(&self) {
+                    let thing = self.here.lock().pop();
+                    machine::point();
+                    match thing {
+                        Some(thing) => self.there.lock().push(thing),
+                        None => std::mem::swap(&mut *self.here.lock(), &mut *self.there.lock()),
+                    }
+                    self.done.fetch_add(1, SeqCst);
+                }
+                fn pay(&self) {
+                    while self.put_off.load(SeqCst) > 0 && !self.gate.is_forking() {
+                        let owed = self.put_off.swap(0, SeqCst);
+                        (0..owed).for_each(|_| self.turn());
+                    }
+                }
+                fn turn(&self) {
+                    match self.gate.enter() {
+                        Some(_inside) => self.carry(),
+                        None => {
+                            self.put_off.fetch_add(1, SeqCst);
+                            if !self.gate.is_forking() {
+                                self.pay();
+                            }
+                        }
+                    }
+                }
+                fn check(&self) {
+                    let [here, there] = [&self.here, &self.there].map(Lock::try_lock);
+                    let (Some(here), Some(there)) = (here, there) else {
+                        panic!("VIOLATION: a lock is held in a fork")
+                    };
+                    let mut all = [here.as_slice(), there.as_slice()].concat();
+                    all.sort_unstable();
+                    assert!(all.iter().copied().eq(0..THINGS), "VIOLATION: a child would find {all:?}");
+                }
+            }
+
+            fn program(world: &World) {
+                world.turn();
+                let inside = world.gate.enter();
+                if inside.is_some() {
+                    world.gate.abroad(machine::point);
+                    world.carry();
+                }
+                drop(inside);
+                world.turn();
+            }
+
+            fn ours(world: &World) {
+                for _ in 0..3 {
+                    let Some(_alone) = world.gate.enter_alone() else { continue };
+                    let before = world.done.load(SeqCst);
+                    world.carry();
+                    machine::point();
+                    assert!(world.done.load(SeqCst) == before + 1, "VIOLATION: not alone");
+                    world.gate.abroad(machine::point);
+                    world.carry();
+                }
+            }
+
+            fn fork(world: &World) {
+                world.gate.fork_begin(|| world.check());
+                let before = world.done.load(SeqCst);
+                for _ in 0..machine::choose(6) {
+                    machine::point();
+                }
+                world.check();
+                assert!(world.done.load(SeqCst) == before, "VIOLATION: something moved in a fork");
+                world.gate.fork_end(false, || {});
+                world.pay();
+            }
+
+            pub fn model() {
+                let world = Arc::new(World {
+                    gate: Gate::new(),
+                    here: Lock::new((0..THINGS).collect()),
+                    there: Lock::new(vec![]),
+                    put_off: AtomicU32::new(0),
+                    done: AtomicU32::new(0),
+                });
+                let bodies: [fn(&World); 5] = [program, program, ours, fork, fork];
+                let threads: Vec<_> = bodies
+                    .into_iter()
+                    .map(|body| {
+                        let world = Arc::clone(&world);
+                        spawn(move || body(&world))
+                    })
+                    .collect();
+                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                world.check();
+                assert!(world.put_off.load(SeqCst) == 0, "VIOLATION: put off for ever");
+                assert!(world.done.load(SeqCst) >= 4, "VIOLATION: a turn was lost");
+            }
+        }
+    };
+}
+
+model!(as_it_is, allotment_models::arch::gate::Gate);
+model!(rushes, allotment_models::gate_rushes::Gate);
+model!(blind, allotment_models::gate_blind::Gate);
+model!(beside, allotment_models::gate_alone_beside::Gate);
+
+#[test]
+fn forks_and_those_inside() {
+    assert_eq!(allotment_models::arch::gate::MISSING, &[""; 0]);
+    holds("gate", 2, 20_000, as_it_is::model);
+}
+#[test]
+fn canary_a_fork_waits_for_nobody() {
+    assert_eq!(allotment_models::gate_rushes::MISSING, &[""; 0]);
+    fails("gate", 2, 20_000, Sabotage::None, rushes::model);
+}
+#[test]
+fn canary_nobody_looks_for_a_fork() {
+    assert_eq!(allotment_models::gate_blind::MISSING, &[""; 0]);
+    fails("gate", 2, 20_000, Sabotage::None, blind::model);
+}
+#[test]
+fn canary_alone_beside_others() {
+    assert_eq!(allotment_models::gate_alone_beside::MISSING, &[""; 0]);
+    fails("gate", 2, 20_000, Sabotage::None, beside::model);
+}
+
+/// A lock that its owner passes through; one more each, slowly.
+#[test]
+fn owned_lock() {
+    holds("owned lock", 1, 20_000, || {
+        let world = Arc::new((Owned::new(), AtomicU32::new(0)));
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                spawn(move || {
+                    let _held = world.0.lock();
+                    assert!(world.0.lock().is_through() && world.0.try_lock().is_none(), "VIOLATION: not its owner's");
+                    let count = world.1.load(SeqCst);
+                    machine::point();
+                    world.1.store(count + 1, SeqCst);
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        assert!(world.1.load(SeqCst) == 3, "VIOLATION: two at a time");
+    });
+}
