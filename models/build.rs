@@ -75,10 +75,7 @@ const GATE: &[(&str, &str)] = &[
 /// The gate as it is, and canaries.
 const GATES: &[(&str, &[(&str, &str)])] = &[
     ("gate", &[]),
-    (
-        "gate_rushes",
-        &[("while self.state.load(SeqCst) & ALONE != 0 || self.rooms.iter().any(is_awaited) {", "while false {")],
-    ),
+    ("gate_rushes", &[("while self.rooms.iter().any(is_awaited) {", "while false {")]),
     (
         "gate_blind",
         &[(
@@ -88,7 +85,7 @@ const GATES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "gate_alone_beside",
-        &[("let is_empty = self.rooms.iter().all(", "let is_empty = true || self.rooms.iter().all(")],
+        &[("if self.rooms.iter().any(is_inside) {", "if false && self.rooms.iter().any(is_inside) {")],
     ),
 ];
 

@@ -27,6 +27,8 @@ macro_rules! model {
                 /// Turns that were put off; counted by threads outside.
                 put_off: AtomicU32,
                 done: AtomicU32,
+                /// Of two forks in flight one looks at a time.
+                looking: Lock<()>,
             }
 
             impl World {
@@ -58,6 +60,7 @@ macro_rules! model {
                     }
                 }
                 fn check(&self) {
+                    let _looking = self.looking.lock();
                     let [here, there] = [&self.here, &self.there].map(Lock::try_lock);
                     let (Some(here), Some(there)) = (here, there) else {
                         panic!("VIOLATION: a lock is held in a fork")
@@ -110,6 +113,7 @@ macro_rules! model {
                     there: Lock::new(vec![]),
                     put_off: AtomicU32::new(0),
                     done: AtomicU32::new(0),
+                    looking: Lock::new(()),
                 });
                 let bodies: [fn(&World); 5] = [program, program, ours, fork, fork];
                 let threads: Vec<_> = bodies

@@ -18,7 +18,7 @@
 //! |---|---|
 //! | 0 | none |
 //! | thread pointer | inside |
-//! | thread pointer, [`ABROAD`] | inside, in a system call that needs no lock and with no lock (see [`Gate::abroad`]) |
+//! | thread pointer, [`ABROAD`] | inside, in a system call that needs no lock and with no lock (see [`Gate::abroad`]); or alone inside |
 //! | thread pointer, [`FORKS`] or [`VFORKS`] | outside, in a fork or a vfork: what a child counts as its own |
 //!
 //! In a program of one thread our own threads come in *alone*: while nobody else is inside, and who wants in waits for
@@ -81,6 +81,7 @@ pub struct Inside<'a> {
 #[derive(Debug)]
 pub struct Alone<'a> {
     gate: &'a Gate,
+    room: &'a AtomicUsize,
 }
 
 /// How a thread of ours is inside.
@@ -262,22 +263,30 @@ impl Gate {
     /// Comes in and lets nobody else in until it leaves, for a thread of ours in a program of one thread; `None` if somebody
     /// is inside, or a fork is in flight.
     pub fn enter_alone(&self) -> Option<Alone<'_>> {
-        (!self.is_forking() && self.begin_alone()).then_some(Alone { gate: self })
+        // A room for which forks wait from now on, whether the thread is alone or abroad.
+        let room = self.take_room(sys::thread_pointer());
+        room.swap(sys::thread_pointer() | ABROAD, SeqCst);
+        if self.begin_alone(false) {
+            return Some(Alone { gate: self, room });
+        }
+        self.vacate(room);
+        None
     }
 
-    fn begin_alone(&self) -> bool {
-        let state = self.state.load(Relaxed);
+    /// The thread has a room. One that `returns` from abroad may be what a fork waits for.
+    fn begin_alone(&self, returns: bool) -> bool {
+        let state = if returns { self.state.load(Relaxed) & !ALONE } else { 0 };
         // SeqCst, before the rooms are looked at: as in `enter`, the other way round.
-        if state & ALONE != 0 || self.state.compare_exchange(state, state | ALONE, SeqCst, Relaxed).is_err() {
+        if self.state.compare_exchange(state, state | ALONE, SeqCst, Relaxed).is_err() {
             return false;
         }
         self.alone.store(sys::thread_pointer(), Relaxed);
-        let is_empty =
-            self.rooms.iter().all(|Room(room)| matches!(room.load(SeqCst), who if who == 0 || who & FLAGS != 0));
-        if !is_empty {
+        let is_inside = |Room(room): &Room| matches!(room.load(SeqCst), who if who != 0 && who & FLAGS == 0);
+        if self.rooms.iter().any(is_inside) {
             self.end_alone();
+            return false;
         }
-        is_empty
+        true
     }
 
     fn end_alone(&self) {
@@ -294,28 +303,18 @@ impl Gate {
     /// it all the same, unless a handler began it above a frame that is inside.
     pub fn abroad<T>(&self, body: impl FnOnce() -> T) -> T {
         let me = sys::thread_pointer();
-        let alone = self.is_alone();
-        let room = if alone {
-            self.take_room(me)
-        } else {
-            match self.rooms.iter().find(|Room(room)| room.load(Relaxed) == me) {
-                Some(Room(room)) => room,
-                None => return body(),
-            }
-        };
-        // Release: what was done inside is seen by a thread that comes in alone.
-        room.store(me | ABROAD, Release);
-        if alone {
+        if self.is_alone() {
             self.end_alone();
-        }
-        let result = body();
-        if alone {
-            while !self.begin_alone() {
+            let result = body();
+            while !self.begin_alone(true) {
                 self.nap();
             }
-            self.vacate(room);
             return result;
         }
+        let Some(Room(room)) = self.rooms.iter().find(|Room(room)| room.load(Relaxed) == me) else { return body() };
+        // Release: what was done inside is seen by a thread that comes in alone.
+        room.store(me | ABROAD, Release);
+        let result = body();
         loop {
             // SeqCst: as in `enter`. (A fork that wants to be waits for this room.)
             room.swap(me, SeqCst);
@@ -343,7 +342,7 @@ impl Gate {
             let who = room.load(SeqCst);
             who != 0 && who & !FLAGS != me && (who & FLAGS == 0 || who & FLAGS == ABROAD && !interrupted)
         };
-        while self.state.load(SeqCst) & ALONE != 0 || self.rooms.iter().any(is_awaited) {
+        while self.rooms.iter().any(is_awaited) {
             self.nap();
         }
         if !is_sealed {
@@ -429,6 +428,7 @@ impl Drop for Inside<'_> {
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.gate.end_alone();
+        self.gate.vacate(self.room);
     }
 }
 
