@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     pthread_t thread;
     for (int i = 0; i < 2; i++)
         CHECK(!pthread_create(&thread, NULL, load, NULL));
-    free(memset(malloc(100 << 20), 1, 100 << 20));
+    free(memset(malloc(40 << 20), 1, 40 << 20));
     say("about to die\n");
     CHECK(!pthread_create(&thread, NULL, dies, NULL));
     load(NULL);

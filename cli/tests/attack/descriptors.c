@@ -30,7 +30,7 @@ int main(int argc, char **argv)
     }
     int out = argc > 2 ? 9 : 1;
     look("at the start");
-    free(memset(malloc(100 << 20), 1, 100 << 20));
+    free(memset(malloc(40 << 20), 1, 40 << 20));
     for (int i = 0; i < 1000; i++)
         memset(malloc(50000), 1, 50000);
     usleep(100000);

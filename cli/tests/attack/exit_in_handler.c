@@ -48,13 +48,13 @@ int main(int argc, char **argv)
     atexit(says);
     at_quick_exit(says_quick);
     signal(SIGALRM, handler);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 6; i++) {
         pid_t child = fork();
         if (!child) {
             pthread_t thread;
             for (int at = 0; at < atoi(argv[2]); at++)
                 CHECK(!pthread_create(&thread, NULL, load, NULL));
-            struct itimerval once = {{0, 0}, {0, 2000 + 1700 * i}};
+            struct itimerval once = {{0, 0}, {0, 2000 + 2900 * i}};
             setitimer(ITIMER_REAL, &once, NULL);
             for (;;)
                 churn(&held, 100);

@@ -26,8 +26,8 @@ int main(int argc, char **argv)
         CHECK(!setrlimit(RLIMIT_NPROC, &none));
         CHECK(geteuid() || !setuid(65534));
     }
-    char *large = malloc(400 << 20);
-    memset(large, 1, 400 << 20);
+    char *large = malloc(300 << 20);
+    memset(large, 1, 300 << 20);
     free(large);
     /* A program that goes on in a small way. */
     for (int i = 0; i < 30 && resident_mib() > 40; i++) {

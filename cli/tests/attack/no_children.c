@@ -11,7 +11,7 @@ static void look(void)
 int main(void)
 {
     look();
-    free(memset(malloc(300 << 20), 1, 300 << 20));
+    free(memset(malloc(40 << 20), 1, 40 << 20));
     for (int i = 0; i < 1000; i++)
         memset(malloc(50000), 1, 50000);
     look();

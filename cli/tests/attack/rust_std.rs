@@ -24,12 +24,12 @@ fn main() {
         .map(|number: usize| {
             let sender = sender.clone();
             thread::spawn(move || {
-                for round in 0..200 {
+                for round in 0..60 {
                     LAST.with_borrow_mut(|last| last.0.push(format!("{number} {round}")));
                     let map: HashMap<usize, Vec<u8>> =
                         (0..50).map(|key| (key, vec![number as u8; key * round])).collect();
                     sender.send(map).unwrap();
-                    if round % 50 == 0 {
+                    if round % 20 == 0 {
                         let caught = std::panic::catch_unwind(|| panic!("{}", "x".repeat(round)));
                         assert!(caught.is_err());
                     }

@@ -18,11 +18,11 @@ int main(int argc, char **argv)
     pthread_t thread;
     for (int i = 0; i < atoi(argv[1]); i++)
         CHECK(!pthread_create(&thread, NULL, waits, NULL));
-    free(memset(malloc(100 << 20), 1, 100 << 20));
+    free(memset(malloc(40 << 20), 1, 40 << 20));
     for (int i = 0; i < 1000; i++)
         memset(malloc(50000), 1, 50000);
     CHECK(!setgid(65534) && !setuid(65534));
-    free(memset(malloc(100 << 20), 1, 100 << 20));
+    free(memset(malloc(40 << 20), 1, 40 << 20));
     DIR *tasks = opendir("/proc/self/task");
     int others = 0;
     for (struct dirent *task; (task = readdir(tasks));) {

@@ -9,7 +9,7 @@ static void handler(int signal) { taken++; }
 int main(void)
 {
     sigset_t mask, pending;
-    free(memset(malloc(100 << 20), 1, 100 << 20));
+    free(memset(malloc(40 << 20), 1, 40 << 20));
     for (int i = 0; i < 1000; i++)
         memset(malloc(50000), 1, 50000);
     for (int number = 1; number < 65; number++) {

@@ -44,7 +44,7 @@ static void works(int depth)
 
 int main()
 {
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 4; round++) {
         std::vector<std::thread> threads;
         for (int i = 0; i < 4; i++)
             threads.emplace_back([] {

@@ -1,6 +1,6 @@
 // about: a program of one thread may enter a user namespace of its own, whatever it has freed; a second thread of ours forbids it
 // args: 1
-// args: 100
+// args: 50
 #include "../c/check.h"
 
 int main(int argc, char **argv)
