@@ -26,13 +26,11 @@ int main(int argc, char **argv)
         CHECK(!setrlimit(RLIMIT_NPROC, &none));
         CHECK(geteuid() || !setuid(65534));
     }
-    char *large = malloc(300 << 20);
-    memset(large, 1, 300 << 20);
+    char *large = malloc(470 << 20);
+    memset(large, 1, 470 << 20);
     free(large);
     /* A program that goes on in a small way. */
-    for (int i = 0; i < 30 && resident_mib() > 40; i++) {
-        for (int at = 0; at < 1000; at++)
-            free(malloc(at % 3000));
+    for (int i = 0; i < 20 && resident_mib() > 40; i++) {
         free(malloc(100000));
         usleep(50000);
     }

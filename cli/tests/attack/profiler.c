@@ -1,4 +1,5 @@
 // about: a profiler's signals take the stack from wherever an allocation was interrupted: every frame of ours must be walked through
+// rare: a signal in a sequence is delivered at its abort stub, for which there is no unwind information: one stack in twenty
 #include "../c/check.h"
 #include <execinfo.h>
 #include <malloc.h>
@@ -24,7 +25,7 @@ __attribute__((noinline)) static void works(void)
     static Held held;
     /* The caller's address is the same in every stack. */
     outermost = __builtin_return_address(0);
-    for (double end = now() + 0.6; now() < end;) {
+    while (taken < 120) {
         churn(&held, 200);
         for (int i = 0; i < 2000; i++)
             free(malloc(i));
@@ -44,5 +45,5 @@ int main(void)
     works();
     signal(SIGPROF, SIG_IGN);
     fprintf(stderr, "%d of %d stacks end early\n", (int)short_ones, (int)taken);
-    puts(taken < 10 ? "skipped: no signals" : short_ones * 100 > taken ? "stacks end early" : "ok");
+    puts(short_ones > 2 ? "stacks end early" : "ok");
 }
