@@ -156,7 +156,7 @@ impl Drop for Scratch {
     }
 }
 
-fn scratch_root() -> PathBuf {
+pub fn scratch_root() -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(&path).unwrap();
     path
@@ -308,7 +308,7 @@ pub fn stop_group(id: u32) {
 }
 
 /// The stacks of a process's descendants, as far as a debugger can tell.
-fn stacks(id: u32) -> String {
+pub fn stacks(id: u32) -> String {
     let mut all = String::new();
     let mut todo = vec![id];
     while let Some(id) = todo.pop() {

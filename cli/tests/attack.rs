@@ -1,0 +1,259 @@
+//! What works under glibc works under Allotment: each file of `tests/attack` is a program that once broke it, or that
+//! tries to, and one test (`cargo test --test attack NAME`).
+//!
+//! A program is run under glibc, then under the preloaded library with sequences and on the fallback, then by `allotment
+//! run`, where it publishes. Each time it must end in the same way, by the same exit status or signal, with the same
+//! standard output, within 20 s, and without a line of ours on standard error. So it prints only what must be equal.
+//! If it cannot run here it says `skipped: why` and ends with 77.
+//!
+//! A file is C, C++ or Rust (by `rustc` alone) and opens with comment lines, all but the first optional:
+//!
+//! ```text
+//! // about: one line: what broke, and why
+//! // args: 60 100000     one run for each such line; one without arguments if there is none
+//! // conf: KEY=VALUE,... for ALLOTMENT_CONF
+//! // limit: -v 60000     for the shell's `ulimit` before the program starts; repeatable
+//! // library             the file is first built with -DLIB into a shared library, linked before all others
+//! // flags: -ldl         more for the compiler
+//! // root                needs root, is skipped otherwise
+//! // own-errors          lines of ours on standard error are expected
+//! // alone               not beside others: it measures memory or takes many processes
+//! // known: why          broken and not yet mended: the test passes while it fails, and fails when it passes
+//! // rare: why           likewise, but it does not always fail
+//! ```
+//!
+//! `ALLOTMENT_TEST_LONG=1` runs each 20 times.
+
+mod common;
+use common::{ALLOTMENT, SKIPPED, Scratch};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// When a program counts as hung. One that is known to hang need not take so long.
+const HANG: Duration = Duration::from_secs(20);
+const KNOWN_HANG: Duration = Duration::from_secs(4);
+
+/// One file, by its header.
+#[derive(Debug, Default)]
+struct Attack {
+    source: PathBuf,
+    about: String,
+    args: Vec<String>,
+    conf: String,
+    limits: Vec<String>,
+    flags: Vec<String>,
+    library: bool,
+    root: bool,
+    own_errors: bool,
+    alone: bool,
+    known: Option<Known>,
+}
+
+/// Why a program that is not yet mended fails.
+#[derive(Debug)]
+struct Known {
+    reason: String,
+    always: bool,
+}
+
+/// How a program is started.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Glibc,
+    Sequences,
+    Fallback,
+    Run,
+}
+
+/// How it ended.
+struct End {
+    status: Option<ExitStatus>,
+    out: String,
+    err: String,
+    took: Duration,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Most of them wait for something most of the time.
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
+    arguments.test_threads.get_or_insert(threads);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack");
+    let mut attacks: Vec<Attack> =
+        fs::read_dir(directory).unwrap().map(|entry| Attack::read(entry.unwrap().path())).collect();
+    attacks.sort_by(|one, other| (one.alone, &one.source).cmp(&(other.alone, &other.source)));
+    let trials = attacks.into_iter().map(|attack| {
+        let kind = attack.known.as_ref().map_or("", |known| if known.always { "known" } else { "rare" });
+        Trial::test(attack.name(), move || attack.test()).with_kind(kind)
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+impl Attack {
+    fn read(source: PathBuf) -> Self {
+        let text = fs::read_to_string(&source).unwrap();
+        let mut attack = Self { source, ..Self::default() };
+        for line in text.lines().map_while(|line| line.strip_prefix("// ")) {
+            let (word, rest) = line.split_once(": ").unwrap_or((line, ""));
+            let known = |always| Some(Known { reason: rest.to_owned(), always });
+            match word {
+                "about" => rest.clone_into(&mut attack.about),
+                "args" => attack.args.push(rest.to_owned()),
+                "conf" => rest.clone_into(&mut attack.conf),
+                "limit" => attack.limits.push(rest.to_owned()),
+                "flags" => attack.flags.extend(rest.split_whitespace().map(str::to_owned)),
+                "library" => attack.library = true,
+                "root" => attack.root = true,
+                "own-errors" => attack.own_errors = true,
+                "alone" => attack.alone = true,
+                "known" => attack.known = known(true),
+                "rare" => attack.known = known(false),
+                _ => panic!("{}: what is `// {line}`?", attack.source.display()),
+            }
+        }
+        assert!(!attack.about.is_empty(), "{}: no line `// about: `", attack.source.display());
+        attack
+    }
+    fn name(&self) -> String {
+        self.source.file_stem().unwrap().to_str().unwrap().to_owned()
+    }
+    fn test(&self) -> Result<(), Failed> {
+        static BESIDE: RwLock<()> = RwLock::new(());
+        let (_alone, _beside);
+        if self.alone {
+            _alone = BESIDE.write().unwrap_or_else(PoisonError::into_inner);
+        } else {
+            _beside = BESIDE.read().unwrap_or_else(PoisonError::into_inner);
+        }
+        let rounds = if common::long() { 20 } else { 1 };
+        let said = (0..rounds).try_for_each(|_| self.compare());
+        match (said, &self.known) {
+            (Err(why), None) => Err(format!("{}\n{why}", self.about).into()),
+            (Err(why), Some(known)) => {
+                let first = why.lines().next().unwrap_or_default();
+                common::skip(&self.name(), &format!("not yet mended: {} ({first})", known.reason));
+                Ok(())
+            }
+            (Ok(()), Some(known)) if known.always => Err("it passes now: remove its line `// known: `".into()),
+            (Ok(()), _) => Ok(()),
+        }
+    }
+    /// Every run of it, until one ends as none under glibc.
+    fn compare(&self) -> Result<(), String> {
+        let name = self.name();
+        // SAFETY: this call has no conditions.
+        #[allow(unsafe_code, reason = "the one question that std does not answer")]
+        if self.root && unsafe { libc::geteuid() } != 0 {
+            common::skip(&name, "needs root");
+            return Ok(());
+        }
+        let scratch = Scratch::new(&name);
+        let Some(program) = self.compile(&scratch) else { return Ok(()) };
+        let args: &[String] = if self.args.is_empty() { &[String::new()] } else { &self.args };
+        for args in args {
+            let plain = self.run(Way::Glibc, &program, args, &scratch, HANG);
+            if plain.status.and_then(|status| status.code()) == Some(SKIPPED) {
+                common::skip(&name, plain.out.trim().trim_start_matches("skipped: "));
+                continue;
+            }
+            let hang = if self.known.is_some() { KNOWN_HANG } else { HANG }.max(plain.took * 4);
+            assert!(plain.status.is_some(), "{name} {args} hangs under glibc\n{}", plain.err);
+            for way in [Way::Sequences, Way::Fallback, Way::Run] {
+                let end = self.run(way, &program, args, &scratch, hang);
+                let what = |what| format!("[{way:?}] {name} {args}: {what}\n--- stderr\n{}", end.err);
+                let Some(status) = end.status else { return Err(what("hangs".to_owned())) };
+                let glibc = plain.status.unwrap();
+                if (status.code(), status.signal()) != (glibc.code(), glibc.signal()) {
+                    return Err(what(format!("{status}, not {glibc}; it says {:?}", end.out)));
+                }
+                if end.out != plain.out {
+                    return Err(what(format!("says {:?}, not {:?}", end.out, plain.out)));
+                }
+                let ours = end.err.lines().find(|line| line.starts_with("allotment: "));
+                if let (Some(line), false) = (ours, self.own_errors) {
+                    return Err(what(format!("{line:?} on standard error")));
+                }
+            }
+        }
+        Ok(())
+    }
+    /// The program, or nothing if there is no compiler for it.
+    fn compile(&self, scratch: &Scratch) -> Option<PathBuf> {
+        let (compiler, package, flags): (_, _, &[&str]) = match self.source.extension()?.to_str()? {
+            "c" => ("gcc", "gcc", &["-O2", "-g", "-w", "-fno-builtin", "-pthread"]),
+            "cpp" => ("g++", "g++", &["-O2", "-g", "-w", "-fno-builtin", "-pthread"]),
+            "rs" => ("rustc", "rustc", &["-O", "-g", "--edition=2024"]),
+            other => panic!("{}: no compiler for {other}", self.source.display()),
+        };
+        common::need(&self.name(), compiler, package)?;
+        let build = |output: PathBuf, more: &[&str]| {
+            let mut command = Command::new(compiler);
+            command.args(flags).arg(&self.source).arg("-o").arg(&output).args(more).args(&self.flags);
+            let done = command.output().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            output
+        };
+        let library = scratch.join(&format!("lib{}.so", self.name()));
+        let mut linked = vec![];
+        if self.library {
+            build(library.clone(), &["-shared", "-fPIC", "-DLIB"]);
+            linked = vec![library.to_str()?, "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"];
+        }
+        Some(build(scratch.join(&self.name()), &linked))
+    }
+    fn run(&self, way: Way, program: &Path, args: &str, scratch: &Scratch, hang: Duration) -> End {
+        // The shell sets the limits; what is preloaded begins with the program.
+        let mut script = String::from("ulimit -c 0; ");
+        self.limits.iter().for_each(|limit| script += &format!("ulimit {limit} || exit 125; "));
+        match way {
+            Way::Glibc => script += r#"exec "$@""#,
+            Way::Sequences => script += &format!(r#"LD_PRELOAD={} exec "$@""#, library()),
+            Way::Fallback => {
+                script += &format!(r#"GLIBC_TUNABLES=glibc.pthread.rseq=0 LD_PRELOAD={} exec "$@""#, library());
+            }
+            Way::Run => script += &format!(r#"exec {ALLOTMENT} run -- "$@""#),
+        }
+        let file = |name| File::create(scratch.join(name)).unwrap();
+        let text = |name| String::from_utf8_lossy(&fs::read(scratch.join(name)).unwrap()).into_owned();
+        let mut command = Command::new("bash");
+        command.args(["-c", &script, "attack"]).arg(program).args(args.split_whitespace());
+        command.env("LC_ALL", "C").env_remove("LD_PRELOAD").env("ALLOTMENT_CONF", &self.conf);
+        command.current_dir(scratch.path()).stdin(Stdio::null()).stdout(file("out")).stderr(file("err"));
+        let begin = Instant::now();
+        let mut child = command.process_group(0).spawn().unwrap();
+        let mut stacks = String::new();
+        let status = loop {
+            let status = child.try_wait().unwrap();
+            if status.is_some() {
+                break status;
+            }
+            if begin.elapsed() > hang {
+                // Those of a known one are known, too.
+                if self.known.is_none() {
+                    stacks = common::stacks(child.id());
+                }
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let took = begin.elapsed();
+        // And what it left behind.
+        common::stop_group(child.id());
+        let _ = child.wait();
+        End { status, out: text("out"), err: text("err") + &stacks, took }
+    }
+}
+
+/// The library that the command preloads.
+fn library() -> &'static str {
+    static LIBRARY: OnceLock<String> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let said = Command::new(ALLOTMENT).args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).output().unwrap();
+        String::from_utf8(said.stdout).unwrap().trim().to_owned()
+    })
+}
