@@ -86,8 +86,9 @@ struct Desk {
     least: u64,
     /// Where the heap's windows are listed.
     regions: *const Regions,
-    /// The code that runs, and where its copy is made.
+    /// The code that runs, up to where it is from a file, and where that part's copy is made.
     image: core::ops::Range<usize>,
+    file_end: usize,
     copy: usize,
     /// The next piece to be released.
     next: AtomicUsize,
@@ -224,7 +225,9 @@ fn leave(regions: &Regions, tasks: u32, least: u64) -> bool {
         (*desk).tasks = tasks;
         (*desk).least = least;
         (*desk).regions = regions;
-        (&raw mut (*desk).image).write(task::image());
+        let (image, file_end) = task::image();
+        (&raw mut (*desk).image).write(image);
+        (*desk).file_end = file_end;
         (*desk).word.store(STARTING, Relaxed);
         &(*desk).word
     };
@@ -312,7 +315,7 @@ unsafe fn prepare(desk: *mut Desk) -> Option<usize> {
     const CLONE_NEWUSER: usize = 0x1000_0000;
     // SAFETY: the caller's promise; fresh memory.
     let copied = unsafe {
-        let bytes = (*desk).image.end - (*desk).image.start;
+        let bytes = (*desk).file_end - (*desk).image.start;
         (*desk).copy = sys::map(0, bytes, Access::ReadWrite).ok()?;
         // (Some systems want no code in memory that was written.)
         sys::protect((*desk).copy, bytes, Access::ReadExecute)
@@ -343,7 +346,7 @@ fn become_program(file: usize) -> Result<usize, Errno> {
     // SAFETY: a descriptor; the kernel reads the map. Where what the map says lies is for lists of processes only.
     unsafe {
         sys::prctl(PR_SET_MM, [PR_SET_MM_EXE_FILE, file, 0, 0]).or_else(|_| {
-            let somewhere = task::image().start;
+            let somewhere = task::image().0.start;
             let mut map = Map { places: [somewhere; 11], auxv: 0, auxv_size: 0, exe_fd: file as u32 };
             // (Code is not empty.)
             map.places[1] += 1;
@@ -415,7 +418,7 @@ unsafe fn release_all(desk: *mut Desk, program: usize, process: Option<usize>) -
         let _ = sys::prctl(PR_SET_DUMPABLE, [0; 4]);
         let (pieces, regions) = (&mut (*desk).pieces, &*(*desk).regions);
         let (image, copy) = ((*desk).image.clone(), (*desk).copy);
-        let bytes = image.end - image.start;
+        let bytes = (*desk).file_end - image.start;
         core::ptr::copy_nonoverlapping(image.start as *const u8, copy as *mut u8, bytes);
         let is_code = sys::protect(copy, bytes, Access::ReadExecute).is_ok();
         let kept = [image.clone(), copy..copy + bytes, desk as usize..desk as usize + DESK];
