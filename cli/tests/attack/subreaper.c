@@ -1,0 +1,32 @@
+// about: a subreaper finds no child that it did not start: the task that frees a dead process's heap was inherited by it
+// conf: reap_bytes=16M
+// alone
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(void)
+{
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1))
+        return 1;
+    for (int round = 0; round < 8; round++) {
+        pid_t child = fork();
+        if (!child) {
+            size_t bytes = 48 << 20;
+            memset(malloc(bytes), 1, bytes);
+            exit(0);
+        }
+        int status;
+        if (waitpid(child, &status, 0) != child || status)
+            return 2;
+    }
+    usleep(200000);
+    int strangers = 0;
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        strangers++;
+    printf("%d strangers\n", strangers);
+    return 0;
+}
