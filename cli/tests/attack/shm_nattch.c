@@ -1,9 +1,8 @@
 // about: after wait() System V memory is not attached any more: the task that frees a dead process's heap kept it for a while
-// conf: reap_bytes=16M,reap_parent=any
+// conf: reap_bytes=16M,reap_parent=any,huge_bytes=0
 // alone
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ipc.h>
 #include <sys/shm.h>
 #include <sys/wait.h>
@@ -17,8 +16,9 @@ int main(void)
         if (!child) {
             char *shared = shmat(segment, NULL, 0);
             shared[0] = 1;
-            size_t bytes = 64 << 20;
-            memset(malloc(bytes), 1, bytes);
+            volatile char *much = malloc(64 << 20);
+            for (size_t at = 0; at < 64 << 20; at += 4096)
+                much[at] = 1;
             exit(0);
         }
         int status;

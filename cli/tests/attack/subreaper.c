@@ -1,9 +1,8 @@
 // about: a subreaper finds no child that it did not start: the task that frees a dead process's heap was inherited by it
-// conf: reap_bytes=16M
+// conf: reap_bytes=16M,huge_bytes=0
 // alone
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,8 +14,9 @@ int main(void)
     for (int round = 0; round < 8; round++) {
         pid_t child = fork();
         if (!child) {
-            size_t bytes = 48 << 20;
-            memset(malloc(bytes), 1, bytes);
+            volatile char *much = malloc(48 << 20);
+            for (size_t at = 0; at < 48 << 20; at += 4096)
+                much[at] = 1;
             exit(0);
         }
         int status;
