@@ -130,7 +130,7 @@ fn frees_and_ends_give_rows() {
         assert!(median("one-1g", name, "kept") <= 13.0, "of 123 MiB {name} kept more\n{table}");
         assert!(median("sparse", name, "touch") > 0.0, "{name}\n{table}");
     }
-    for name in ["allotment", "allotment, no reaper", "glibc"] {
+    for name in ["allotment", "allotment, reaper", "glibc"] {
         let (wait, gone) = (median("exit-8g", name, "wait"), median("exit-8g", name, "gone"));
         assert!(wait > 0.0 && gone >= wait, "{name}: {wait} {gone}\n{table}");
     }

@@ -90,6 +90,7 @@ cases! {
     life_main_thread_ends: "limits.c" "main_thread_ends" BOTH;
     exit_ways: "exit.c" "ways" EVERY;
     exit_memory_that_another_uses: "exit.c" "held" EVERY;
+    exit_nothing_but_the_heap_is_left: "exit.c" "gone" BOTH;
     exit_many: "exit.c" "many" BOTH;
     what_knobs_change: "knobs.c" "all" EVERY;
 }

@@ -87,8 +87,10 @@ knobs! {
         "a program that is idle for so long has given its free memory back, by a thread of its own (0: no such thread)";
     KeeperBytes "keeper_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
         "that thread is started when so many bytes are in use";
-    ReapBytes "reap_bytes" Kind::Bytes, 256 * MIB, 0, 1024 * GIB,
-        "a process that ends with so many bytes resident has them freed after its death, by a task that it leaves behind (0: never)";
+    ReapBytes "reap_bytes" Kind::Bytes, 0, 0, 1024 * GIB,
+        "a process that ends with so many bytes resident has its heap freed after its death, by a task that it leaves behind (0: never)";
+    ReapParent "reap_parent" Kind::Word(&["init", "any"]), 0, 0, 1,
+        "whose child a process must be to leave that task: process 1's, which alone inherits it then, or anybody's, where a subreaper may find it among its children";
     DeepBind "deepbind" Kind::Word(&["drop", "keep"]), 0, 0, 1,
         "what becomes of dlopen's RTLD_DEEPBIND, with which a plug-in would free our memory by the C library's free";
     SyncFree "sync_free" Kind::Bytes, 0, 0, 1 << 46,

@@ -24,6 +24,8 @@ mod fork;
 mod keeper;
 pub mod pages;
 pub mod percpu;
+#[cfg(not(feature = "capi"))]
+mod pin;
 mod profile;
 mod publish;
 mod start;

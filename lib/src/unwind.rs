@@ -58,6 +58,14 @@ fn find(address: usize) -> Option<Found> {
     (result == 0).then_some(found)
 }
 
+/// The name of the file mapped at an address, as the loader knows it: empty for the program itself.
+#[cfg(not(feature = "capi"))]
+pub fn file_name(address: usize) -> Option<&'static CStr> {
+    let link = find(address)?.link;
+    // SAFETY: the C library's description of a file that is mapped; the caller asks for one that stays.
+    unsafe { (!link.is_null() && !(*link).name.is_null()).then(|| CStr::from_ptr((*link).name)) }
+}
+
 /// The file mapped at an address: its name into `path` (if that has room) with a zero behind, where it begins and ends.
 pub fn module(address: usize, path: &mut [u8]) -> Option<(usize, usize)> {
     let found = find(address)?;

@@ -16,7 +16,7 @@ const LAYERS: &[(&str, &[Event])] = &[
     ("set", &[Event::SpareSwap, Event::SetAdopt, Event::SeqAbort, Event::Direct]),
     ("barn", &[Event::BarnFull, Event::BarnPut]),
     ("slab", &[Event::SlabRefill, Event::SlabFlush, Event::SlabAlloc, Event::SlabFree]),
-    ("page", &[Event::PageRefill, Event::PageFlush, Event::ZoneGrow, Event::RegionMap]),
+    ("page", &[Event::PageRefill, Event::PageFlush, Event::ZoneGrow]),
     ("area", &[Event::AreaAlloc, Event::AreaReuse, Event::AreaFree, Event::AreaMove, Event::AreaGrow]),
     ("purge", &[Event::Purge, Event::PurgeBytes, Event::PurgeRefused]),
     ("process", &[Event::Keeper, Event::Drain, Event::Fence, Event::Fork, Event::Vfork, Event::Reaper]),

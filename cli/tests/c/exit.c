@@ -1,5 +1,5 @@
-/* The end of a process with much memory, as its parent sees it: descriptors are closed and the
- * status is there while a reaper still has the memory, nobody loses any, and nothing remains.
+/* The end of a process with much memory, as its parent sees it: descriptors are closed, all but the heap is let go of
+ * and the status is there while a reaper still has the memory, nobody loses any, and nothing remains.
  *
  * The parent of these children is where orphans go. A child ends in one of several ways; who ends without
  * a reaper is as important as who ends with one. */
@@ -8,7 +8,11 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/ipc.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -80,6 +84,23 @@ static int lives_on(void *unused)
     return 0;
 }
 
+/* What the last flush of the streams does, when all handlers have run and the reaper is there. */
+static const char *late;
+static atomic_int signalled;
+static void on_signal(int number) { atomic_store(&signalled, number); }
+static ssize_t flushed(void *unused, const char *bytes, size_t count)
+{
+    (void)unused, (void)bytes;
+    if (!strcmp(late, "late_stop"))
+        raise(SIGSTOP);
+    else if (!strcmp(late, "late_exec"))
+        becomes();
+    signal(SIGUSR1, on_signal), raise(SIGUSR1);
+    if (atomic_load(&signalled) != SIGUSR1 || !intact())
+        syscall(SYS_exit_group, 3);
+    return (ssize_t)count;
+}
+
 static void ends(const char *how)
 {
     pthread_t thread;
@@ -104,7 +125,25 @@ static void ends(const char *how)
             pthread_create(&thread, 0, allocates, 0);
     else if (!strcmp(how, "killed"))
         kill(getpid(), SIGKILL);
-    else if (!strcmp(how, "exec"))
+    else if (!strcmp(how, "attached")) {
+        int segment = atoi(getenv("SEGMENT"));
+        char *shared = shmat(segment, 0, 0);
+        CHECK(shared != (void *)-1);
+        shared[0] = 1;
+        for (int at = 0; at < 3; at++)
+            pthread_create(&thread, 0, allocates, 0);
+    } else if (!strncmp(how, "late", 4)) {
+        if (!strcmp(how, "late_stop") && !fork()) {
+            /* Goes on when it has stopped. */
+            for (int at = 0; at < 30; at++)
+                usleep(1000), kill(getppid(), SIGCONT);
+            syscall(SYS_exit_group, 0);
+        }
+        late = how;
+        cookie_io_functions_t functions = {.write = flushed};
+        FILE *stream = fopencookie(0, "w", functions);
+        CHECK(stream && putc('x', stream) == 'x');
+    } else if (!strcmp(how, "exec"))
         exit(becomes());
     else if (!strcmp(how, "confined"))
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -132,7 +171,15 @@ static void ends(const char *how)
 
 typedef struct { pid_t pid; int status, out; } Child;
 
-static Child begin(const char *how)
+/* What the library is told by these words of the way it ends: nobody's child by default, and no reaper at all. */
+static const char *knobs(const char *how)
+{
+    if (!strcmp(how, "off"))
+        return "reap_parent=any";
+    return strcmp(how, "stranger") ? "reap_bytes=32M,reap_parent=any" : "reap_bytes=32M";
+}
+
+static Child begin_at(const char *program, const char *how)
 {
     int ends[2];
     CHECK(pipe2(ends, O_CLOEXEC) == 0);
@@ -143,13 +190,18 @@ static Child begin(const char *how)
         setpgid(0, 0);
         const char *conf = getenv("ALLOTMENT_CONF");
         char text[512];
-        snprintf(text, sizeof text, "%s%sreap_bytes=%s", conf ? conf : "", conf ? "," : "", strcmp(how, "off") ? "32M" : "0");
+        snprintf(text, sizeof text, "%s%s%s", conf ? conf : "", conf ? "," : "", knobs(how));
         setenv("ALLOTMENT_CONF", text, 1);
-        execl("/proc/self/exe", "exit", "end", how, (char *)0);
+        execl(program, "exit", "end", how, (char *)0);
         _exit(1);
     }
     close(ends[1]);
     return child;
+}
+
+static Child begin(const char *how)
+{
+    return begin_at("/proc/self/exe", how);
 }
 
 /* Waits for it: by then nobody has its descriptors. */
@@ -189,7 +241,8 @@ static void ways(void)
     bool preloaded = expected();
     static const struct { const char *how; int reapers, others; } each[] = {
         {"exit", 1}, {"_exit", 1}, {"_Exit", 1}, {"quick_exit", 1}, {"thread", 1}, {"many", 1}, {"busy", 1},
-        {"small", 0}, {"untouched", 0}, {"off", 0}, {"exec", 0}, {"confined", 0}, {"bare", 0}, {"vfork", 0}, {"forked", 2, 1},
+        {"small", 0}, {"untouched", 0}, {"off", 0}, {"stranger", 0}, {"exec", 0}, {"confined", 0}, {"bare", 0}, {"vfork", 0}, {"forked", 2, 1},
+        {"late", 1}, {"late_stop", 1, 1}, {"late_exec", 1},
     };
     for (size_t at = 0; at < sizeof each / sizeof *each; at++) {
         Child child = finish(begin(each[at].how));
@@ -263,7 +316,8 @@ static void held(void)
         CHECK(reaper, "no reaper");
         char path[64], where[64] = "";
         snprintf(path, sizeof path, "/proc/%d/cwd", reaper);
-        CHECK(entries(reaper, "fd") == 0 && entries(reaper, "task") == 1);
+        /* (A file without a name, that is to be the program of this memory.) */
+        CHECK(entries(reaper, "fd") == 1 && entries(reaper, "task") == 1);
         CHECK(readlink(path, where, sizeof where - 1) == 1 && where[0] == '/');
         CHECK(getsid(reaper) == reaper && getpgid(reaper) == reaper);
         int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGSEGV, SIGALRM};
@@ -275,6 +329,51 @@ static void held(void)
     pid_t other = called("exe");
     CHECK(other && kill(other, SIGUSR2) == 0);
     CHECK(orphans() == (preloaded ? 2 : 1));
+}
+
+static void copy(const char *from, const char *to)
+{
+    static char bytes[1 << 16];
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0755);
+    CHECK(in >= 0 && out >= 0);
+    for (ssize_t count; (count = read(in, bytes, sizeof bytes)) > 0;)
+        CHECK(write(out, bytes, (size_t)count) == count);
+    close(in);
+    close(out);
+}
+
+/* When the parent has waited, nothing but the heap is left: no attached memory, no running program, no busy mount. */
+static void gone(void)
+{
+    bool preloaded = expected();
+    char directory[] = "/tmp/allotment-exit-XXXXXX", program[64], text[16];
+    CHECK(mkdtemp(directory));
+    /* (As root.) */
+    bool mounted = unshare(CLONE_NEWNS) == 0 && mount("none", "/", 0, MS_REC | MS_PRIVATE, 0) == 0 &&
+                   mount("none", directory, "tmpfs", 0, "size=16m") == 0;
+    if (!mounted)
+        say("skipped: gone: no mount can be made here\n");
+    snprintf(program, sizeof program, "%s/program", directory);
+    int segment = shmget(IPC_PRIVATE, MIB, 0600);
+    snprintf(text, sizeof text, "%d", segment), setenv("SEGMENT", text, 1);
+    int found = 0;
+    for (int round = 0; round < 20; round++) {
+        copy("/proc/self/exe", program);
+        Child child = begin_at(program, "attached");
+        CHECK(waitpid(child.pid, &child.status, 0) == child.pid && child.status == 0, "status %x", child.status);
+        struct shmid_ds state;
+        CHECK(shmctl(segment, IPC_STAT, &state) == 0 && state.shm_nattch == 0, "attached %d", (int)state.shm_nattch);
+        int file = open(program, O_WRONLY);
+        CHECK(file >= 0, "the program's file");
+        close(file);
+        CHECK(!mounted || umount(directory) == 0, "the mount");
+        CHECK(!mounted || mount("none", directory, "tmpfs", 0, "size=16m") == 0);
+        close(child.out), found += orphans();
+    }
+    shmctl(segment, IPC_RMID, 0);
+    CHECK(found == (preloaded ? 20 : 0), "%d reapers", found);
+    CHECK(!mounted || umount(directory) == 0);
+    unlink(program), rmdir(directory);
 }
 
 /* Many, one after the other and some at a time: none is left. */
@@ -298,6 +397,6 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "end"))
         ends(argv[2]);
     free(malloc(100)); /* (a run without any allocation would be no test of ours) */
-    static const Case cases[] = {{"ways", ways}, {"held", held}, {"many", many}};
+    static const Case cases[] = {{"ways", ways}, {"held", held}, {"gone", gone}, {"many", many}};
     return RUN_CASES(cases);
 }

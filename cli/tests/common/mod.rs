@@ -9,6 +9,7 @@
 //! No test asserts a time. A program that has not ended after five minutes (long: thirty) counts
 //! as hung; its threads' stacks are printed if a debugger is here.
 #![allow(dead_code)] // every test binary uses a part
+#![allow(unsafe_code)] // sigaction, before `main`
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,6 +30,28 @@ pub const SKIPPED: i32 = 77;
 fn hang() -> Duration {
     Duration::from_secs(if long() { 1800 } else { 300 })
 }
+
+/// Programs begin with the signals that a terminal gives them, whoever runs the tests: in the background of a script
+/// SIGINT and SIGQUIT are ignored, under `nohup` SIGHUP, and that is inherited. Handlers are not: with one that does
+/// nothing the tests themselves go on ignoring the signal, and whatever they start does not.
+extern "C" fn ordinary_signals() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    for signal in (1..=31).filter(|&signal| signal != libc::SIGPIPE) {
+        // SAFETY: all-zero bytes are a valid sigaction; the handler does nothing. (SIGPIPE is Rust's own.)
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN {
+                action.sa_sigaction = nothing as *const () as usize;
+                action.sa_flags = libc::SA_RESTART;
+                libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            }
+        }
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ORDINARY_SIGNALS: extern "C" fn() = ordinary_signals;
 
 /// How a program is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -24,6 +24,8 @@ impl Errno {
     pub const ENOMEM: Self = Self(12);
     /// No such call.
     pub const ENOSYS: Self = Self(38);
+    /// In use.
+    pub const EBUSY: Self = Self(16);
     /// Invalid argument.
     pub const EINVAL: Self = Self(22);
 }
@@ -58,6 +60,9 @@ mod nr {
     pub const GETDENTS64: usize = 217;
     pub const SYSINFO: usize = 99;
     pub const PRCTL: usize = 157;
+    pub const PTRACE: usize = 101;
+    pub const WAITID: usize = 247;
+    pub const MEMFD_CREATE: usize = 319;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const CLOCK_GETTIME: usize = 228;
@@ -93,6 +98,9 @@ mod nr {
     pub const SCHED_GETAFFINITY: usize = 123;
     pub const UNSHARE: usize = 97;
     pub const PRCTL: usize = 167;
+    pub const PTRACE: usize = 117;
+    pub const WAITID: usize = 95;
+    pub const MEMFD_CREATE: usize = 279;
     pub const GETDENTS64: usize = 61;
     pub const GETPID: usize = 172;
     pub const GETPPID: usize = 173;
@@ -159,6 +167,8 @@ pub enum Access {
     None = 0,
     /// Reading and writing.
     ReadWrite = 3,
+    /// Code.
+    ReadExecute = 5,
 }
 
 const MAP_SHARED: usize = 0x01;
@@ -430,11 +440,57 @@ pub fn signal_wait(set: u64, ns: u64) -> bool {
     unsafe { call(nr::RT_SIGTIMEDWAIT, [&raw const set as usize, 0, time.as_ptr() as usize, 8, 0, 0]) }.is_ok()
 }
 
-/// Waits for the end of a task that [`super::task`] made and that signals nobody.
+/// `ptrace(request, pid, 0, data)`, of the requests that touch no memory.
+///
+/// # Errors
+/// The kernel's.
+pub fn trace(request: usize, pid: usize, data: usize) -> Result<usize, Errno> {
+    // SAFETY: touches no memory of ours: other requests are not used.
+    unsafe { call(nr::PTRACE, [request, pid, 0, data, 0, 0]) }
+}
+
+/// Waits until a child or traced process ends or stops, and leaves that for another wait: what `siginfo` says,
+/// code and status.
+///
+/// # Errors
+/// The kernel's.
+pub fn wait_and_leave(pid: usize) -> Result<(i32, i32), Errno> {
+    const P_PID: usize = 1;
+    const STOPPED_EXITED_NOWAIT_ALL: usize = 2 | 4 | 0x0100_0000 | 0x4000_0000;
+    let mut info = [0_i32; 32];
+    // SAFETY: the kernel writes 128 bytes.
+    unsafe { call(nr::WAITID, [P_PID, pid, info.as_mut_ptr() as usize, STOPPED_EXITED_NOWAIT_ALL, 0, 0]) }?;
+    Ok((info[2], info[6]))
+}
+
+/// A file without a name that may be executed; none where the system forbids those.
+///
+/// # Errors
+/// The kernel's.
+pub fn nameless_program() -> Result<usize, Errno> {
+    const CLOEXEC: usize = 1;
+    const EXEC: usize = 16;
+    let create = |flags| {
+        // SAFETY: the kernel reads the name.
+        unsafe { call(nr::MEMFD_CREATE, [c"allotment".as_ptr() as usize, flags, 0, 0, 0, 0]) }
+    };
+    // (Before Linux 6.3 all may be executed, and the flag is unknown.)
+    create(CLOEXEC | EXEC).or_else(|error| if error == Errno::EINVAL { create(CLOEXEC) } else { Err(error) })
+}
+
+/// Waits for the end of a child or traced process that signals nobody, or anybody.
 pub fn wait_for(pid: usize) {
     const ALL: usize = 0x4000_0000;
     // SAFETY: without places for status and usage.
     while unsafe { call(nr::WAIT4, [pid, 0, ALL, 0, 0, 0]) } == Err(Errno::EINTR) {}
+}
+
+/// Takes the death of a child or traced process, if it has died.
+pub fn wait_for_dead(pid: usize) {
+    const NOHANG: usize = 1;
+    const ALL: usize = 0x4000_0000;
+    // SAFETY: without places for status and usage.
+    let _ = unsafe { call(nr::WAIT4, [pid, 0, NOHANG | ALL, 0, 0, 0]) };
 }
 
 /// Leaves session, process group, terminal and working directory.

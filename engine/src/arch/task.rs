@@ -90,10 +90,10 @@ pub fn is_alone() -> Option<bool> {
     }
 }
 
-/// From where to where the library or program that holds this code is mapped.
+/// From where to where the library or program that holds this code is mapped, and up to where from its file.
 #[cfg(target_arch = "x86_64")]
 #[must_use]
-pub fn image() -> core::ops::Range<usize> {
+pub fn image() -> (core::ops::Range<usize>, usize) {
     /// ELF: where the program headers are, how long one is, how many there are.
     const AT_HEADERS: usize = 32;
     const AT_LENGTH: usize = 54;
@@ -109,26 +109,28 @@ pub fn image() -> core::ops::Range<usize> {
             out(reg) base, options(nomem, nostack, preserves_flags));
         let word = |at: usize| ((base + at) as *const u16).read_unaligned();
         let headers = base + ((base + AT_HEADERS) as *const usize).read_unaligned();
-        let (mut first, mut last) = (usize::MAX, 0);
+        let (mut first, mut last, mut file) = (usize::MAX, 0, 0);
         for number in 0..usize::from(word(AT_COUNT)) {
             let header = headers + number * usize::from(word(AT_LENGTH));
             if (header as *const u32).read_unaligned() == PT_LOAD {
                 let at = ((header + 16) as *const usize).read_unaligned();
                 let bytes = ((header + 40) as *const usize).read_unaligned();
-                (first, last) = (first.min(at), last.max(at + bytes));
+                let in_file = ((header + 32) as *const usize).read_unaligned();
+                (first, last, file) = (first.min(at), last.max(at + bytes), file.max(at + in_file));
             }
         }
         // Addresses in the file are relative to the header, but in programs that are not.
         let shift = base - (first & !(super::PAGE - 1));
-        base..(last + shift).next_multiple_of(super::PAGE)
+        let page = |at: usize| (at + shift).next_multiple_of(super::PAGE);
+        (base..page(last), page(file))
     }
 }
 
 /// Nothing.
 #[cfg(not(target_arch = "x86_64"))]
 #[must_use]
-pub fn image() -> core::ops::Range<usize> {
-    0..0
+pub fn image() -> (core::ops::Range<usize>, usize) {
+    (0..0, 0)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -138,7 +140,8 @@ mod tests {
     #[test]
     fn the_image_holds_code_and_data_and_not_the_stack() {
         static DATA: [u8; 64] = [1; 64];
-        let image = image();
+        let (image, file) = image();
+        assert!(image.contains(&(file - 1)), "{image:x?} {file:x}");
         let here = the_image_holds_code_and_data_and_not_the_stack as *const () as usize;
         let stack = 0_u8;
         assert!(image.contains(&here) && image.contains(&(DATA.as_ptr() as usize)), "{image:x?}");

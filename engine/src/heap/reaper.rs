@@ -1,11 +1,11 @@
-//! # The reaper: who frees a dead process's memory
+//! # The reaper: who frees a dead process's heap
 //!
 //! ```text
-//!  process ── exit() … handlers … clone ─┬─► _exit ─► gone: wait() returns to the parent at once
-//!                                        │                  │ (its memory has another user still)
-//!                                   ready│                  ▼ signal of the death
-//!                                  reaper└── sleeps ──────► alone? ─► unmap all but the heap,
-//!                                                              give the heap back in parallel, end
+//!  process ── exit() … handlers … clone ─┬─► _exit ─► dead, but only its tracer knows ──► wait() returns to the parent
+//!                                        │                  │ (its memory has another user still)  ▲
+//!                                   ready│                  ▼                                      │ waits for it
+//!                                  reaper└─ traces, sleeps ─► alone? ─► lets go of all but the heap ┘
+//!                                                                       gives the heap back in parallel, ends
 //! ```
 //! The kernel frees a process's memory before it tells the parent: 8 GiB of 4 KiB pages take 230 ms.
 //! A memory that somebody else uses is not freed. So a process that ends with much of it leaves a task
@@ -13,29 +13,40 @@
 //! session, group or terminal, no working directory, no signal, no thread-local data. It stays in the
 //! cgroup, with the priority and the CPUs of the process, so who made the garbage pays for it.
 //!
+//! Off unless asked for: see what is left, below.
+//!
 //! Invariants:
 //! - **A live heap is never touched.** Nothing is released before the kernel itself says that no other task uses
 //!   this memory ([`task::is_alone`]). That holds for threads that were slow to die, for a child between
-//!   `vfork` and `exec`, and for a process that did not die but became another program. The death's signal only says when
-//!   to ask. Where the kernel does not answer that question (a container that forbids `unshare`) there is no reaper.
+//!   `vfork` and `exec`, and for a process that did not die but became another program. Where the kernel does not
+//!   answer that question (a container that forbids `unshare`) there is no reaper.
 //! - **The process goes on only when the reaper has dropped all that it shared**, or is gone.
+//! - **Whoever waits for the process finds nothing of it but the heap.** The reaper traces the process from before its
+//!   end: the kernel tells a tracer of a death first, and the parent when the tracer has waited, or is gone. In between
+//!   everything else is unmapped: files, devices, System V memory, libraries; our own code goes on in a copy without
+//!   a file, and the process's program is replaced by an empty file without a name, so that the real one can be written
+//!   and its mount removed. Whether all of that is permitted is found out before. Where something fails after all, or
+//!   others use the memory, the parent is told no earlier than it would be without a reaper.
+//! - **A subreaper gets no stranger**, unless the knob `reap_parent` allows it: an orphan goes to the nearest ancestor
+//!   that asked for orphans, and the kernel tells nobody which that is; only a child of the first process of the
+//!   namespace (or of one outside of it) has no such ancestor for sure.
 //! - After the death the reaper reads the windows and takes no lock: who held one is dead.
 //! - Once the rest is unmapped only code of this file and of `sys` runs: no C library, no `memcpy`.
 //!
 //! An orphan is waited for by the first process of its PID namespace. One that does not do that would collect the
 //! dead; see [`waits`]. The first process itself leaves none: its namespace ends with it.
 //!
-//! Not undone until the reaper ends: the program's file counts as running (`ETXTBSY` for who writes into it in
-//! place); the memory counts as used. Nobody is told its CPU time. Freeing is ten times faster than touching, so
+//! Not undone until the reaper ends: the memory counts as used, the cgroup has a task and cannot be removed, namespaces
+//! and a root directory of its own live on. Nobody is told its CPU time. Freeing is ten times faster than touching, so
 //! a program that follows does not run into its predecessor's memory.
 //!
-//! Cost: 0.1–0.2 ms of the process's exit.
+//! Cost: see docs/areas.md.
 #![allow(unsafe_code)] // tasks, and memory by number
 
 use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicUsize};
-use crate::arch::sys::{self, Access, Advice, Range};
+use crate::arch::sys::{self, Access, Advice, Errno, Range};
 use crate::arch::{PAGE, task};
 use crate::knob::Id;
 use crate::page::Regions;
@@ -52,9 +63,6 @@ const PIECES: usize = 1 << 16;
 const TASKS: u32 = 2;
 const STACK: usize = 32 << 10;
 const STACKS: usize = TASKS as usize * STACK;
-/// Sent to the reaper when the thread that left it has died (SIGUSR1; blocked, only ever waited for).
-const DEATH: usize = 10;
-const DEATH_SET: u64 = 1 << (DEATH - 1);
 /// How long the reaper leaves the CPUs to those who were told of the death, ns.
 const HEAD_START: u64 = 1_000_000;
 /// Behind the last address of a process.
@@ -62,7 +70,10 @@ const END: usize = (1 << 47) - PAGE;
 
 /// States of `Desk::word`; zero when it has ended.
 const STARTING: u32 = 1;
-const READY: u32 = 2;
+/// The reaper may not trace the process unless it allows that (Yama).
+const ASKING: u32 = 2;
+const ALLOWED: u32 = 3;
+const READY: u32 = 4;
 
 /// All that the reaper has: the beginning of a mapping that ends with its stacks.
 #[repr(C)]
@@ -75,8 +86,10 @@ struct Desk {
     least: u64,
     /// Where the heap's windows are listed.
     regions: *const Regions,
-    /// The code that runs.
+    /// The code that runs, up to where it is from a file, and where that part's copy is made.
     image: core::ops::Range<usize>,
+    file_end: usize,
+    copy: usize,
     /// The next piece to be released.
     next: AtomicUsize,
     /// How many there are.
@@ -101,6 +114,9 @@ impl<E: Environment> Heap<E> {
         let own = self.pid.load(Relaxed);
         let here = board.in_use() + board.level(Level::Lazy) + board.level(Level::PagesDirty);
         if least == 0 || here < least || sys::pid() != own || own == 1 || self.reclaim.keeper.is_confined() {
+            return false;
+        }
+        if self.cache.knobs.get(Id::ReapParent) == 0 && sys::parent_pid() > 1 {
             return false;
         }
         // A handler that ends the process must not wait below for the thread that it interrupted.
@@ -209,7 +225,9 @@ fn leave(regions: &Regions, tasks: u32, least: u64) -> bool {
         (*desk).tasks = tasks;
         (*desk).least = least;
         (*desk).regions = regions;
-        (&raw mut (*desk).image).write(task::image());
+        let (image, file_end) = task::image();
+        (&raw mut (*desk).image).write(image);
+        (*desk).file_end = file_end;
         (*desk).word.store(STARTING, Relaxed);
         &(*desk).word
     };
@@ -217,8 +235,17 @@ fn leave(regions: &Regions, tasks: u32, least: u64) -> bool {
     // does not want to; the heap is static. Signals are blocked.
     let made = unsafe { task::spawn(task::PROCESS, at + DESK, word.as_ptr(), reaper, at) };
     // Acquire: what it did before it was ready is done. (It may be killed: then the kernel wakes us.)
-    while made.is_ok() && word.load(Acquire) == STARTING {
-        sys::futex_wait_shared(word, STARTING);
+    while let (Ok(reaper), state @ (STARTING | ASKING | ALLOWED)) = (made, word.load(Acquire)) {
+        if state == ASKING {
+            const PR_SET_PTRACER: usize = 0x5961_6d61;
+            // SAFETY: a number.
+            let _ = unsafe { sys::prctl(PR_SET_PTRACER, [reaper, 0, 0, 0]) };
+            // Relaxed: the kernel knows. (If it was killed, the word stays what it is.)
+            let _ = word.compare_exchange(ASKING, ALLOWED, Relaxed, Relaxed);
+            sys::futex_wake_shared(word);
+        } else {
+            sys::futex_wait_shared(word, state);
+        }
     }
     let left = made.is_ok() && word.load(Acquire) == READY;
     if !left {
@@ -235,68 +262,166 @@ extern "C" fn reaper(desk: usize) -> ! {
     let desk = desk as *mut Desk;
     // SAFETY: our own desk; its creator waits.
     let (word, least) = unsafe { (&(*desk).word, (*desk).least) };
+    let process = sys::parent_pid() as usize;
     sys::name_thread(NAME);
     sys::leave_session();
-    let can = sys::own_files().is_ok() && task::is_alone().is_some() && tell_death().is_ok();
     // (Files are opened in the reaper's own table, where no number can be the program's.)
-    if !can || resident() < least || !waits() {
-        sys::exit(true, 1);
-    }
+    let can = sys::own_files().is_ok() && task::is_alone().is_some() && resident() >= least && waits();
+    // SAFETY: as above.
+    let program = if can && trace(word, process) { unsafe { prepare(desk) } } else { None };
+    let Some(program) = program else { sys::exit(true, 0) };
     // Release: pairs with the wait for it.
     word.store(READY, Release);
     sys::futex_wake_shared(word);
-    if !wait_alone() {
-        sys::exit(true, 1);
+    outlive(process);
+    let mut told = false;
+    if task::is_alone() != Some(true) {
+        // Others use this memory, whoever waits for the process: it has all the same effects without us.
+        tell(process);
+        told = true;
+        if !wait_alone() {
+            sys::exit(true, 0);
+        }
     }
-    // The parent wakes at the same moment: let it go first.
-    let _ = sys::signal_wait(0, HEAD_START);
     // SAFETY: nobody else uses this memory: it is ours.
-    unsafe { release_all(desk) }
+    unsafe { release_all(desk, program, (!told).then_some(process)) }
 }
 
-fn tell_death() -> Result<usize, sys::Errno> {
-    const PR_SET_PDEATHSIG: usize = 1;
-    // SAFETY: a number.
-    unsafe { sys::prctl(PR_SET_PDEATHSIG, [DEATH, 0, 0, 0]) }
+/// Begins to trace the process, so that its death is told here first.
+fn trace(word: &AtomicU32, process: usize) -> bool {
+    const PTRACE_SEIZE: usize = 0x4206;
+    const PTRACE_O_TRACEEXEC: usize = 16;
+    let seize = || sys::trace(PTRACE_SEIZE, process, PTRACE_O_TRACEEXEC);
+    match seize() {
+        Err(Errno::EPERM) => {}
+        done => return done.is_ok(),
+    }
+    // Relaxed: numbers; what is asked for the kernel does.
+    word.store(ASKING, Relaxed);
+    sys::futex_wake_shared(word);
+    // (Another thread may have ended the process meanwhile.)
+    while word.load(Relaxed) == ASKING && sys::parent_pid() as usize == process {
+        sys::futex_wait_shared_for(word, ASKING, Some(10_000_000));
+    }
+    seize().is_ok()
 }
 
-/// Waits until no other task uses this memory; false if that does not come to pass in a minute after the death.
+/// Finds out whether all but the heap can be let go of later, and gets what is needed for it: the file that is to be
+/// this memory's program.
+///
+/// # Safety
+/// The desk is ours.
+unsafe fn prepare(desk: *mut Desk) -> Option<usize> {
+    const CLONE_NEWUSER: usize = 0x1000_0000;
+    // SAFETY: the caller's promise; fresh memory.
+    let copied = unsafe {
+        let bytes = (*desk).file_end - (*desk).image.start;
+        (*desk).copy = sys::map(0, bytes, Access::ReadWrite).ok()?;
+        // (Some systems want no code in memory that was written.)
+        sys::protect((*desk).copy, bytes, Access::ReadExecute)
+            .and_then(|()| sys::protect((*desk).copy, bytes, Access::ReadWrite))
+    };
+    copied.ok()?;
+    let file = sys::nameless_program().ok()?;
+    let permitted = |done: Result<usize, Errno>| matches!(done, Ok(_) | Err(Errno::EBUSY));
+    // The old one is mapped still: "in use" is the last of the kernel's objections. A name space of one's own gives
+    // the right to who lacks it.
+    let may = permitted(become_program(file)) || sys::unshare(CLONE_NEWUSER).is_ok() && permitted(become_program(file));
+    may.then_some(file)
+}
+
+/// Makes an open file the program that this memory is of, by whichever way is permitted.
+fn become_program(file: usize) -> Result<usize, Errno> {
+    const PR_SET_MM: usize = 35;
+    const PR_SET_MM_EXE_FILE: usize = 13;
+    const PR_SET_MM_MAP: usize = 14;
+    /// The kernel's `struct prctl_mm_map`.
+    #[repr(C)]
+    struct Map {
+        places: [usize; 11],
+        auxv: usize,
+        auxv_size: u32,
+        exe_fd: u32,
+    }
+    // SAFETY: a descriptor; the kernel reads the map. Where what the map says lies is for lists of processes only.
+    unsafe {
+        sys::prctl(PR_SET_MM, [PR_SET_MM_EXE_FILE, file, 0, 0]).or_else(|_| {
+            let somewhere = task::image().0.start;
+            let mut map = Map { places: [somewhere; 11], auxv: 0, auxv_size: 0, exe_fd: file as u32 };
+            // (Code is not empty.)
+            map.places[1] += 1;
+            sys::prctl(PR_SET_MM, [PR_SET_MM_MAP, &raw const map as usize, size_of::<Map>(), 0])
+        })
+    }
+}
+
+/// Waits until the process is dead, or became another program. What stops it meanwhile it gets as without a tracer.
+fn outlive(process: usize) {
+    const PTRACE_CONT: usize = 7;
+    const PTRACE_DETACH: usize = 17;
+    const PTRACE_LISTEN: usize = 0x4208;
+    const PTRACE_EVENT_EXEC: i32 = 4;
+    const PTRACE_EVENT_STOP: i32 = 128;
+    const CLD_DUMPED: i32 = 3;
+    const SIGTRAP: i32 = 5;
+    loop {
+        match sys::wait_and_leave(process) {
+            Err(Errno::EINTR) => {}
+            Err(_) | Ok((..=CLD_DUMPED, _)) => return,
+            Ok((_, status)) => {
+                let (event, signal) = (status >> 8, status & 0x7f);
+                let _ = match event {
+                    PTRACE_EVENT_EXEC => sys::trace(PTRACE_DETACH, process, 0),
+                    PTRACE_EVENT_STOP if signal != SIGTRAP => sys::trace(PTRACE_LISTEN, process, 0),
+                    PTRACE_EVENT_STOP => sys::trace(PTRACE_CONT, process, 0),
+                    _ => sys::trace(PTRACE_CONT, process, signal as usize),
+                };
+                if event == PTRACE_EVENT_EXEC {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Lets the process's parent know of the death, if there was one.
+fn tell(process: usize) {
+    sys::wait_for_dead(process);
+}
+
+/// Waits until no other task uses this memory; false if that does not come to pass in a minute.
 fn wait_alone() -> bool {
-    const SOON: u64 = 50_000;
     const LATE: u64 = 1_000_000_000;
     const MINUTE: u64 = 60 * LATE;
-    // (A death before the signal was asked for is found by looking.)
-    let (mut pause, mut died) = (10_000_000, None);
-    loop {
+    let (mut pause, end) = (50_000, sys::now_ns() + MINUTE);
+    while sys::now_ns() < end {
         match task::is_alone() {
             Some(true) => return true,
             None => return false,
             Some(false) => {}
         }
-        if sys::signal_wait(DEATH_SET, pause) {
-            died = Some(sys::now_ns());
-            pause = SOON;
-        } else {
-            pause = (pause * 2).min(LATE);
-        }
-        if died.is_some_and(|at| sys::now_ns() - at > MINUTE) {
-            return false;
-        }
+        let _ = sys::signal_wait(0, pause);
+        pause = (pause * 2).min(LATE);
     }
+    false
 }
 
-/// Frees all memory of the calling task and ends it.
+/// Frees all memory of the calling task and ends it; in between the parent of `process` is told of its death.
 ///
 /// # Safety
 /// Nobody else uses any of it.
-unsafe fn release_all(desk: *mut Desk) -> ! {
+unsafe fn release_all(desk: *mut Desk, program: usize, process: Option<usize>) -> ! {
     const PR_SET_DUMPABLE: usize = 4;
     // SAFETY: the desk is ours, and nobody else's memory is here. The windows are not written any more, and mapped
-    // until below.
-    unsafe {
+    // until below; the copy is as long as the image, and what it replaces it equals.
+    let is_let_go = unsafe {
         let _ = sys::prctl(PR_SET_DUMPABLE, [0; 4]);
         let (pieces, regions) = (&mut (*desk).pieces, &*(*desk).regions);
-        let kept = [(*desk).image.clone(), desk as usize..desk as usize + DESK];
+        let (image, copy) = ((*desk).image.clone(), (*desk).copy);
+        let bytes = (*desk).file_end - image.start;
+        core::ptr::copy_nonoverlapping(image.start as *const u8, copy as *mut u8, bytes);
+        let is_code = sys::protect(copy, bytes, Access::ReadExecute).is_ok();
+        let kept = [image.clone(), copy..copy + bytes, desk as usize..desk as usize + DESK];
         let mut count = 0;
         let mut add = |at, bytes| {
             if let Some(piece) = pieces.get_mut(count) {
@@ -319,7 +444,19 @@ unsafe fn release_all(desk: *mut Desk) -> ! {
             at = piece.at + piece.bytes;
         }
         let _ = sys::unmap(at, END - at);
-        for number in 1..(*desk).tasks as usize {
+        is_code && sys::move_pages(copy, image.start, bytes).is_ok() && become_program(program).is_ok()
+    };
+    sys::close(program);
+    if is_let_go {
+        process.into_iter().for_each(tell);
+        // The parent wakes at the same moment: let it go first.
+        let _ = sys::signal_wait(0, HEAD_START);
+    }
+    // (If something is held still, the parent is told by the end of this task, which is to be the last.)
+    let others = if is_let_go || process.is_none() { 1..TASKS as usize } else { 0..0 };
+    // SAFETY: stacks of the desk.
+    unsafe {
+        for number in others.take((*desk).tasks as usize - 1) {
             let top = desk as usize + DESK - number * STACK;
             let _ = task::spawn(task::THREAD, top, core::ptr::null_mut(), release, desk as usize);
         }
@@ -335,7 +472,7 @@ extern "C" fn release(desk: usize) -> ! {
     let pieces = work.pieces.get(..work.count).unwrap_or(&[]);
     // Relaxed: a number; the pieces were written before this task was made.
     while let Some(piece) = pieces.get(work.next.fetch_add(1, Relaxed)) {
-        let own = piece.at == desk || piece.at == work.image.start;
+        let own = [desk, work.image.start, work.copy].contains(&piece.at);
         // SAFETY: nobody else uses this memory, and this is neither our code nor our stacks.
         if !own && unsafe { sys::advise(piece.at, piece.bytes, Advice::DontNeed) }.is_err() {
             // SAFETY: as above.

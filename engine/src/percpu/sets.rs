@@ -779,6 +779,7 @@ impl Sets {
             let good = unsafe {
                 self.swap(0, false, seen, word) == Outcome::Done(())
                     && self.push(0, 0x1230) == Outcome::Done(())
+                    && self.refuses_strangers()
                     && self.push_batch(0, &[0x4560, 0x7890]) == 2
                     && self.pop(0) == Outcome::Done(0x7890)
                     && self.pop_batch(0, &mut objects) == 2
@@ -795,6 +796,30 @@ impl Sets {
             }
         }
         false
+    }
+
+    /// Whether every sequence leaves this index's set alone while it is another CPU's; class 0 has an object and room.
+    ///
+    /// # Safety
+    /// As in [`Sets::self_test`], which owns all of it.
+    unsafe fn refuses_strangers(&self) -> bool {
+        let (board, area) = (self.board_pointer(), self.area());
+        let Some(set) = self.ready() else { return false };
+        let (word, at) = (set.pairs[0].main.load(Relaxed), &raw const *set as usize);
+        let cpu = set.cpu.swap(NO_CPU, Relaxed);
+        let mut objects = [0; 2];
+        // SAFETY: the caller's promise; a sequence that is done after all does no harm: it moves numbers of class 0.
+        let refused = unsafe {
+            seq::pop(board, area, 0) == Outcome::Refused
+                && seq::push(board, area, 0, 0x1230) == Outcome::Refused
+                && seq::pop_batch(board, area, 0, objects.as_mut_ptr(), 2) == Outcome::Refused
+                && seq::push_batch(board, area, 0, objects.as_ptr(), 2) == Outcome::Refused
+                && seq::swap(board, area, 0, word, word) == Outcome::Refused
+                && seq::add(board, area, 0, 0) == Outcome::Refused
+                && seq::switch(board, area, at, at.wrapping_sub(board as usize)) == Outcome::Refused
+        };
+        set.cpu.store(cpu, Relaxed);
+        refused
     }
 
     /// In a forked child, whose thread has so many vforks in flight: they and the fork close the sets. If

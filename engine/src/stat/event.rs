@@ -49,7 +49,6 @@ table! {
         PageRefill = "page_refill", "page lists refilled from a zone";
         PageFlush = "page_flush", "page lists emptied into a zone";
         ZoneGrow = "zone_grow", "times a zone opened more address space";
-        RegionMap = "region_map", "regions of address space reserved";
         AreaAlloc = "area_alloc", "areas made of free address space";
         AreaReuse = "area_reuse", "areas made from a lazily freed one of the same size";
         AreaFree = "area_free", "areas freed (lazily)";

@@ -4,4 +4,6 @@ pub mod bitmap;
 pub mod counters;
 pub mod level_states;
 pub mod percpu;
+#[cfg(target_arch = "x86_64")]
+mod sequences;
 pub mod units;

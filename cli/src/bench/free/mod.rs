@@ -48,7 +48,7 @@ const JOBS: &[Setting] = &[
     ("jobs of 3 GiB", "sync_free=1,max_active=2,max_gather_batch_count=1536"),
 ];
 /// With and without a reaper.
-const ENDS: &[Setting] = &[(OURS, ""), ("allotment, no reaper", "reap_bytes=0")];
+const ENDS: &[Setting] = &[(OURS, ""), ("allotment, reaper", "reap_bytes=1M,reap_parent=any")];
 
 /// All cases, each with its contenders.
 pub fn cases(setup: &Setup) -> Vec<Case> {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn settings_are_of_known_knobs_or_left_out() {
-        assert!(known("") && known("reap_bytes=0,huge_bytes=0"));
-        assert!(!known("reap_bytes=0,nobody=1"));
+        assert!(known("") && known("reap_bytes=1M,reap_parent=any"));
+        assert!(!known("reap_bytes=1M,nobody=1"));
     }
 }

@@ -1,0 +1,193 @@
+//! Each real sequence, alone with memory of its own: what it does where it may, and that it does nothing where it may
+//! not. The rseq area is a made-up one, which no kernel knows: it says which CPU and which index "run" the test, so that
+//! no move of the thread changes an answer.
+#![allow(clippy::unwrap_used, unsafe_code, missing_docs)]
+
+extern crate std;
+use crate::arch::PAGE;
+use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::arch::outcome::Outcome;
+use crate::arch::rseq;
+use crate::arch::seq::{self, Area, CPU, SLOTS, TALLY};
+use crate::arch::sys::{self, Access};
+use crate::arch::unit_seq::{self, Place, UNIT};
+use crate::percpu::layout::Word;
+use core::cell::Cell;
+use std::boxed::Box;
+
+/// `struct rseq` that nobody registered. (The sequences store their descriptors' addresses into it.)
+#[repr(C, align(32))]
+struct Made {
+    cpu_id_start: u32,
+    cpu_id: u32,
+    rseq_cs: Cell<u64>,
+    flags: u32,
+    node_id: u32,
+    mm_cid: u32,
+}
+
+impl Made {
+    fn new(index: u32, cpu_id: u32) -> Box<Self> {
+        Box::new(Self { cpu_id_start: index, cpu_id, rseq_cs: Cell::new(0), flags: 0, node_id: 0, mm_cid: index })
+    }
+    fn base(&self) -> isize {
+        ((&raw const *self) as usize).wrapping_sub(sys::thread_pointer()) as isize
+    }
+    fn area(&self) -> Area {
+        Area { base: self.base(), index: self.base() + rseq::MM_CID }
+    }
+}
+
+const INDEX: usize = 3;
+const OWNER: u32 = 5;
+const CLASS: usize = 2 * 16;
+const OBJECT: usize = 0x5550;
+
+/// A board whose index 3 leads to a set of CPU 5: two objects in a sheaf that takes two more.
+struct Board {
+    base: usize,
+    sheaf: Box<[Cell<usize>; 4]>,
+}
+
+impl Board {
+    const SET: usize = 16 * PAGE;
+
+    fn new() -> Self {
+        let base = sys::map(0, Self::SET + TALLY + PAGE, Access::ReadWrite).unwrap();
+        let board = Self { base, sheaf: Box::new([OBJECT, OBJECT + 16, 0, 0].map(Cell::new)) };
+        board.word(SLOTS + INDEX * 8).store(Self::SET as u64, Relaxed);
+        board.cpu().store(OWNER, Relaxed);
+        board.word(Self::SET + CLASS).store(board.full().0, Relaxed);
+        board
+    }
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: inside our own mapping.
+        unsafe { &*((self.base + at) as *const AtomicU64) }
+    }
+    fn cpu(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { &*((self.base + Self::SET + CPU) as *const AtomicU32) }
+    }
+    /// The word of the sheaf as it is at first.
+    fn full(&self) -> Word {
+        Word::new(self.sheaf.as_ptr() as u64, 2, 4)
+    }
+    /// All that a sequence may change, and the owner.
+    fn state(&self) -> ([u64; 5], u32, [usize; 4]) {
+        let at = [SLOTS + INDEX * 8, Self::SET + CLASS, Self::SET + CLASS + 8].map(|at| self.word(at));
+        let tally = [0, 8].map(|at| self.word(Self::SET + TALLY + CLASS + at));
+        let words = [at[0], at[1], at[2], tally[0], tally[1]].map(|word| word.load(Relaxed));
+        (words, self.cpu().load(Relaxed), [0, 1, 2, 3].map(|at| self.sheaf[at].get()))
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it any more.
+        let _ = unsafe { sys::unmap(self.base, Self::SET + TALLY + PAGE) };
+    }
+}
+
+/// A sequence on sets: whether it was done.
+type OnSet = fn(&Board, Area) -> Outcome<()>;
+
+fn done<T>(outcome: Outcome<T>) -> Outcome<()> {
+    match outcome {
+        Outcome::Done(_) => Outcome::Done(()),
+        Outcome::Refused => Outcome::Refused,
+        Outcome::Aborted => Outcome::Aborted,
+    }
+}
+
+/// All that compare the set's CPU, each with arguments for which nothing else is in its way.
+// SAFETY (of all of them): the board, the set, the sheaf and the area are the test's own.
+const ON_SETS: &[(&str, OnSet)] = &[
+    ("pop", |board, area| done(unsafe { seq::pop(board.base as *const u8, area, CLASS) })),
+    ("push", |board, area| unsafe { seq::push(board.base as *const u8, area, CLASS, OBJECT + 32) }),
+    ("pop_batch", |board, area| {
+        let mut into = [0; 2];
+        done(unsafe { seq::pop_batch(board.base as *const u8, area, CLASS, into.as_mut_ptr(), 2) })
+    }),
+    ("push_batch", |board, area| {
+        let from = [OBJECT + 32, OBJECT + 48];
+        done(unsafe { seq::push_batch(board.base as *const u8, area, CLASS, from.as_ptr(), 2) })
+    }),
+    ("swap", |board, area| unsafe { seq::swap(board.base as *const u8, area, CLASS, board.full().0, 0) }),
+    ("add", |board, area| unsafe { seq::add(board.base as *const u8, area, CLASS, 7) }),
+    ("switch", |board, area| unsafe { seq::switch(board.base as *const u8, area, board.base + Board::SET, 0) }),
+];
+
+/// On its own CPU each is done; a set that another CPU owns, a thread that is not registered and the void set refuse
+/// it, and nothing has changed.
+#[test]
+fn sequences_refuse_the_set_of_another_cpu() {
+    for (name, run) in ON_SETS {
+        let board = Board::new();
+        let before = board.state();
+        for stranger in [OWNER + 1, 0, u32::MAX, u32::MAX - 1] {
+            let made = Made::new(INDEX as u32, stranger);
+            assert_eq!(run(&board, made.area()), Outcome::Refused, "{name} on CPU {stranger}");
+            assert_eq!(board.state(), before, "{name} on CPU {stranger}");
+            assert_ne!(made.rseq_cs.get(), 0, "{name} announces itself");
+        }
+        let made = Made::new(INDEX as u32 + 1, 0);
+        assert_eq!(run(&board, made.area()), Outcome::Refused, "{name} on the void set");
+        assert_eq!(board.state(), before, "{name} on the void set");
+        let made = Made::new(INDEX as u32, OWNER);
+        assert_eq!(run(&board, made.area()), Outcome::Done(()), "{name}");
+        assert_ne!(board.state(), before, "{name}");
+    }
+}
+
+/// Adopted, a set is the new CPU's and not the old one's; nobody adopts the void set.
+#[test]
+fn a_set_is_adopted_by_the_cpu_that_runs() {
+    let (owner, other) = (Made::new(INDEX as u32, OWNER), Made::new(INDEX as u32, OWNER + 1));
+    for (name, run) in ON_SETS {
+        let board = Board::new();
+        // SAFETY: the test's own board and area.
+        let adopt = |area| unsafe { seq::adopt(board.base as *const u8, area) };
+        assert_eq!(adopt(Made::new(INDEX as u32 + 1, OWNER + 1).area()), Outcome::Refused);
+        assert_eq!((adopt(other.area()), board.cpu().load(Relaxed)), (Outcome::Done(()), OWNER + 1));
+        assert_eq!(run(&board, owner.area()), Outcome::Refused, "{name}");
+        assert_eq!(run(&board, other.area()), Outcome::Done(()), "{name}");
+    }
+}
+
+type OnUnit = fn(Place<'_>) -> Outcome<()>;
+
+fn on_units<const INDEX: isize>() -> [(&'static str, OnUnit); 5] {
+    static THRESHOLD: AtomicU32 = AtomicU32::new(9);
+    static CAP: AtomicU64 = AtomicU64::new(9);
+    // SAFETY (of all of them): the units and the area are the test's own.
+    [
+        ("add", |place| unsafe { unit_seq::add::<INDEX>(place, 1) }),
+        ("up", |place| unsafe { unit_seq::up::<INDEX>(place, 1, &THRESHOLD) }),
+        ("down", |place| unsafe { unit_seq::down::<INDEX>(place, 1, &THRESHOLD) }),
+        ("move_within", |place| unsafe { unit_seq::move_within::<INDEX>(place, 1, &CAP) }),
+        ("swap", |place| unsafe { unit_seq::swap::<INDEX>(place, 0, 1) }),
+    ]
+}
+
+/// A unit is its index's: an index that was never raised (all, while closed) and a thread that is not registered are
+/// refused, and only the own copy is written.
+#[test]
+fn sequences_on_units_refuse_strangers() {
+    let base = sys::map(0, 5 * UNIT, Access::ReadWrite).unwrap();
+    // SAFETY: inside our own mapping.
+    let copies = || [0, 1, 2, 3, 4].map(|unit| unsafe { &*((base + unit * UNIT) as *const AtomicU64) });
+    for (name, run) in on_units::<{ rseq::MM_CID }>().into_iter().chain(on_units::<{ rseq::CPU_ID_START }>()) {
+        for (index, cpu, high) in [(3, 0, 3), (3, 0, 0), (0, 0, 0), (3, u32::MAX, 4), (3, u32::MAX - 1, 4)] {
+            let (made, high) = (Made::new(index, cpu), AtomicUsize::new(high));
+            let place = Place { base: made.base(), high: &high, at: base };
+            assert_eq!(run(place), Outcome::Refused, "{name} of index {index} on CPU {cpu} below {high:?}");
+            assert!(copies().iter().all(|copy| copy.load(Relaxed) == 0), "{name}");
+            assert_ne!(made.rseq_cs.get(), 0, "{name} announces itself");
+        }
+        let (made, high) = (Made::new(2, OWNER), AtomicUsize::new(3));
+        assert_eq!(run(Place { base: made.base(), high: &high, at: base }), Outcome::Done(()), "{name}");
+        assert_eq!(copies().map(|copy| copy.swap(0, Relaxed) != 0), [false, false, false, true, false], "{name}");
+    }
+    // SAFETY: nobody uses it any more.
+    let _ = unsafe { sys::unmap(base, 5 * UNIT) };
+}
