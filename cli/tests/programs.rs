@@ -243,6 +243,32 @@ fn bad_pointers_abort_if_asked() {
     }
 }
 
+/// What docs/limits.md says of the stack that the allocator takes, at every entry point and under the knobs that do more.
+#[test]
+fn a_small_stack_is_enough() {
+    const BOUND: &str = "4096";
+    let Some(stack) = program("stack.c") else { return };
+    let rounds = if long() { "2000000" } else { "40000" };
+    let few: &[&str] = &["hard_limit=64M", "soft_limit=24M"];
+    let all: [&[&str]; 7] = [
+        &[],
+        &few[..1],
+        &few[1..],
+        few,
+        &["sync_free=1", "idle_seconds=0"],
+        &["drain=gentle", "keeper_bytes=1M"],
+        &["bad_free=report", "profile_bytes=1"],
+    ];
+    for mode in modes(&[Mode::Auto, Mode::Fallback, Mode::Tiny, Mode::Sampled]).into_iter().filter(|_| preloaded()) {
+        for knobs in all {
+            let program = Program::new(mode, &[&stack, BOUND, rounds]);
+            let done = knobs.iter().fold(program, |done, knob| done.knob(knob)).run();
+            assert_eq!(done.out, "", "{}: deeper than {BOUND} bytes", done.what);
+            done.ended(0);
+        }
+    }
+}
+
 /// A debugger steps through sequences one instruction at a time: none can commit then.
 #[test]
 fn single_stepped() {

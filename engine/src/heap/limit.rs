@@ -60,12 +60,15 @@ impl<E: Environment> Heap<E> {
         // A filter may kill for a fence.
         let confined = self.reclaim.keeper.is_confined();
         let fences = !confined || sets.mode() == Mode::Fallback || sys::single_threaded();
-        let mut all = Indices::new();
-        (0..sets.top()).filter(|&index| fences || sets.is_parked(index)).for_each(|index| all.insert(index));
         let start = sys::ticks();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
         for _ in 0..2 {
-            self.cache.drain(&everything, &all, way, |cpu| !confined && runs(cpu), &mut Report::default());
+            for window in Indices::windows(sets.top()) {
+                let mut all = Indices::around(window);
+                let reachable = |&index: &usize| fences || sets.is_parked(index);
+                all.window(sets.top()).filter(reachable).for_each(|index| all.insert(index));
+                self.cache.drain(&everything, &all, way, |cpu| !confined && runs(cpu), &mut Report::default());
+            }
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }
         sets.time(Timing::Drain, start);

@@ -33,7 +33,7 @@ use crate::arch::sys;
 use crate::knob::Id;
 use crate::slab::class::{self, SMALL_MAX};
 use crate::stat::Mode;
-use crate::stat::profile::{self, DEPTH};
+use crate::stat::profile;
 use core::marker::PhantomData;
 
 /// Countdowns; CPUs beyond share.
@@ -239,11 +239,7 @@ impl<E: Environment> Heap<E> {
             samples.lose(true, weight.0);
             return false;
         };
-        let mut frames = [0; DEPTH];
-        let is_kept = turn.ready::<Seen<E>>(mean) && {
-            let depth = E::stack(&mut frames);
-            turn.insert::<Seen<E>>(address, weight, &frames[..depth.min(DEPTH)])
-        };
+        let is_kept = turn.ready::<Seen<E>>(mean) && turn.insert::<Seen<E>>(address, weight, E::stack);
         drop(turn);
         if is_kept {
             E::sampled(address, size, weight.0);

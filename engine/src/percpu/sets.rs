@@ -38,7 +38,7 @@ use crate::arch::seq::{self, Area, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::meta::Meta;
 use crate::stat::board::{
-    self, BOARD_BYTES, CLASSES_MAX, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES,
+    self, BOARD_BYTES, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES,
     Times, settle,
 };
 use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
@@ -113,8 +113,10 @@ pub(super) struct State {
     made: usize,
 }
 
-/// What a set held, by class: main and spare.
-pub type Words = [[Word; 2]; CLASSES_MAX];
+/// Classes of a set that are collected in one step.
+pub const STEP: usize = 8;
+/// What a set held of so many classes: main and spare.
+pub type Words = [[Word; 2]; STEP];
 
 impl Default for Sets {
     fn default() -> Self {

@@ -3,7 +3,7 @@
 //! ```text
 //! gather   every node's lists (a turn each) and the spaces' rests ──► one list, sorted by address: pending
 //! queue    pending, and giant areas as they are freed: those first
-//! slice    first of the queue, neighbours merged, up to so many bytes or 128 ranges, cut at a huge-page boundary
+//! slice    first of the queue, neighbours merged, up to so many bytes or 32 ranges, cut at a huge-page boundary
 //! release  one vector call, or a call for each range; no lock, no turn
 //! settle   what the system reported done ──► tree; all else ──► lazy again. Counters once, for all slices
 //! ```
@@ -22,7 +22,7 @@
 //! | kept | all | 0 |
 //!
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
-//! areas, then one call for each range that does not touch its neighbour (a 128th of one in vectors).
+//! areas, then one call for each range that does not touch its neighbour (a 32nd of one in vectors).
 
 use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, Vmap};
 use crate::arch::PAGE;
@@ -32,8 +32,8 @@ use crate::knob::Id;
 use crate::page::{Kind, Pfn, give_back};
 use crate::stat::{Event, Level, Timing};
 
-/// Ranges in a slice.
-const RANGES: usize = 128;
+/// Ranges in a slice. (They are on the stack, which may be small.)
+const RANGES: usize = 32;
 /// Most bytes in one vector call: above 2 GiB − 4 KiB the kernel stops silently.
 const VECTOR_BYTES: usize = 1 << 30;
 /// Bytes that a purge gives back between two settlements, where a fork waits for it.
