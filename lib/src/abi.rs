@@ -349,7 +349,7 @@ pub extern "C" fn malloc_stats() {
 }
 
 /// `prctl`, watched: before a process filters its own system calls it asks here for the filter,
-/// or for the promise without which the kernel takes none from it. (libc's is variadic; on
+/// or for the promise without which the kernel takes none from it; and a thread that gives up the processor's counter. (libc's is variadic; on
 /// Linux its arguments come in registers all the same.)
 ///
 /// # Safety
@@ -358,6 +358,12 @@ pub extern "C" fn malloc_stats() {
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     const PR_SET_SECCOMP: c_int = 22;
     const PR_SET_NO_NEW_PRIVS: c_int = 38;
+    const PR_SET_TSC: c_int = 26;
+    const SECCOMP_MODE_STRICT: usize = 1;
+    // Whoever is in that mode may not read the processor's counter, either.
+    if option == PR_SET_TSC || option == PR_SET_SECCOMP && a == SECCOMP_MODE_STRICT {
+        HEAP.cache().sets.clock.stop();
+    }
     if matches!(option, PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS) {
         HEAP.confine();
     }

@@ -157,11 +157,11 @@ pub use tables::Walk;
 #[cfg(target_arch = "x86_64")]
 mod tables {
     use super::{Found, Stack, by_pointer, find};
+    use allotment_engine::arch::stack::{self as registers, FRAME, RETURN, Registers, STACK};
     use core::cell::UnsafeCell;
     use core::mem::MaybeUninit;
     use core::sync::atomic::AtomicBool;
     use core::sync::atomic::Ordering::{Acquire, Release};
-    use allotment_engine::arch::stack::{self as registers, FRAME, RETURN, Registers, STACK};
     use gimli::{
         BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, NativeEndian, Register, RegisterRule, UnwindContext,
         UnwindContextStorage, UnwindSection, UnwindTableRow,

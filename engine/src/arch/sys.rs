@@ -5,7 +5,8 @@
 //! `Ok(value)` or `Err(errno)`. Cost: one system call each.
 #![allow(unsafe_code)] // the boundary to the kernel
 
-use super::atomic::AtomicU32;
+use super::atomic::Ordering::Relaxed;
+use super::atomic::{AtomicU32, AtomicU64};
 
 /// An error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -734,6 +735,45 @@ pub fn ticks() -> u64 {
     now_ns()
 }
 
+/// The time in [`ticks`], also where the processor may not be asked for it: reading the counter ends a thread that has
+/// given it up (`PR_SET_TSC`, `SECCOMP_MODE_STRICT`), and the kernel's own clock reads the same counter. From then on each
+/// look is taken for [`Clock::STEP`] ticks: what is to happen now and then still does.
+#[derive(Debug)]
+pub struct Clock {
+    /// 0: the processor's. Else the last look.
+    stopped: AtomicU64,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock {
+    const STEP: u64 = 1 << 16;
+
+    /// The processor's.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { stopped: AtomicU64::new(0) }
+    }
+    /// The ticks now.
+    #[inline]
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        // Relaxed: a thread that has given the counter up has stopped the clock before.
+        if self.stopped.load(Relaxed) == 0 { ticks() } else { self.stopped.fetch_add(Self::STEP, Relaxed) }
+    }
+    /// A thread is about to give the counter up.
+    pub fn stop(&self) {
+        if self.stopped.load(Relaxed) == 0 {
+            // Relaxed: a number; of two the first.
+            let _ = self.stopped.compare_exchange(0, ticks() | 1, Relaxed, Relaxed);
+        }
+    }
+}
+
 /// A word that is different in every thread alive: the thread pointer.
 #[inline]
 #[must_use]
@@ -840,6 +880,17 @@ pub mod fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_clock_goes_on() {
+        let clock = Clock::new();
+        let before = clock.ticks();
+        clock.stop();
+        let (first, second) = (clock.ticks(), clock.ticks());
+        assert!(before <= first && second == first + Clock::STEP);
+        clock.stop();
+        assert_eq!(clock.ticks(), second + Clock::STEP);
+    }
 
     const DEFAULT: i32 = 0;
     const PREFERRED: i32 = 1;

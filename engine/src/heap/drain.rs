@@ -82,8 +82,8 @@ impl<E: Environment> Heap<E> {
             return report;
         }
         self.learn();
-        let start = sys::ticks();
         let sets = &self.cache.sets;
+        let start = sets.clock.ticks();
         let (mut running, mut patience) = (Running::new(), PATIENCE / STEP);
         for window in Indices::windows(sets.top()) {
             self.drain_window(window, which, way, &mut running, &mut patience, &mut report);
@@ -219,7 +219,7 @@ impl<E: Environment> Heap<E> {
             self.cache.decay(&everything, index);
         }
         if !wanted.is_empty() {
-            let start = sys::ticks();
+            let start = sets.clock.ticks();
             self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut Report::default());
             sets.time(Timing::Drain, start);
         }

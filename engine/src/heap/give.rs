@@ -32,7 +32,7 @@ impl<E: Environment> Heap<E> {
         let vmap = self.vmap();
         let Some(area) = vmap.find(address) else { return Freed::Not };
         if self.is_sync(area.bytes) && !vmap.is_giant(&area) {
-            let start = sys::ticks();
+            let start = self.cache.sets.clock.ticks();
             let is_freed = vmap.free_now(&area);
             self.cache.sets.time(Timing::Free, start);
             return if is_freed { Freed::Told } else { Freed::Not };

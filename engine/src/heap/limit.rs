@@ -34,7 +34,7 @@ impl<E: Environment> Heap<E> {
 
     #[cold]
     fn relieve(&self) {
-        let (limits, start) = (&self.reclaim.limits, sys::ticks());
+        let (limits, start) = (&self.reclaim.limits, self.cache.sets.clock.ticks());
         if !limits.relieves(start) {
             return;
         }
@@ -42,7 +42,7 @@ impl<E: Environment> Heap<E> {
         self.cache.sets.count(Event::SoftLimit, 1);
         self.empty_caches(|_| true);
         drop(held);
-        limits.relieved(start, sys::ticks());
+        limits.relieved(start, self.cache.sets.clock.ticks());
     }
 
     /// Empties all caches that can be reached into the free memory of the heap, as far as the knob `drain` lets drains
@@ -60,7 +60,7 @@ impl<E: Environment> Heap<E> {
         // A filter may kill for a fence.
         let confined = self.reclaim.keeper.is_confined();
         let fences = !confined || sets.mode() == Mode::Fallback || sys::single_threaded();
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
         for _ in 0..2 {
             for window in Indices::windows(sets.top()) {
@@ -91,12 +91,12 @@ impl<E: Environment> Heap<E> {
             // Somebody has, while this one waited.
             return true;
         }
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         let drains = limits.squeezes(start);
         if drains {
             self.empty_caches(|_| true);
         }
-        let end = sys::ticks();
+        let end = self.cache.sets.clock.ticks();
         if !drains && !limits.finds(Reclaim::free_resident(&self.cache)) {
             return false;
         }

@@ -255,7 +255,7 @@ impl<E: Environment> Heap<E> {
         self.describe(mode, reason, opening.index);
         self.publish_knobs();
         self.pid.store(sys::pid(), Relaxed);
-        self.born.store(sys::ticks(), Relaxed);
+        self.born.store(self.cache.sets.clock.ticks(), Relaxed);
         if self.cache.knobs.get(Id::HardLimit) == BY_CGROUP {
             self.learn_limits();
         }
@@ -289,7 +289,7 @@ impl<E: Environment> Heap<E> {
         board.index.store(index as u32, Relaxed);
         board.classes.store(ALL_CLASSES as u32, Relaxed);
         board.size_classes.store(CLASSES as u32, Relaxed);
-        board.start_ticks.store(sys::ticks(), Relaxed);
+        board.start_ticks.store(self.cache.sets.clock.ticks(), Relaxed);
         board.start_ns.store(sys::now_ns(), Relaxed);
         // Release: a reader that sees the magic sees the rest.
         board.magic.store(MAGIC, Release);
@@ -384,7 +384,7 @@ impl<E: Environment> Heap<E> {
         {
             return area.address as *mut u8;
         }
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         if !self.opened() {
             E::no_memory();
             return ptr::null_mut();
@@ -501,7 +501,7 @@ impl<E: Environment> Heap<E> {
     fn cold_end(&self, event: Event, start: u64, failed: bool) {
         let sets = &self.cache.sets;
         sets.count(event, 1);
-        sets.count(Event::ColdTicks, sys::ticks().saturating_sub(start));
+        sets.count(Event::ColdTicks, self.cache.sets.clock.ticks().saturating_sub(start));
         if failed {
             sets.count(Event::NoMemory, 1);
             E::no_memory();
@@ -533,7 +533,7 @@ impl<E: Environment> Heap<E> {
                 Freed::Quietly => return this.wake_keeper(),
                 Freed::Told => {}
                 Freed::Queued(ticket) => {
-                    let start = sys::ticks();
+                    let start = this.cache.sets.clock.ticks();
                     this.give_giant_back(ticket);
                     this.wake_keeper();
                     this.cache.sets.time(Timing::Free, start);
@@ -549,7 +549,7 @@ impl<E: Environment> Heap<E> {
                 return this.wake_keeper();
             }
         }
-        let start = sys::ticks();
+        let start = this.cache.sets.clock.ticks();
         if let Some(class) = class {
             // SAFETY: the caller's promise.
             unsafe { this.cache.free(&this.slab_source(), class, address) };
@@ -575,7 +575,7 @@ impl<E: Environment> Heap<E> {
             }
             return object;
         }
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         if !self.opened() {
             E::no_memory();
             return ptr::null_mut();
@@ -598,7 +598,7 @@ impl<E: Environment> Heap<E> {
         if align <= 16 {
             return self.malloc(size);
         }
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         if !self.opened() {
             E::no_memory();
             return ptr::null_mut();
@@ -653,7 +653,7 @@ impl<E: Environment> Heap<E> {
             && size > SMALL_MAX
             && let Some(area) = self.vmap().find(object as usize)
         {
-            let start = sys::ticks();
+            let start = self.cache.sets.clock.ticks();
             // Before the address can be somebody else's.
             self.forget(object as usize);
             // Once more where the hard limit was in the way: copying would need more than growing.
@@ -788,7 +788,7 @@ impl<E: Environment> Heap<E> {
         self.reclaim.keeper.gone();
         self.reclaim.workers.gone();
         self.pid.store(sys::pid(), Relaxed);
-        self.born.store(sys::ticks(), Relaxed);
+        self.born.store(self.cache.sets.clock.ticks(), Relaxed);
         self.slow.store(0, Relaxed);
         if !sets.is_shared() {
             return;

@@ -118,7 +118,7 @@ impl Countdown {
     fn random(&self) -> u64 {
         let mut x = self.random.load(Relaxed);
         if x == 0 {
-            x = sys::ticks() ^ ((&raw const *self) as u64).rotate_left(32) | 1;
+            x = sys::thread_pointer() as u64 ^ ((&raw const *self) as u64).rotate_left(32) | 1;
         }
         x ^= x << 13;
         x ^= x >> 7;

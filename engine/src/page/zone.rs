@@ -162,7 +162,6 @@ impl<const ROOM: usize> Default for Gather<ROOM> {
 }
 
 impl<const ROOM: usize> Gather<ROOM> {
-
     /// Nothing.
     #[must_use]
     pub const fn new() -> Self {

@@ -35,11 +35,10 @@ use crate::arch::lock::Lock;
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::{self, Area, TALLY};
-use crate::arch::sys::{self, Access};
+use crate::arch::sys::{self, Access, Clock};
 use crate::meta::Meta;
 use crate::stat::board::{
-    self, BOARD_BYTES, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES,
-    Times, settle,
+    self, BOARD_BYTES, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES, Times, settle,
 };
 use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
 
@@ -97,6 +96,8 @@ pub struct Sets {
     copy: AtomicUsize,
     /// The process filters its system calls: a fence may kill.
     confined: AtomicU32,
+    /// What slow paths know the time by.
+    pub clock: Clock,
     pub(super) state: Lock<State>,
     /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
     pub isolated: Isolated,
@@ -141,6 +142,7 @@ impl Sets {
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             copy: AtomicUsize::new(0),
             confined: AtomicU32::new(0),
+            clock: Clock::new(),
             state: Lock::new(State { made: 0 }),
             isolated: Isolated::new(),
             slots: [const { AtomicUsize::new(0) }; INDICES],
@@ -527,9 +529,9 @@ impl Sets {
         self.add(core::mem::offset_of!(Tally, events) + event as usize * 8, n);
     }
 
-    /// Notes in this CPU's tally how long something took that began at `start` (see [`sys::ticks`]).
+    /// Notes in this CPU's tally how long something took that began at `start` (see [`Clock`]).
     pub fn time(&self, timing: Timing, start: u64) {
-        let ticks = sys::ticks().saturating_sub(start);
+        let ticks = self.clock.ticks().saturating_sub(start);
         let at = core::mem::offset_of!(Tally, times) + timing as usize * size_of::<Times>();
         self.add(at + core::mem::offset_of!(Times, buckets) + board::bucket(ticks) * 8, 1);
         self.add(at + core::mem::offset_of!(Times, ticks), ticks);

@@ -36,7 +36,7 @@ use crate::arch::{PAGE, sys};
 use crate::knob::Id;
 use crate::page::{Pages, give_back};
 use crate::percpu::Cache;
-use crate::stat::{Board, Event, Level};
+use crate::stat::{Event, Level};
 use crate::vmap::{SLICE, Vmap};
 use keeper::Keeper;
 use limits::{Limits, room};
@@ -143,7 +143,7 @@ impl Reclaim {
         // fls(cpus), as in the kernel.
         let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
         let base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling);
-        let usual = base + self.recent(board, in_use);
+        let usual = base + self.recent(cache, in_use);
         match knobs.soft_limit() {
             u64::MAX => usual,
             soft => usual.min(room(soft, board.held().saturating_sub(Self::idle(cache)))),
@@ -151,12 +151,13 @@ impl Reclaim {
     }
 
     /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
-    fn recent(&self, board: &Board, in_use: u64) -> u64 {
+    fn recent(&self, cache: &Cache, in_use: u64) -> u64 {
+        let board = cache.sets.board();
         let above = board.level(Level::Recent).saturating_sub(in_use);
         if above == 0 {
             return 0;
         }
-        let now = sys::ticks() >> DECAY;
+        let now = cache.sets.clock.ticks() >> DECAY;
         if self.shrunk.load(Relaxed) != now && self.shrunk.swap(now, Relaxed) != now {
             board.set(Level::Recent, in_use + above - above / 4);
         }

@@ -140,7 +140,7 @@ impl Vmap<'_> {
     }
 
     fn purge_some(&self, most: usize, mut gather: bool) -> usize {
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         let (mut bytes, mut tried) = (0, 0);
         while tried < most {
             let (sliced, released) = self.purge_slice(most - tried, None);
@@ -170,7 +170,7 @@ impl Vmap<'_> {
     /// Gives a giant area back, with whoever else takes slices of it; returns when all of it has gone, is kept or is
     /// used again.
     pub fn purge_giant(&self, ticket: Ticket) {
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         let (mut bytes, mut tried) = (0, 0);
         loop {
             let (sliced, released) = self.purge_slice(usize::MAX, Some(ticket));
@@ -483,7 +483,7 @@ impl Vmap<'_> {
 
     /// Frees an area (in use) and gives it back before it returns; false if somebody else has freed it.
     pub fn free_now(&self, area: &Area) -> bool {
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         // In flight before it is in our hand: no fork may come between.
         let Some((_flight, ())) = self.areas.flights.begin(|_| self.give_up(area).then_some(())) else { return false };
         let pages = self.regions.desc(area.pfn).len();
