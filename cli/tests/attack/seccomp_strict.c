@@ -6,13 +6,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { BLOCKS = 1000, SIZES = 5 };
+enum { BLOCKS = 3000, SIZES = 5 };
 
 static void *block[BLOCKS];
 
 int main(void)
 {
-    static const size_t size[SIZES] = {16, 24, 40, 64, 100};
+    static const size_t size[SIZES] = {8, 24, 12, 16, 20};
     /* As far as the program will go: what it frees serves it later. */
     for (int at = 0; at < BLOCKS; at++)
         block[at] = malloc(size[at % SIZES]);

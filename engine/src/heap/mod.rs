@@ -49,6 +49,12 @@ use core::ptr::{self, NonNull};
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
 const _: () = assert!(ALL_CLASSES <= crate::stat::board::CLASSES_MAX);
 
+/// [`Heap::opened`]: nobody has asked; somebody opens it; so, and others sleep until it is done; done.
+const CLOSED: u32 = 0;
+const OPENING: u32 = 1;
+const OPEN: u32 = 2;
+const AWAITED: u32 = 3;
+
 /// What the outermost layer decides for a heap.
 pub trait Environment: Sized + 'static {
     /// Opens the heap ([`Heap::open`]) when it is first needed.
@@ -259,7 +265,7 @@ impl<E: Environment> Heap<E> {
         if self.cache.knobs.get(Id::HardLimit) == BY_CGROUP {
             self.learn_limits();
         }
-        self.opened.store(2, Release);
+        self.end_opening(OPEN);
         if mode == Mode::Sequences {
             // Release: whoever passes the gate sees an open heap.
             self.small.store(SMALL_MAX, Release);
@@ -296,23 +302,38 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Opens the heap if nobody has; false without memory.
+    #[inline]
     fn opened(&self) -> bool {
+        self.opened.load(Acquire) == OPEN || self.open_or_wait()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_or_wait(&self) -> bool {
         loop {
             match self.opened.load(Acquire) {
-                2 => return true,
-                0 => {
-                    if self.opened.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                OPEN => return true,
+                CLOSED => {
+                    if self.opened.compare_exchange(CLOSED, OPENING, Acquire, Relaxed).is_ok() {
                         E::start(self);
-                        if self.opened.load(Acquire) != 2 {
-                            // The next call tries again.
-                            self.opened.store(0, Release);
-                            return false;
-                        }
+                        // Without success the next call tries again.
+                        return self.opened.load(Acquire) == OPEN || self.end_opening(CLOSED) == OPEN;
                     }
                 }
-                _ => core::hint::spin_loop(),
+                OPENING => _ = self.opened.compare_exchange(OPENING, AWAITED, Relaxed, Relaxed),
+                // (Asleep: whoever opens it may have to run on this CPU.)
+                _ => sys::futex_wait(&self.opened, AWAITED),
             }
         }
+    }
+
+    /// It is open, or cannot be opened; what it is then.
+    fn end_opening(&self, state: u32) -> u32 {
+        // Release: whoever sees it open sees all of it.
+        if self.opened.swap(state, Release) == AWAITED {
+            sys::futex_wake(&self.opened, u32::MAX >> 1);
+        }
+        state
     }
 
     /// Opens the heap now (a constructor would).
