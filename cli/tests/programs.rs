@@ -243,6 +243,34 @@ fn bad_pointers_abort_if_asked() {
     }
 }
 
+/// Each at the very call that is wrong; the C library's own allocator stops most of them, too.
+#[test]
+fn what_is_freed_twice_is_stopped_at_once() {
+    let Some(twice) = program("twice.c") else { return };
+    let cases = Program::new(Mode::Plain, &[&twice]).run().ended(0).out;
+    for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
+        for case in cases.lines() {
+            Program::new(mode, &[&twice, case]).knob("bad_free=abort").run().killed(6).says(&["0x"]);
+        }
+        // What is right is not stopped.
+        let Some(semantics) = program("semantics.c") else { return };
+        for case in ["s32_blocks_never_overlap"] {
+            Program::new(mode, &[&semantics, case]).knob("bad_free=abort").run().passed().took(mode, 1);
+        }
+    }
+}
+
+/// A program that frees a thousand wrong pointers says so ten times, and how often at its end.
+#[test]
+fn bad_pointers_are_counted() {
+    let Some(bad) = program("bad.c") else { return };
+    for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
+        let done = Program::new(mode, &[&bad, "many"]).run().says(&["and 990 more", "is not of this heap"]).ended(0);
+        assert_eq!(done.err.lines().filter(|line| line.contains("left alone")).count(), 10, "{}", done.err);
+        assert_eq!(done.number("/events/bad_free"), 1000);
+    }
+}
+
 /// What docs/limits.md says of the stack that the allocator takes, at every entry point and under the knobs that do more.
 #[test]
 fn a_small_stack_is_enough() {

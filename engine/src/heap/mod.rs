@@ -8,7 +8,7 @@
 //! ```
 //! The gate is closed until the heap is open, and in the fallback for ever: no
 //! size passes it, and no address has a class byte, so the fast paths have no
-//! test of their own for that.
+//! test of their own for that. The same where every `malloc` and `free` is checked (knob `bad_free=abort`).
 //!
 //! Invariant: an address that the program holds belongs to a slab (class byte
 //! not 0 in sequences) or begins an area; anything else is foreign.
@@ -206,6 +206,13 @@ impl<E: Environment> Heap<E> {
         &self.cache
     }
 
+    /// The process whose heap this is; 0 while it is closed.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        // Relaxed: changes at a fork only.
+        self.pid.load(Relaxed)
+    }
+
     fn slab_source(&self) -> SlabSource<'_> {
         SlabSource { slabs: &self.slabs, cache: &self.cache, pages: &self.pages, report: E::report }
     }
@@ -246,6 +253,9 @@ impl<E: Environment> Heap<E> {
         self.cache.size_classes(sizes);
         self.reclaim.prepare();
         self.areas.prepare();
+        if self.cache.knobs.get(Id::BadFree) == 1 {
+            self.slabs.check();
+        }
         let board = sets.board();
         board.sets.store(1, Relaxed);
         board.set(Level::Reserved, BYTES as u64);
@@ -266,7 +276,7 @@ impl<E: Environment> Heap<E> {
             self.learn_limits();
         }
         self.end_opening(OPEN);
-        if mode == Mode::Sequences {
+        if mode == Mode::Sequences && !self.slabs.is_checked() {
             // Release: whoever passes the gate sees an open heap.
             self.small.store(SMALL_MAX, Release);
         }
@@ -384,10 +394,17 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
-        if self.profile.is_on() {
-            return self.malloc_counted(size);
+        let object = if self.profile.is_on() { self.malloc_counted(size) } else { self.malloc_slow(size, aborted) };
+        self.checked(object)
+    }
+
+    /// An object on its way to the program.
+    #[inline]
+    fn checked(&self, object: *mut u8) -> *mut u8 {
+        if self.slabs.is_checked() && !object.is_null() {
+            self.slab_source().hand_out(object as usize);
         }
-        self.malloc_slow(size, aborted)
+        object
     }
 
     #[cold]
@@ -479,10 +496,15 @@ impl<E: Environment> Heap<E> {
         Some(area)
     }
 
+    /// Whether a fast path has tried before.
+    fn has_fast_path(&self) -> bool {
+        self.cache.sets.mode() != Mode::Fallback && !self.slabs.is_checked()
+    }
+
     /// An object of this CPU's own set, where the fast path did not find it: the fallback's
     /// whole way, or the spare sheaf.
     fn alloc_set(&self, class: usize) -> Option<usize> {
-        if self.cache.sets.mode() == Mode::Fallback
+        if !self.has_fast_path()
             && let Outcome::Done(object) = self.cache.sets.pop(class)
         {
             return Some(object);
@@ -495,7 +517,7 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// As [`Heap::free`].
     unsafe fn free_set(&self, class: usize, object: usize) -> bool {
-        if self.cache.sets.mode() == Mode::Fallback
+        if !self.has_fast_path()
             // SAFETY: the caller's promise.
             && unsafe { self.cache.sets.push(class, object) } == Outcome::Done(())
         {
@@ -541,6 +563,12 @@ impl<E: Environment> Heap<E> {
         }
         let address = object as usize;
         let class = this.slab_source().class_of(address);
+        if class.is_some()
+            && this.slabs.is_checked()
+            && let Err(wrong) = this.slab_source().hand_in(address)
+        {
+            return this.slab_source().bad(address, wrong);
+        }
         if let Some(class) = class
             && !aborted
             // SAFETY: the caller's promise.
@@ -637,7 +665,7 @@ impl<E: Environment> Heap<E> {
             self.sample(object, size);
         }
         self.cold_end(Event::ColdAlloc, start, object.is_none());
-        object.unwrap_or(0) as *mut u8
+        self.checked(object.unwrap_or(0) as *mut u8)
     }
 
     /// Bytes that the object at this address has; `None` if it is not one of ours.
@@ -664,6 +692,12 @@ impl<E: Environment> Heap<E> {
             E::report(object as usize, Wrong::Foreign);
             return ptr::null_mut();
         };
+        if self.slabs.is_checked()
+            && let Err(wrong) = self.slab_source().look(object as usize)
+        {
+            self.slab_source().bad(object as usize, wrong);
+            return ptr::null_mut();
+        }
         // Fits, and wastes less than half (of small ones only what copying would cost).
         let fits = size <= old && (size > old / 2 || old <= 64) && old <= SMALL_MAX;
         // (A sampled object has more room than it shows; it is exchanged for one that is counted.)
@@ -714,7 +748,7 @@ impl<E: Environment> Heap<E> {
         if size > SMALL_MAX || !self.opened() {
             return 0;
         }
-        if self.profile.is_on() {
+        if self.profile.is_on() || self.slabs.is_checked() {
             let mut got = 0;
             while got < into.len()
                 && let Some(object) = NonNull::new(self.malloc(size))
@@ -740,7 +774,7 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// As [`Heap::free`] for each.
     pub unsafe fn free_bulk(&self, size: usize, objects: &[usize]) {
-        if self.profile.is_used() {
+        if self.profile.is_used() || self.slabs.is_checked() {
             // Some may be sampled, and of no class.
             // SAFETY: the caller's promise.
             objects.iter().for_each(|&object| unsafe { self.free(object as *mut u8) });

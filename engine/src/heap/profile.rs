@@ -177,7 +177,7 @@ impl<E: Environment> Heap<E> {
         profile.used.store(profile.is_used() || mean != 0, Relaxed);
         profile.mean.store(mean, Relaxed);
         turn.show_mean(mean);
-        let is_open = mean == 0 && self.cache.sets.mode() == Mode::Sequences;
+        let is_open = mean == 0 && self.cache.sets.mode() == Mode::Sequences && !self.slabs.is_checked();
         // Release: as in `open`.
         self.small.store(if is_open { SMALL_MAX } else { 0 }, Release);
     }
