@@ -271,6 +271,11 @@ struct Told {
 }
 static TOLD: [Told; 3] = [const { Told { count: AtomicU32::new(0), by: AtomicU32::new(0) } }; 3];
 
+/// Whose reports these are, where it may be asked.
+fn own_pid() -> u32 {
+    if HEAP.is_confined() { HEAP.pid() } else { sys::pid() }
+}
+
 fn what(wrong: Wrong) -> (&'static Told, &'static str) {
     match wrong {
         Wrong::Foreign => (&TOLD[0], "is not of this heap"),
@@ -285,7 +290,7 @@ pub fn end_reports() {
         let (told, what) = what(wrong);
         // Relaxed: numbers.
         let more = told.count.load(Relaxed).saturating_sub(LINES);
-        if more > 0 && told.by.load(Relaxed) == HEAP.pid() {
+        if more > 0 && told.by.load(Relaxed) == own_pid() {
             told.count.store(LINES, Relaxed);
             say!("and {more} more, where the pointer {what}");
         }
@@ -299,7 +304,7 @@ fn report(address: usize, wrong: Wrong) {
     // Relaxed: numbers. (Not beyond the last, where it would begin again.)
     let before = told.count.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1)).unwrap_or(u32::MAX);
     if before >= LINES && !stop {
-        let own = HEAP.pid();
+        let own = own_pid();
         if told.by.swap(own, Relaxed) != own {
             // (A forked child: its parent's are not its.)
             told.count.store(LINES + 1, Relaxed);

@@ -10,6 +10,9 @@ use crate::percpu::drain::Indices;
 use crate::reclaim::Reclaim;
 use crate::stat::{Event, Mode, Timing};
 
+/// Bytes in use from which a heap asks whose it is.
+const LARGE: u64 = 16 << 20;
+
 impl<E: Environment> Heap<E> {
     /// Reads what the memory cgroup allows, for the limits that are its.
     pub(super) fn learn_limits(&self) {
@@ -27,6 +30,10 @@ impl<E: Environment> Heap<E> {
     /// every purge keeps below the limit.)
     #[inline]
     pub(super) fn approach(&self) {
+        if self.pid() == 0 && self.cache.sets.board().in_use() >= LARGE && !self.is_confined() {
+            // (A filter that was inherited may kill for it: then nobody has asked.)
+            self.learn_pid(!sys::status().0);
+        }
         if self.cache.is_tight() {
             self.relieve();
         }

@@ -206,7 +206,13 @@ impl<E: Environment> Heap<E> {
         &self.cache
     }
 
-    /// The process whose heap this is; 0 while it is closed.
+    /// Asks for it once the heap is large or can be looked into: small programs start with few calls.
+    fn learn_pid(&self, is_allowed: bool) {
+        // Relaxed: a number; no process has the other.
+        self.pid.store(if is_allowed { sys::pid() } else { u32::MAX }, Relaxed);
+    }
+
+    /// The process whose heap this is; 0 while nobody has asked.
     #[must_use]
     pub fn pid(&self) -> u32 {
         // Relaxed: changes at a fork only.
@@ -251,8 +257,10 @@ impl<E: Environment> Heap<E> {
         }
         let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
         self.cache.size_classes(sizes);
-        self.reclaim.prepare();
-        self.areas.prepare();
+        if opening.reason == Reason::Unregistered {
+            // (An emulator, as likely as not.)
+            self.areas.confine();
+        }
         if self.cache.knobs.get(Id::BadFree) == 1 {
             self.slabs.check();
         }
@@ -268,9 +276,12 @@ impl<E: Environment> Heap<E> {
             // SAFETY: as above.
             unsafe { sets.open(base, mode, opening.area, opening.simulation) };
         }
+        if sets.is_shared() {
+            self.learn_pid(true);
+            board.pid.store(self.pid(), Relaxed);
+        }
         self.describe(mode, reason, opening.index);
         self.publish_knobs();
-        self.pid.store(sys::pid(), Relaxed);
         self.born.store(self.cache.sets.clock.ticks(), Relaxed);
         if self.cache.knobs.get(Id::HardLimit) == BY_CGROUP {
             self.learn_limits();
@@ -299,14 +310,13 @@ impl<E: Environment> Heap<E> {
             board.class[class].size.store(self.size_of(class) as u64, Relaxed);
         }
         board.version.store(VERSION, Relaxed);
-        board.pid.store(sys::pid(), Relaxed);
         board.mode.store(mode as u32, Relaxed);
         board.reason.store(reason as u32, Relaxed);
         board.index.store(index as u32, Relaxed);
         board.classes.store(ALL_CLASSES as u32, Relaxed);
         board.size_classes.store(CLASSES as u32, Relaxed);
         board.start_ticks.store(self.cache.sets.clock.ticks(), Relaxed);
-        board.start_ns.store(sys::now_ns(), Relaxed);
+        board.start_ns.store(sys::now_quick_ns(), Relaxed);
         // Release: a reader that sees the magic sees the rest.
         board.magic.store(MAGIC, Release);
     }
@@ -842,7 +852,9 @@ impl<E: Environment> Heap<E> {
         let sets = &self.cache.sets;
         self.reclaim.keeper.gone();
         self.reclaim.workers.gone();
-        self.pid.store(sys::pid(), Relaxed);
+        if !matches!(self.pid(), 0 | u32::MAX) {
+            self.learn_pid(true);
+        }
         self.born.store(self.cache.sets.clock.ticks(), Relaxed);
         self.slow.store(0, Relaxed);
         if !sets.is_shared() {

@@ -266,6 +266,6 @@ impl<E: Environment> Heap<E> {
 
     /// The process ends; whether a profile of its own is left in a file.
     pub fn end_profile(&self) -> bool {
-        self.profile.samples.end(sys::pid())
+        self.profile.samples.header().is_some() && self.profile.samples.end(sys::pid())
     }
 }

@@ -102,9 +102,16 @@ impl Reclaim {
         }
     }
 
-    /// Asks how many CPUs there are for us; when the heap opens (a filter may forbid it later).
-    pub fn prepare(&self) {
-        self.cpus.store(sys::cpus_allowed(), Relaxed);
+    /// CPUs that there are for us. (Asked for when it matters: small programs start with few calls, and a filter that was
+    /// inherited may kill for them.)
+    fn cpus(&self) -> u32 {
+        let cpus = self.cpus.load(Relaxed);
+        if cpus != 0 {
+            return cpus;
+        }
+        let cpus = if self.keeper.is_confined() { 1 } else { sys::cpus_told() };
+        self.cpus.store(cpus, Relaxed);
+        cpus
     }
 
     /// True once: the caller is to read what the system says about CPUs and nodes.
@@ -138,11 +145,14 @@ impl Reclaim {
             return 0;
         }
         let (board, knobs) = (cache.sets.board(), &cache.knobs);
-        let cpus = self.cpus.load(Relaxed);
         let in_use = board.in_use();
-        // fls(cpus), as in the kernel.
-        let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
-        let base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling);
+        let ceiling = knobs.get(Id::LazyCeiling);
+        let mut base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor));
+        if base > ceiling {
+            // fls(cpus), as in the kernel.
+            let doublings = if ceiling == 0 { 0 } else { 32 - self.cpus().leading_zeros() };
+            base = base.min(ceiling.saturating_mul(doublings.into()));
+        }
         let usual = base + self.recent(cache, in_use);
         match knobs.soft_limit() {
             u64::MAX => usual,

@@ -538,7 +538,7 @@ impl Vmap<'_> {
     /// Asks the system to take the runs; each is clean if the system said so for all of it.
     fn release(&self, runs: &mut [Run]) {
         let plain = |run: &Run| run.flags & ALONE == 0;
-        if !self.areas.one_by_one.load(Relaxed) {
+        if runs.len() > 1 && self.areas.takes_vectors() {
             let mut from = 0;
             while from < runs.len() {
                 let mut ranges = [Range::default(); RANGES];
