@@ -238,14 +238,7 @@ impl Keeper {
     ///
     /// Who frees looks whether the thread is parked after it has freed, without a fence between: it may read the state
     /// of a moment before. So the first sleep is for one period only. What was freed by then is seen behind it.
-    pub fn park(
-        &self,
-        clock: &Clock,
-        bell: &AtomicU32,
-        serve: impl Fn() -> bool,
-        before: u64,
-        left: impl Fn() -> u64,
-    ) {
+    pub fn park(&self, clock: &Clock, bell: &AtomicU32, serve: impl Fn() -> bool, before: u64, left: impl Fn() -> u64) {
         if self.state.compare_exchange(AWAKE, PARKED, Release, Relaxed).is_err() {
             return;
         }
