@@ -244,6 +244,60 @@ fn bad_pointers_abort_if_asked() {
     }
 }
 
+/// Each at the very call that is wrong; the C library's own allocator stops most of them, too.
+#[test]
+fn what_is_freed_twice_is_stopped_at_once() {
+    let Some(twice) = program("twice.c") else { return };
+    let cases = Program::new(Mode::Plain, &[&twice]).run().ended(0).out;
+    for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
+        for case in cases.lines() {
+            Program::new(mode, &[&twice, case]).knob("bad_free=abort").run().killed(6).says(&["0x"]);
+        }
+        // What is right is not stopped.
+        let Some(semantics) = program("semantics.c") else { return };
+        for case in ["s32_blocks_never_overlap"] {
+            Program::new(mode, &[&semantics, case]).knob("bad_free=abort").run().passed().took(mode, 1);
+        }
+    }
+}
+
+/// A program that frees a thousand wrong pointers says so ten times, and how often at its end.
+#[test]
+fn bad_pointers_are_counted() {
+    let Some(bad) = program("bad.c") else { return };
+    for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
+        let done = Program::new(mode, &[&bad, "many"]).run().says(&["and 990 more", "is not of this heap"]).ended(0);
+        assert_eq!(done.err.lines().filter(|line| line.contains("left alone")).count(), 10, "{}", done.err);
+        assert_eq!(done.number("/events/bad_free"), 1000);
+    }
+}
+
+/// What docs/limits.md says of the stack that the allocator takes, at every entry point and under the knobs that do more.
+#[test]
+fn a_small_stack_is_enough() {
+    const BOUND: &str = "4096";
+    let Some(stack) = program("stack.c") else { return };
+    let rounds = if long() { "2000000" } else { "40000" };
+    let few: &[&str] = &["hard_limit=64M", "soft_limit=24M"];
+    let all: [&[&str]; 7] = [
+        &[],
+        &few[..1],
+        &few[1..],
+        few,
+        &["sync_free=1", "idle_seconds=0"],
+        &["drain=gentle", "keeper_bytes=1M"],
+        &["bad_free=report", "profile_bytes=1"],
+    ];
+    for mode in modes(&[Mode::Auto, Mode::Fallback, Mode::Tiny, Mode::Sampled]).into_iter().filter(|_| preloaded()) {
+        for knobs in all {
+            let program = Program::new(mode, &[&stack, BOUND, rounds]);
+            let done = knobs.iter().fold(program, |done, knob| done.knob(knob)).run();
+            assert_eq!(done.out, "", "{}: deeper than {BOUND} bytes", done.what);
+            done.ended(0);
+        }
+    }
+}
+
 /// A debugger steps through sequences one instruction at a time: none can commit then.
 #[test]
 fn single_stepped() {
@@ -264,7 +318,8 @@ fn under_valgrind() {
     for mode in modes(&[Mode::Auto]) {
         for words in [[semantics.as_str(), "s32_blocks_never_overlap"], [&threads, "one_way"]] {
             let words = [&["valgrind", "-q", "--tool=none"], words.as_slice()].concat();
-            Program::new(mode, &words).set("THREADS_SECONDS", "0.3").run().passed().took(mode, 1);
+            let done = Program::new(mode, &words).set("THREADS_SECONDS", "0.3").run().passed().took(mode, 1);
+            assert!(!done.err.contains("WARNING"), "{}", done.err);
         }
     }
 }
@@ -336,6 +391,22 @@ fn idle_programs_give_their_memory_back() {
         assert_eq!(done.number("/events/keeper"), 0, "{}: a small program needs none", done.what);
         let done = knobs(Program::new(mode, &[&idle, "unwatched"])).knob("idle_seconds=0").run().passed();
         assert_eq!(done.number("/events/keeper"), 0, "{}", done.what);
+    }
+}
+
+/// Filters that were there before the process and that end it for a call which glibc's malloc does not make. (Without the
+/// command's board, which is made with more calls.)
+#[test]
+fn inherited_filters_that_kill() {
+    let (Some(deny), Some(threads)) = (program("deny.c"), program("threads.c")) else { return };
+    let library = Program::new(Mode::Auto, &["sh", "-c", "echo LD_PRELOAD=$LD_PRELOAD"]).run().ended(0).out;
+    for tunables in ["", "glibc.pthread.rseq=0"].into_iter().filter(|_| preloaded()) {
+        for call in ["process_madvise", "sched_getaffinity", "getpid", "clock_gettime"] {
+            let words = [&deny, "0", call, "--", "env", library.trim(), &threads, "one_way"];
+            let program = Program::new(Mode::Plain, &words).set("THREADS_SECONDS", "0.3");
+            let program = program.set("ALLOTMENT_CONF", "keeper_bytes=1M").set("GLIBC_TUNABLES", tunables);
+            program.run().passed();
+        }
     }
 }
 

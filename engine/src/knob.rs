@@ -82,7 +82,7 @@ knobs! {
     MoveLimit "move_limit" Kind::Count, 4096, 0, 16384,
         "most moved areas at a time; each costs two mappings of the 65,530 that a process may have";
     BadFree "bad_free" Kind::Word(&["report", "abort"]), 0, 0, 1,
-        "what follows a foreign, misplaced or doubly freed pointer";
+        "what follows a foreign, misplaced or doubly freed pointer; abort at the start also checks small objects at each free";
     IdleSeconds "idle_seconds" Kind::Count, 5, 0, 3600,
         "a program that is idle for so long has given its free memory back, by a thread of its own (0: no such thread)";
     KeeperBytes "keeper_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,

@@ -7,7 +7,6 @@
 #![allow(unsafe_code)] // C
 
 use crate::HEAP;
-use crate::start::Line;
 use allotment_engine::arch::sys::{self, Errno};
 use allotment_engine::arch::{PAGE, atomic::Ordering::Relaxed};
 use allotment_engine::stat::{Event, Level};
@@ -92,23 +91,17 @@ fn do_pvalloc(size: usize) -> *mut c_void {
     }
 }
 
-/// Does not touch `errno`, as POSIX wants it.
+/// As glibc: without memory `errno` says so, too; a wrong alignment leaves it alone.
 unsafe fn do_posix_memalign(into: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return Errno::EINVAL.0;
     }
-    // SAFETY: the calling thread's errno.
-    let errno = unsafe { __errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
-    let object = if align <= 1 << 46 { HEAP.aligned(size, align) } else { ptr::null_mut() };
+    let object = do_memalign(align, size);
     if object.is_null() {
-        // SAFETY: as above.
-        unsafe { *errno = before };
         return Errno::ENOMEM.0;
     }
     // SAFETY: the caller gave a place for a pointer.
-    unsafe { *into = object.cast() };
+    unsafe { *into = object };
     0
 }
 
@@ -309,22 +302,22 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_i
 }
 
 /// One XML element, ending with a zero byte.
-fn element(kind: &str, name: &str, value: u64) -> Text {
+fn element(kind: &str, name: &str, value: u64) -> Text<128> {
     let mut text = Text { bytes: [0; 128], len: 0 };
     let _ = write!(text, "<{kind} name=\"{name}\" value=\"{value}\"/>\n\0");
     text
 }
 
-struct Text {
-    bytes: [u8; 128],
+struct Text<const ROOM: usize> {
+    bytes: [u8; ROOM],
     len: usize,
 }
-impl Text {
+impl<const ROOM: usize> Text<ROOM> {
     fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
-impl Write for Text {
+impl<const ROOM: usize> Write for Text<ROOM> {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
         let end = self.len + text.len();
         self.bytes.get_mut(self.len..end).ok_or(core::fmt::Error)?.copy_from_slice(text.as_bytes());
@@ -333,23 +326,27 @@ impl Write for Text {
     }
 }
 
-/// `malloc_stats`: one line per level on standard error.
+/// `malloc_stats`: on standard error, in glibc's words, for whoever reads them there. The one arena is what small objects
+/// have; mapped regions are areas, as they are now: their highs are not kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_stats() {
-    HEAP.prepare();
+    let info = info();
     let sets = &HEAP.cache().sets;
-    let mut line = Line::new();
-    let _ = write!(line, "{} CPU indices, mode {}", sets.top(), sets.mode().name());
-    line.end();
-    for level in Level::ALL {
-        let mut line = Line::new();
-        let _ = write!(line, "{:12} {:>16}  {}", level.name(), sets.level(*level), level.meaning());
-        line.end();
-    }
+    let areas =
+        (sets.event(Event::AreaAlloc) + sets.event(Event::AreaReuse)).saturating_sub(sets.event(Event::AreaFree));
+    let (system, used) = (info.arena + info.areas + info.lazy, info.small + info.areas);
+    let mut text = Text { bytes: [0; 512], len: 0 };
+    let _ = write!(
+        text,
+        "Arena 0:\nsystem bytes     = {:10}\nin use bytes     = {:10}\nTotal (incl. mmap):\nsystem bytes     = {system:10}\n\
+         in use bytes     = {used:10}\nmax mmap regions = {:10}\nmax mmap bytes   = {:10}\n",
+        info.arena, info.small, areas, info.areas,
+    );
+    sys::complain(text.as_bytes());
 }
 
 /// `prctl`, watched: before a process filters its own system calls it asks here for the filter,
-/// or for the promise without which the kernel takes none from it. (libc's is variadic; on
+/// or for the promise without which the kernel takes none from it; and a thread that gives up the processor's counter. (libc's is variadic; on
 /// Linux its arguments come in registers all the same.)
 ///
 /// # Safety
@@ -358,6 +355,12 @@ pub extern "C" fn malloc_stats() {
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     const PR_SET_SECCOMP: c_int = 22;
     const PR_SET_NO_NEW_PRIVS: c_int = 38;
+    const PR_SET_TSC: c_int = 26;
+    const SECCOMP_MODE_STRICT: usize = 1;
+    // Whoever is in that mode may not read the processor's counter, either.
+    if option == PR_SET_TSC || option == PR_SET_SECCOMP && a == SECCOMP_MODE_STRICT {
+        HEAP.cache().sets.clock.stop();
+    }
     if matches!(option, PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS) {
         HEAP.confine();
     }

@@ -22,6 +22,7 @@ unsafe extern "C" {
 /// Called when this process ends.
 pub extern "C" fn leave(_: *mut c_void) {
     crate::profile::end();
+    crate::start::end_reports();
     if !is_secure() {
         HEAP.leave_reaper();
         crate::publish::withdraw();

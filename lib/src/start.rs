@@ -16,7 +16,7 @@ use allotment_engine::stat::profile::HEIR_ENV;
 use allotment_engine::stat::{Index, Mode, Reason};
 use core::ffi::{CStr, c_char, c_ulong};
 use core::fmt::Write;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -261,14 +261,56 @@ fn start(heap: &Heap<Process>) {
     }
 }
 
+/// Lines about one kind of bad pointer; the rest are counted.
+const LINES: u32 = 10;
+
+/// Pointers of one kind that were told of, and the process that counted those beyond [`LINES`].
+struct Told {
+    count: AtomicU32,
+    by: AtomicU32,
+}
+static TOLD: [Told; 3] = [const { Told { count: AtomicU32::new(0), by: AtomicU32::new(0) } }; 3];
+
+/// Whose reports these are, where it may be asked.
+fn own_pid() -> u32 {
+    if HEAP.is_confined() { HEAP.pid() } else { sys::pid() }
+}
+
+fn what(wrong: Wrong) -> (&'static Told, &'static str) {
+    match wrong {
+        Wrong::Foreign => (&TOLD[0], "is not of this heap"),
+        Wrong::Interior => (&TOLD[1], "is not the beginning of a live object"),
+        Wrong::Double => (&TOLD[2], "was freed twice"),
+    }
+}
+
+/// At the end: how many more there were. (A forked child tells of its own.)
+pub fn end_reports() {
+    for wrong in [Wrong::Foreign, Wrong::Interior, Wrong::Double] {
+        let (told, what) = what(wrong);
+        // Relaxed: numbers.
+        let more = told.count.load(Relaxed).saturating_sub(LINES);
+        if more > 0 && told.by.load(Relaxed) == own_pid() {
+            told.count.store(LINES, Relaxed);
+            say!("and {more} more, where the pointer {what}");
+        }
+    }
+}
+
 /// Tells of a pointer that cannot be freed; it is left alone.
 fn report(address: usize, wrong: Wrong) {
-    let what = match wrong {
-        Wrong::Foreign => "is not of this heap",
-        Wrong::Interior => "is not the beginning of a live object",
-        Wrong::Double => "was freed twice",
-    };
+    let (told, what) = what(wrong);
     let stop = HEAP.cache().knobs.get(Id::BadFree) == 1;
+    // Relaxed: numbers. (Not beyond the last, where it would begin again.)
+    let before = told.count.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1)).unwrap_or(u32::MAX);
+    if before >= LINES && !stop {
+        let own = own_pid();
+        if told.by.swap(own, Relaxed) != own {
+            // (A forked child: its parent's are not its.)
+            told.count.store(LINES + 1, Relaxed);
+        }
+        return;
+    }
     say!("free({address:#x}): the pointer {what}{}", if stop { "; aborting (knob bad_free)" } else { "; left alone" });
     if stop {
         // SAFETY: ends the process.

@@ -14,7 +14,8 @@
 //! is never below its callee's. The tables lie in mappings of the file that the C library
 //! has just found.
 //!
-//! Cost: ≈ 0.5 µs a frame; 3 KiB of stack. Locks: none.
+//! Cost: ≈ 0.5 µs a frame; 3 KiB of stack. Lock: that of the samples, of which the caller has a turn (the tables' rows lie
+//! in a static: they are too large for a small stack); whoever comes without finds it taken and goes by frame pointers.
 #![allow(unsafe_code)] // registers, tables and stacks
 
 use allotment_engine::arch::stack as registers;
@@ -165,16 +166,49 @@ pub use tables::Walk;
 mod tables {
     use super::{Found, Stack, by_pointer, find};
     use allotment_engine::arch::stack::{self as registers, FRAME, RETURN, Registers, STACK};
+    use core::cell::UnsafeCell;
+    use core::mem::MaybeUninit;
+    use core::sync::atomic::AtomicBool;
+    use core::sync::atomic::Ordering::{Acquire, Release};
     use gimli::{
         BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, NativeEndian, Register, RegisterRule, UnwindContext,
         UnwindContextStorage, UnwindSection, UnwindTableRow,
     };
 
-    /// Room for the rules of a row: all registers that a table can name, twice over.
+    /// Room for the rules of a row: all registers that a walk follows.
     struct Storage;
     impl UnwindContextStorage<usize> for Storage {
-        type Rules = [(Register, RegisterRule<usize>); 24];
+        type Rules = [(Register, RegisterRule<usize>); 17];
         type Stack = [UnwindTableRow<usize, Self>; 3];
+    }
+
+    /// The rows of one table at a time.
+    struct Rows {
+        taken: AtomicBool,
+        context: UnsafeCell<MaybeUninit<UnwindContext<usize, Storage>>>,
+    }
+    // SAFETY: the context is reached by whoever has set `taken`.
+    unsafe impl Sync for Rows {}
+    static ROWS: Rows = Rows { taken: AtomicBool::new(false), context: UnsafeCell::new(MaybeUninit::uninit()) };
+
+    /// The right to the rows.
+    struct Taken;
+    impl Taken {
+        fn new() -> Option<Self> {
+            // Acquire pairs with the Release of the one before.
+            (!ROWS.taken.swap(true, Acquire)).then_some(Self)
+        }
+        /// Made anew, and not in the frame of who walks.
+        #[inline(never)]
+        fn context(&mut self) -> &mut UnwindContext<usize, Storage> {
+            // SAFETY: ours while `self` lives.
+            unsafe { (*ROWS.context.get()).write(UnwindContext::new_in()) }
+        }
+    }
+    impl Drop for Taken {
+        fn drop(&mut self) {
+            ROWS.taken.store(false, Release);
+        }
     }
 
     /// A walk up the stack.
@@ -259,8 +293,8 @@ mod tables {
             if fde.is_signal_trampoline() {
                 return self.interrupted();
             }
-            let mut context = UnwindContext::<usize, Storage>::new_in();
-            let row = fde.unwind_info_for_address(&frames, &bases, &mut context, pc as u64)?;
+            let mut taken = Taken::new().ok_or(Stop::Unknown)?;
+            let row = fde.unwind_info_for_address(&frames, &bases, taken.context(), pc as u64)?;
             let cfa = match *row.cfa() {
                 CfaRule::RegisterAndOffset { register, offset } => {
                     let base = *self.now.get(usize::from(register.0)).ok_or(Stop::Unknown)?;

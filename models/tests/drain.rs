@@ -11,9 +11,11 @@ use allotment_models::arch::rseq;
 use allotment_models::arch::seq::Area;
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Place, Sabotage};
+use allotment_models::percpu::drain::Indices;
 use allotment_models::percpu::layout::Word;
 use allotment_models::percpu::sets::Sets;
 use allotment_models::stat::Mode;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// (Class 0 is the self-test's.)
@@ -46,6 +48,12 @@ fn objects(word: Word) -> impl Iterator<Item = usize> {
     })
 }
 
+fn indices(some: Range<usize>) -> Indices {
+    let mut indices = Indices::around(0);
+    some.for_each(|index| indices.insert(index));
+    indices
+}
+
 #[derive(Default)]
 struct Found {
     objects: Vec<usize>,
@@ -59,19 +67,20 @@ impl Found {
         }
     }
     fn collect(&mut self, sets: &Sets, index: usize) {
-        if let Some(words) = sets.collect(index) {
+        // (All classes of the model are of the first step.)
+        if let Some(words) = sets.collect(index, 0) {
             words.into_iter().flatten().for_each(|word| self.sheaf(word));
         }
     }
     /// With a fence.
     fn drain(&mut self, sets: &Sets, index: usize) {
         self.collect(sets, index);
-        sets.switch_off(|wanted| wanted == index);
+        sets.switch_off(&indices(index..index + 1));
         self.collect(sets, index);
     }
     /// All, with one fence.
     fn drain_all(&mut self, sets: &Sets) {
-        sets.switch_off(|_| true);
+        sets.switch_off(&indices(0..sets.top()));
         (0..2).for_each(|index| self.collect(sets, index));
     }
 }

@@ -113,7 +113,7 @@ fn fallback() {
 }
 
 fn drain_all(cache: &Cache, bag: &impl Source) {
-    let mut all = Indices::new();
+    let mut all = Indices::around(0);
     (0..cache.sets.top()).for_each(|index| all.insert(index));
     cache.drain(bag, &all, Way::Auto, |_| true, &mut Report::default());
     cache.empty_barns(bag, CLASS + 1);

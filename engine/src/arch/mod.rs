@@ -26,6 +26,7 @@ pub mod lock;
 pub mod outcome;
 pub mod rseq;
 pub mod seq;
+pub mod sort;
 pub mod stack;
 pub mod sys;
 pub mod task;

@@ -5,7 +5,8 @@
 //! `Ok(value)` or `Err(errno)`. Cost: one system call each.
 #![allow(unsafe_code)] // the boundary to the kernel
 
-use super::atomic::AtomicU32;
+use super::atomic::Ordering::Relaxed;
+use super::atomic::{AtomicU32, AtomicU64};
 
 /// An error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -423,13 +424,14 @@ pub fn block_signals(mask: u64) -> u64 {
     before
 }
 
-/// Whether eight bytes can be read at an address, by a call that reads them and then refuses: one that no filter of
-/// system calls forbids.
+/// Whether a word can be read at an address (a multiple of four): by a call that compares it, and then wakes and moves
+/// nobody. No filter of system calls forbids it, and an emulator has nothing to say against it.
 #[must_use]
 pub fn is_readable(at: usize) -> bool {
-    const NO_SUCH_WAY: usize = 0x7fff_ffff;
-    // SAFETY: the kernel reads eight bytes, or says that there are none, and changes nothing.
-    unsafe { call(nr::RT_SIGPROCMASK, [NO_SUCH_WAY, at, 0, 8, 0, 0]) == Err(Errno::EINVAL) }
+    const COMPARE_AND_REQUEUE: usize = 4 | 128;
+    const EFAULT: Errno = Errno(14);
+    // SAFETY: the kernel reads four bytes, or says that there are none, and changes nothing.
+    unsafe { call(nr::FUTEX, [at, COMPARE_AND_REQUEUE, 0, 0, at, 0]) != Err(EFAULT) }
 }
 
 /// Waits at most `ns` nanoseconds for a signal of the set (which is blocked); whether it came.
@@ -567,6 +569,15 @@ pub fn cpus_allowed() -> u32 {
     mask.iter().take(words).map(|word| word.count_ones()).sum::<u32>().max(1)
 }
 
+/// The same, asked for as far as no filter that was inherited may kill for it.
+#[must_use]
+pub fn cpus_told() -> u32 {
+    match status() {
+        (true, cpus) => cpus.unwrap_or(1).max(1),
+        (false, _) => cpus_allowed(),
+    }
+}
+
 /// Bytes of the machine's memory (0 if the kernel does not say).
 #[must_use]
 pub fn memory_bytes() -> u64 {
@@ -587,6 +598,34 @@ pub fn now_ns() -> u64 {
     // SAFETY: the kernel writes two words that are ours.
     let _ = unsafe { call(nr::CLOCK_GETTIME, [1, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     time[0] as u64 * 1_000_000_000 + time[1] as u64
+}
+
+/// The same by the C library's quick way: no system call where there is a vdso, but a look at the processor's counter.
+#[must_use]
+pub fn now_quick_ns() -> u64 {
+    unsafe extern "C" {
+        fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;
+    }
+    let mut time = [0_i64; 2];
+    // SAFETY: writes two words that are ours; keeps errno unless it fails, which this clock does not.
+    unsafe { clock_gettime(1, &raw mut time) };
+    time[0] as u64 * 1_000_000_000 + time[1] as u64
+}
+
+/// Whether system calls of this process are filtered, and how many CPUs it may run on, by `/proc`: the calls that the
+/// loader made to map this library, so that no filter that let it start forbids them. Without `/proc` no filter is known.
+#[must_use]
+pub fn status() -> (bool, Option<u32>) {
+    let (mut filtered, mut cpus) = (false, None);
+    lines(c"/proc/self/status", &mut [0; 512], |line| {
+        if let Some(mode) = line.strip_prefix(b"Seccomp:") {
+            filtered = mode.trim_ascii() != b"0";
+        } else if let Some(mask) = line.strip_prefix(b"Cpus_allowed:") {
+            let digits = mask.iter().filter_map(|&digit| char::from(digit).to_digit(16));
+            cpus = Some(digits.map(u32::count_ones).sum());
+        }
+    });
+    (filtered, cpus)
 }
 
 /// This process.
@@ -796,6 +835,51 @@ pub fn ticks() -> u64 {
     now_ns()
 }
 
+/// The time in [`ticks`], also where the processor may not be asked for it: reading the counter ends a thread that has
+/// given it up (`PR_SET_TSC`, `SECCOMP_MODE_STRICT`), and the kernel's own clock reads the same counter. From then on each
+/// look is taken for [`Clock::STEP`] ticks: what is to happen now and then still does.
+#[derive(Debug)]
+pub struct Clock {
+    /// 0: the processor's. Else the last look.
+    stopped: AtomicU64,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock {
+    const STEP: u64 = 1 << 16;
+
+    /// The processor's.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { stopped: AtomicU64::new(0) }
+    }
+    /// The ticks now.
+    #[inline]
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        // Relaxed: a thread that has given the counter up has stopped the clock before.
+        if self.stopped.load(Relaxed) == 0 { ticks() } else { self.stopped.fetch_add(Self::STEP, Relaxed) }
+    }
+    /// `CLOCK_MONOTONIC` in nanoseconds, without a system call as long as the processor may be asked.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        // Relaxed: as in `ticks`.
+        if self.stopped.load(Relaxed) == 0 { now_quick_ns() } else { now_ns() }
+    }
+    /// A thread is about to give the counter up.
+    pub fn stop(&self) {
+        if self.stopped.load(Relaxed) == 0 {
+            // Relaxed: a number; of two the first.
+            let _ = self.stopped.compare_exchange(0, ticks() | 1, Relaxed, Relaxed);
+        }
+    }
+}
+
 /// A word that is different in every thread alive: the thread pointer.
 #[inline]
 #[must_use]
@@ -902,6 +986,42 @@ pub mod fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_clock_goes_on() {
+        let clock = Clock::new();
+        let before = clock.ticks();
+        clock.stop();
+        let (first, second) = (clock.ticks(), clock.ticks());
+        assert!(before <= first && second == first + Clock::STEP);
+        clock.stop();
+        assert_eq!(clock.ticks(), second + Clock::STEP);
+    }
+
+    #[test]
+    fn what_can_be_read_is_readable() {
+        let page = map(0, crate::arch::PAGE * 2, Access::ReadWrite).expect("two pages");
+        // SAFETY: ours, fresh.
+        unsafe {
+            assert!(is_readable(page));
+            *(page as *mut u32) = 7;
+            assert!(is_readable(page) && *(page as *const u32) == 7);
+            protect(page + crate::arch::PAGE, crate::arch::PAGE, Access::None).expect("one page");
+            assert!(!is_readable(page + crate::arch::PAGE));
+            unmap(page, crate::arch::PAGE).expect("the other");
+        }
+        assert!(!is_readable(page) && !is_readable(4096) && !is_readable(usize::MAX - 4095));
+    }
+
+    #[test]
+    fn the_status_tells_what_the_calls_tell() {
+        let (filtered, cpus) = status();
+        // SAFETY: a question.
+        let mode = unsafe { prctl(21, [0; 4]) };
+        assert!(mode != Ok(0) || !filtered);
+        assert!(cpus.is_none_or(|cpus| cpus == cpus_allowed()));
+        assert!(now_quick_ns() <= now_ns());
+    }
 
     const DEFAULT: i32 = 0;
     const PREFERRED: i32 = 1;

@@ -92,7 +92,7 @@ pub fn distances(node: usize, into: &mut [u8]) -> usize {
 /// be known.
 pub fn running(mut each: impl FnMut(usize)) -> bool {
     let Ok(directory) = sys::open(c"/proc/self/task", false) else { return false };
-    let mut entries = [0; 4096];
+    let mut entries = [0; 1024];
     let mut threads = 0;
     let known = loop {
         let bytes = match sys::entries(directory, &mut entries) {

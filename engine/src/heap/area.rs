@@ -4,8 +4,8 @@
 //! costs no system call, with or without its guard (`vmap`). Cost: see there; a thread waits while another one forks.
 
 use super::{Environment, Heap};
+use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Acquire;
-use crate::arch::{PAGE, sys};
 use crate::page::Kind;
 use crate::slab::Wrong;
 use crate::stat::Event;
@@ -15,7 +15,7 @@ impl<E: Environment> Heap<E> {
     /// its last page one where every access faults if `guard`. `None` without memory; with a guard also above half
     /// a GiB, and where the kernel has no such pages (before Linux 6.13).
     pub fn area_alloc(&self, bytes: usize, align: usize, guard: bool) -> Option<usize> {
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         let _inside = self.gate.enter_patiently();
         if !self.opened() {
             return None;

@@ -49,7 +49,7 @@ impl<E: Environment> Heap<E> {
         if !self.cache.sets.is_shared() {
             return false;
         }
-        let age = sys::ticks().saturating_sub(self.born.load(Relaxed));
+        let age = self.cache.sets.clock.ticks().saturating_sub(self.born.load(Relaxed));
         let slow = self.slow.fetch_add(1, Relaxed);
         self.is_asked() || age > SOON || age > EARLY && slow >= FEW
     }

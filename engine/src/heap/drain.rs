@@ -39,6 +39,7 @@ pub enum Which {
 
 /// The CPUs on which a fence would interrupt a thread of ours; all, if that cannot be known.
 struct Running {
+    /// Of the window of numbers that was asked for last.
     cpus: Indices,
     known: bool,
     asked: bool,
@@ -46,19 +47,27 @@ struct Running {
 
 impl Running {
     const fn new() -> Self {
-        Self { cpus: Indices::new(), known: false, asked: false }
+        Self { cpus: Indices::around(0), known: false, asked: false }
     }
-    /// Whether `cpu` is one. Looks at the threads once, when this is first asked.
+    /// Where nobody may look: all of them.
+    const fn unknown() -> Self {
+        Self { cpus: Indices::around(0), known: false, asked: true }
+    }
+    /// Whether `cpu` is one. Looks at the threads once (for each [`WINDOW`](crate::percpu::drain::WINDOW) of CPUs),
+    /// when this is first asked.
     fn contains(&mut self, cpu: u32) -> bool {
-        if !self.asked {
+        let cpu = cpu as usize;
+        if !self.asked || self.known && !self.cpus.covers(cpu) && cpu < INDICES {
             self.asked = true;
+            let mut cpus = Indices::around(cpu.min(INDICES - 1));
             self.known = topology::running(|cpu| {
-                if cpu < INDICES {
-                    self.cpus.insert(cpu);
+                if cpus.covers(cpu) {
+                    cpus.insert(cpu);
                 }
             });
+            self.cpus = cpus;
         }
-        !self.known || (cpu as usize) < INDICES && self.cpus.contains(cpu as usize)
+        !self.known || self.cpus.contains(cpu)
     }
 }
 
@@ -73,12 +82,30 @@ impl<E: Environment> Heap<E> {
         }
         let _inside = self.gate.enter_patiently();
         self.learn();
-        let start = sys::ticks();
         let sets = &self.cache.sets;
-        let everything = self.everything();
-        let mut running = Running::new();
-        let mut wanted = Indices::new();
-        for index in 0..sets.top() {
+        let start = sets.clock.ticks();
+        let (mut running, mut patience) = (Running::new(), PATIENCE / STEP);
+        for window in Indices::windows(sets.top()) {
+            self.drain_window(window, which, way, &mut running, &mut patience, &mut report);
+        }
+        sets.time(Timing::Drain, start);
+        sets.count(Event::DrainMissed, report.unreached as u64);
+        report
+    }
+
+    /// The same for the indices of a window, with so many looks for answers left.
+    fn drain_window(
+        &self,
+        window: usize,
+        which: Which,
+        way: Way,
+        running: &mut Running,
+        patience: &mut u64,
+        report: &mut Report,
+    ) {
+        let (sets, everything) = (&self.cache.sets, self.everything());
+        let mut wanted = Indices::around(window);
+        for index in wanted.window(sets.top()) {
             let Some((_, cpu)) = sets.home_of(index) else { continue };
             let is_wanted = match which {
                 Which::All => true,
@@ -90,32 +117,29 @@ impl<E: Environment> Heap<E> {
             }
         }
         let held = self.reclaim.lock();
-        let mut asked = self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut report);
+        let mut asked = self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), report);
         drop(held);
         // Answers are collected as they come; whoever has not answered in the end need not any more.
         let nobody = AtomicU32::new(0);
-        let mut patience = if asked.is_empty() { 0 } else { PATIENCE / STEP };
         while !asked.is_empty() {
-            if patience == 0 {
+            let is_last = *patience == 0;
+            if is_last {
                 asked.iter().for_each(|index| _ = sets.withdraw(index));
             } else {
                 self.gate.abroad(|| sys::futex_wait_for(&nobody, 0, STEP));
             }
             if asked.iter().any(|index| sets.is_answered(index)) {
                 let _held = self.reclaim.lock();
-                let left = self.cache.collect(&everything, &asked, &mut report);
+                let left = self.cache.collect(&everything, &asked, report);
                 report.answers += (asked.len() - left.len()) as u64;
                 asked = left;
             }
-            if patience == 0 {
+            if is_last {
                 break;
             }
-            patience -= 1;
+            *patience -= 1;
         }
-        sets.time(Timing::Drain, start);
         report.unreached += asked.len();
-        sets.count(Event::DrainMissed, report.unreached as u64);
-        report
     }
 
     /// The calling thread will not allocate for a while: what its CPU caches may be drained without disturbing
@@ -161,22 +185,10 @@ impl<E: Environment> Heap<E> {
         if let Some(way) = self.background()
             && !self.reclaim.keeper.is_confined()
         {
-            let mut wanted = Indices::new();
-            for index in 0..sets.top() {
-                // (Asked of each at every look: that is what counts its quiet periods.)
-                let [all, pages] = sets.quiet(index, CLASSES);
-                let stranded = duty == Duty::All || all >= QUIET || sets.is_answered(index) || sets.is_parked(index);
-                if stranded || pages >= QUIET && self.holds_foreign_pages(index) {
-                    wanted.insert(index);
-                }
-                self.cache.decay(&everything, index);
-            }
-            let (mut running, start) = (Running::new(), sys::ticks());
             // (Who may not look takes all to run.)
-            running.asked = !self.reclaim.keeper.may_read();
-            self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut Report::default());
-            if !wanted.is_empty() {
-                sets.time(Timing::Drain, start);
+            let mut running = if self.reclaim.keeper.may_read() { Running::new() } else { Running::unknown() };
+            for window in Indices::windows(sets.top()) {
+                self.drain_quiet(window, duty, way, &mut running);
             }
         }
         match duty {
@@ -192,6 +204,26 @@ impl<E: Environment> Heap<E> {
                 self.cache.empty_barns(&everything, ALL_CLASSES);
                 everything.slabs.trim() + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
             }
+        }
+    }
+
+    /// Drains what stands unused at the indices of a window, and lets all of them decay.
+    fn drain_quiet(&self, window: usize, duty: Duty, way: Way, running: &mut Running) {
+        let (sets, everything) = (&self.cache.sets, self.everything());
+        let mut wanted = Indices::around(window);
+        for index in wanted.window(sets.top()) {
+            // (Asked of each at every look: that is what counts its quiet periods.)
+            let [all, pages] = sets.quiet(index, CLASSES);
+            let stranded = duty == Duty::All || all >= QUIET || sets.is_answered(index) || sets.is_parked(index);
+            if stranded || pages >= QUIET && self.holds_foreign_pages(index) {
+                wanted.insert(index);
+            }
+            self.cache.decay(&everything, index);
+        }
+        if !wanted.is_empty() {
+            let start = sets.clock.ticks();
+            self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut Report::default());
+            sets.time(Timing::Drain, start);
         }
     }
 

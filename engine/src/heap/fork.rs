@@ -58,8 +58,10 @@ impl<E: Environment> Heap<E> {
         let sets = &self.cache.sets;
         self.reclaim.keeper.gone();
         self.reclaim.workers.gone();
-        self.pid.store(sys::pid(), Relaxed);
-        self.born.store(sys::ticks(), Relaxed);
+        if !matches!(self.pid(), 0 | u32::MAX) {
+            self.learn_pid(true);
+        }
+        self.born.store(self.cache.sets.clock.ticks(), Relaxed);
         self.slow.store(0, Relaxed);
         if !sets.is_shared() {
             return;

@@ -32,7 +32,7 @@ impl<E: Environment> Heap<E> {
         let vmap = self.vmap();
         let Some(area) = vmap.find(address) else { return Freed::Not };
         if self.is_sync(area.bytes) && !vmap.is_giant(&area) {
-            let start = sys::ticks();
+            let start = self.cache.sets.clock.ticks();
             let is_freed = vmap.free_now(&area);
             self.cache.sets.time(Timing::Free, start);
             return if is_freed { Freed::Told } else { Freed::Not };
@@ -98,7 +98,7 @@ impl<E: Environment> Heap<E> {
         let reads = reads && !is_confined;
         Allowance {
             nodes: self.cache.sets.nodes() as u32,
-            cpus: if is_confined { 1 } else { sys::cpus_allowed() },
+            cpus: if is_confined { 1 } else { sys::cpus_told() },
             quota: if reads { cgroup::cpu_quota() } else { None },
             pressure: if reads { cgroup::cpu_pressure() } else { 0 },
         }
@@ -113,7 +113,7 @@ impl<E: Environment> Heap<E> {
             let seen = workers.calls();
             self.among_calls(|allowed| {
                 if allowed {
-                    workers.ask(|| self.allowance(reads));
+                    workers.ask(&self.cache.sets.clock, || self.allowance(reads));
                 }
             });
             while self.areas.is_pending() && !keeper.is_dismissed() && workers.alive() <= self.crew() {

@@ -8,7 +8,7 @@
 
 use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::Acquire;
-use crate::arch::{cgroup, sys};
+use crate::arch::cgroup;
 use crate::knob::Id;
 use crate::reclaim::keeper::{self, PERIOD, Watch};
 use crate::stat::{Event, Level};
@@ -62,7 +62,7 @@ impl<E: Environment> Heap<E> {
         self.among_calls(|allowed| {
             if allowed {
                 keeper.look_for_files();
-                due = sys::now_ns() + PERIOD;
+                due = self.cache.sets.clock.now_ns() + PERIOD;
             }
             if keeper.may_read() {
                 self.learn();
@@ -79,7 +79,7 @@ impl<E: Environment> Heap<E> {
             // (A filter may kill who asks for the time: then every ring ends a period.)
             let rest = self.among_calls(|allowed| match self.serve() {
                 true => None,
-                false => Some(if allowed { due.saturating_sub(sys::now_ns()) } else { PERIOD }),
+                false => Some(if allowed { due.saturating_sub(self.cache.sets.clock.now_ns()) } else { PERIOD }),
             });
             let Some(rest) = rest else { continue };
             if rest > 0 {
@@ -92,7 +92,7 @@ impl<E: Environment> Heap<E> {
             // What was freed before this is seen by the look, or is why it does not rest.
             let before = left();
             let rests = self.among_calls(|allowed| {
-                due = if allowed { sys::now_ns() + PERIOD } else { 0 };
+                due = if allowed { self.cache.sets.clock.now_ns() + PERIOD } else { 0 };
                 self.look(&mut watch)
             });
             if rests {
@@ -101,7 +101,7 @@ impl<E: Environment> Heap<E> {
                     self.reclaim.relax();
                     return keeper.end();
                 }
-                keeper.park(self.bell(), || self.among_calls(|_| self.serve()), before, left);
+                keeper.park(&sets.clock, self.bell(), || self.among_calls(|_| self.serve()), before, left);
             }
         }
     }

@@ -10,6 +10,9 @@ use crate::percpu::drain::Indices;
 use crate::reclaim::Reclaim;
 use crate::stat::{Event, Mode, Timing};
 
+/// Bytes in use from which a heap asks whose it is.
+const LARGE: u64 = 16 << 20;
+
 impl<E: Environment> Heap<E> {
     /// Reads what the memory cgroup allows, for the limits that are its.
     pub(super) fn learn_limits(&self) {
@@ -27,6 +30,10 @@ impl<E: Environment> Heap<E> {
     /// every purge keeps below the limit.)
     #[inline]
     pub(super) fn approach(&self) {
+        if self.pid() == 0 && self.cache.sets.board().in_use() >= LARGE && !self.is_confined() {
+            // (A filter that was inherited may kill for it: then nobody has asked.)
+            self.learn_pid(!sys::status().0);
+        }
         if self.cache.is_tight() {
             self.relieve();
         }
@@ -34,7 +41,7 @@ impl<E: Environment> Heap<E> {
 
     #[cold]
     fn relieve(&self) {
-        let (limits, start) = (&self.reclaim.limits, sys::ticks());
+        let (limits, start) = (&self.reclaim.limits, self.cache.sets.clock.ticks());
         if !limits.relieves(start) {
             return;
         }
@@ -42,7 +49,7 @@ impl<E: Environment> Heap<E> {
         self.cache.sets.count(Event::SoftLimit, 1);
         self.empty_caches(|_| true);
         drop(held);
-        limits.relieved(start, sys::ticks());
+        limits.relieved(start, self.cache.sets.clock.ticks());
     }
 
     /// Empties all caches that can be reached into the free memory of the heap, as far as the knob `drain` lets drains
@@ -60,12 +67,15 @@ impl<E: Environment> Heap<E> {
         // A filter may kill for a fence.
         let confined = self.reclaim.keeper.is_confined();
         let fences = !confined || sets.mode() == Mode::Fallback || sys::single_threaded();
-        let mut all = Indices::new();
-        (0..sets.top()).filter(|&index| fences || sets.is_parked(index)).for_each(|index| all.insert(index));
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
         for _ in 0..2 {
-            self.cache.drain(&everything, &all, way, |cpu| !confined && runs(cpu), &mut Report::default());
+            for window in Indices::windows(sets.top()) {
+                let mut all = Indices::around(window);
+                let reachable = |&index: &usize| fences || sets.is_parked(index);
+                all.window(sets.top()).filter(reachable).for_each(|index| all.insert(index));
+                self.cache.drain(&everything, &all, way, |cpu| !confined && runs(cpu), &mut Report::default());
+            }
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }
         sets.time(Timing::Drain, start);
@@ -88,12 +98,12 @@ impl<E: Environment> Heap<E> {
             // Somebody has, while this one waited.
             return true;
         }
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         let drains = limits.squeezes(start);
         if drains {
             self.empty_caches(|_| true);
         }
-        let end = sys::ticks();
+        let end = self.cache.sets.clock.ticks();
         if !drains && !limits.finds(Reclaim::free_resident(&self.cache)) {
             return false;
         }

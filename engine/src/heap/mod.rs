@@ -8,7 +8,7 @@
 //! ```
 //! The gate is closed until the heap is open, and in the fallback for ever: no
 //! size passes it, and no address has a class byte, so the fast paths have no
-//! test of their own for that.
+//! test of their own for that. The same where every `malloc` and `free` is checked (knob `bad_free=abort`).
 //!
 //! Invariant: an address that the program holds belongs to a slab (class byte
 //! not 0 in sequences) or begins an area; anything else is foreign.
@@ -52,6 +52,12 @@ use side::Side;
 /// All classes of a set: sizes, then page lists.
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
 const _: () = assert!(ALL_CLASSES <= crate::stat::board::CLASSES_MAX);
+
+/// [`Heap::opened`]: nobody has asked; somebody opens it; so, and others sleep until it is done; done.
+const CLOSED: u32 = 0;
+const OPENING: u32 = 1;
+const OPEN: u32 = 2;
+const AWAITED: u32 = 3;
 
 /// What the outermost layer decides for a heap.
 pub trait Environment: Sized + 'static {
@@ -212,6 +218,19 @@ impl<E: Environment> Heap<E> {
         &self.cache
     }
 
+    /// Asks for it once the heap is large or can be looked into: small programs start with few calls.
+    fn learn_pid(&self, is_allowed: bool) {
+        // Relaxed: a number; no process has the other.
+        self.pid.store(if is_allowed { sys::pid() } else { u32::MAX }, Relaxed);
+    }
+
+    /// The process whose heap this is; 0 while nobody has asked.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        // Relaxed: changes at a fork only.
+        self.pid.load(Relaxed)
+    }
+
     fn slab_source(&self) -> SlabSource<'_> {
         SlabSource { slabs: &self.slabs, cache: &self.cache, pages: &self.pages, report: E::report }
     }
@@ -250,8 +269,13 @@ impl<E: Environment> Heap<E> {
         }
         let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
         self.cache.size_classes(sizes);
-        self.reclaim.prepare();
-        self.areas.prepare();
+        if opening.reason == Reason::Unregistered {
+            // (An emulator, as likely as not.)
+            self.areas.confine();
+        }
+        if self.cache.knobs.get(Id::BadFree) == 1 {
+            self.slabs.check();
+        }
         let board = sets.board();
         board.sets.store(1, Relaxed);
         board.set(Level::Reserved, BYTES as u64);
@@ -264,15 +288,18 @@ impl<E: Environment> Heap<E> {
             // SAFETY: as above.
             unsafe { sets.open(base, mode, opening.area, opening.simulation) };
         }
+        if sets.is_shared() {
+            self.learn_pid(true);
+            board.pid.store(self.pid(), Relaxed);
+        }
         self.describe(mode, reason, opening.index);
         self.publish_knobs();
-        self.pid.store(sys::pid(), Relaxed);
-        self.born.store(sys::ticks(), Relaxed);
+        self.born.store(self.cache.sets.clock.ticks(), Relaxed);
         if self.cache.knobs.get(Id::HardLimit) == BY_CGROUP {
             self.learn_limits();
         }
-        self.opened.store(2, Release);
-        if mode == Mode::Sequences {
+        self.end_opening(OPEN);
+        if mode == Mode::Sequences && !self.slabs.is_checked() {
             // Release: whoever passes the gate sees an open heap.
             self.small.store(SMALL_MAX, Release);
         }
@@ -295,36 +322,50 @@ impl<E: Environment> Heap<E> {
             board.class[class].size.store(self.size_of(class) as u64, Relaxed);
         }
         board.version.store(VERSION, Relaxed);
-        board.pid.store(sys::pid(), Relaxed);
         board.mode.store(mode as u32, Relaxed);
         board.reason.store(reason as u32, Relaxed);
         board.index.store(index as u32, Relaxed);
         board.classes.store(ALL_CLASSES as u32, Relaxed);
         board.size_classes.store(CLASSES as u32, Relaxed);
-        board.start_ticks.store(sys::ticks(), Relaxed);
-        board.start_ns.store(sys::now_ns(), Relaxed);
+        board.start_ticks.store(self.cache.sets.clock.ticks(), Relaxed);
+        board.start_ns.store(sys::now_quick_ns(), Relaxed);
         // Release: a reader that sees the magic sees the rest.
         board.magic.store(MAGIC, Release);
     }
 
     /// Opens the heap if nobody has; false without memory.
+    #[inline]
     fn opened(&self) -> bool {
+        self.opened.load(Acquire) == OPEN || self.open_or_wait()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_or_wait(&self) -> bool {
         loop {
             match self.opened.load(Acquire) {
-                2 => return true,
-                0 => {
-                    if self.opened.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                OPEN => return true,
+                CLOSED => {
+                    if self.opened.compare_exchange(CLOSED, OPENING, Acquire, Relaxed).is_ok() {
                         E::start(self);
-                        if self.opened.load(Acquire) != 2 {
-                            // The next call tries again.
-                            self.opened.store(0, Release);
-                            return false;
-                        }
+                        // Without success the next call tries again.
+                        return self.opened.load(Acquire) == OPEN || self.end_opening(CLOSED) == OPEN;
                     }
                 }
-                _ => core::hint::spin_loop(),
+                OPENING => _ = self.opened.compare_exchange(OPENING, AWAITED, Relaxed, Relaxed),
+                // (Asleep: whoever opens it may have to run on this CPU.)
+                _ => sys::futex_wait(&self.opened, AWAITED),
             }
         }
+    }
+
+    /// It is open, or cannot be opened; what it is then.
+    fn end_opening(&self, state: u32) -> u32 {
+        // Release: whoever sees it open sees all of it.
+        if self.opened.swap(state, Release) == AWAITED {
+            sys::futex_wake(&self.opened, u32::MAX >> 1);
+        }
+        state
     }
 
     /// Opens the heap now (a constructor would).
@@ -382,9 +423,18 @@ impl<E: Environment> Heap<E> {
             let object = if self.profile.is_on() { self.malloc_counted(size) } else { self.malloc_slow(size, aborted) };
             drop(inside);
             self.outside();
-            return object;
+            return self.checked(object);
         };
-        object as *mut u8
+        self.checked(object as *mut u8)
+    }
+
+    /// An object on its way to the program.
+    #[inline]
+    fn checked(&self, object: *mut u8) -> *mut u8 {
+        if self.slabs.is_checked() && !object.is_null() {
+            self.slab_source().hand_out(object as usize);
+        }
+        object
     }
 
     /// What is due on a slow path, and not inside.
@@ -409,7 +459,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_slow(&self, size: usize, aborted: bool) -> *mut u8 {
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         if !self.opened() {
             E::no_memory();
             return ptr::null_mut();
@@ -481,10 +531,15 @@ impl<E: Environment> Heap<E> {
         Some(area)
     }
 
+    /// Whether a fast path has tried before.
+    fn has_fast_path(&self) -> bool {
+        self.cache.sets.mode() != Mode::Fallback && !self.slabs.is_checked()
+    }
+
     /// An object of this CPU's own set, where the fast path did not find it: the fallback's
     /// whole way, or the spare sheaf.
     fn alloc_set(&self, class: usize) -> Option<usize> {
-        if self.cache.sets.mode() == Mode::Fallback
+        if !self.has_fast_path()
             && let Outcome::Done(object) = self.cache.sets.pop(class)
         {
             return Some(object);
@@ -497,7 +552,7 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// As [`Heap::free`].
     unsafe fn free_set(&self, class: usize, object: usize) -> bool {
-        if self.cache.sets.mode() == Mode::Fallback
+        if !self.has_fast_path()
             // SAFETY: the caller's promise.
             && unsafe { self.cache.sets.push(class, object) } == Outcome::Done(())
         {
@@ -524,7 +579,7 @@ impl<E: Environment> Heap<E> {
     fn cold_end(&self, event: Event, start: u64, failed: bool) {
         let sets = &self.cache.sets;
         sets.count(event, 1);
-        sets.count(Event::ColdTicks, sys::ticks().saturating_sub(start));
+        sets.count(Event::ColdTicks, self.cache.sets.clock.ticks().saturating_sub(start));
         if failed {
             sets.count(Event::NoMemory, 1);
             E::no_memory();
@@ -559,6 +614,12 @@ impl<E: Environment> Heap<E> {
     unsafe fn free_inside(&self, address: usize, aborted: bool) {
         let this = self;
         let class = this.slab_source().class_of(address);
+        if class.is_some()
+            && this.slabs.is_checked()
+            && let Err(wrong) = this.slab_source().hand_in(address)
+        {
+            return this.slab_source().bad(address, wrong);
+        }
         if let Some(class) = class
             && !aborted
             // SAFETY: the caller's promise.
@@ -572,7 +633,7 @@ impl<E: Environment> Heap<E> {
                 Freed::Quietly => return this.wake_keeper(),
                 Freed::Told => {}
                 Freed::Queued(ticket) => {
-                    let start = sys::ticks();
+                    let start = this.cache.sets.clock.ticks();
                     this.give_giant_back(ticket);
                     this.wake_keeper();
                     this.cache.sets.time(Timing::Free, start);
@@ -592,7 +653,7 @@ impl<E: Environment> Heap<E> {
                 return this.wake_keeper();
             }
         }
-        let start = sys::ticks();
+        let start = this.cache.sets.clock.ticks();
         if let Some(class) = class {
             // SAFETY: the caller's promise.
             unsafe { this.cache.free(&this.slab_source(), class, address) };
@@ -626,7 +687,7 @@ impl<E: Environment> Heap<E> {
             }
             return object;
         };
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         if !self.opened() {
             E::no_memory();
             return ptr::null_mut();
@@ -650,7 +711,7 @@ impl<E: Environment> Heap<E> {
             return self.malloc(size);
         }
         let Some(_inside) = self.enter() else { return self.alloc_aside(size, align) };
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         if !self.opened() {
             E::no_memory();
             return ptr::null_mut();
@@ -668,7 +729,7 @@ impl<E: Environment> Heap<E> {
             self.sample(object, size);
         }
         self.cold_end(Event::ColdAlloc, start, object.is_none());
-        object.unwrap_or(0) as *mut u8
+        self.checked(object.unwrap_or(0) as *mut u8)
     }
 
     /// Bytes that the object at this address has; `None` if it is not one of ours.
@@ -698,6 +759,12 @@ impl<E: Environment> Heap<E> {
             E::report(object as usize, Wrong::Foreign);
             return ptr::null_mut();
         };
+        if self.slabs.is_checked()
+            && let Err(wrong) = self.slab_source().look(object as usize)
+        {
+            self.slab_source().bad(object as usize, wrong);
+            return ptr::null_mut();
+        }
         // Fits, and wastes less than half (of small ones only what copying would cost).
         let fits = size <= old && (size > old / 2 || old <= 64) && old <= SMALL_MAX;
         // (A sampled object has more room than it shows; it is exchanged for one that is counted.)
@@ -709,7 +776,7 @@ impl<E: Environment> Heap<E> {
             && let Some(_inside) = self.enter()
             && let Some(area) = self.vmap().find(object as usize)
         {
-            let start = sys::ticks();
+            let start = self.cache.sets.clock.ticks();
             // Before the address can be somebody else's.
             self.forget(object as usize);
             // Once more where the hard limit was in the way: copying would need more than growing.
@@ -754,7 +821,7 @@ impl<E: Environment> Heap<E> {
             return 0;
         }
         // (Beside a fork one by one, too.)
-        if self.profile.is_on() || inside.is_none() {
+        if self.profile.is_on() || self.slabs.is_checked() || inside.is_none() {
             let mut got = 0;
             while got < into.len()
                 && let Some(object) = NonNull::new(self.malloc(size))
@@ -781,7 +848,7 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::free`] for each.
     pub unsafe fn free_bulk(&self, size: usize, objects: &[usize]) {
         let inside = self.enter();
-        if self.profile.is_used() || inside.is_none() || self.side.is_used() {
+        if self.profile.is_used() || self.slabs.is_checked() || inside.is_none() || self.side.is_used() {
             // Some may be sampled, and of no class, or come from the side arena, or be put off.
             // SAFETY: the caller's promise.
             objects.iter().for_each(|&object| unsafe { self.free(object as *mut u8) });

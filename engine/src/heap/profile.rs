@@ -33,7 +33,7 @@ use crate::arch::sys;
 use crate::knob::Id;
 use crate::slab::class::{self, SMALL_MAX};
 use crate::stat::Mode;
-use crate::stat::profile::{self, DEPTH};
+use crate::stat::profile;
 use core::marker::PhantomData;
 
 /// Countdowns; CPUs beyond share.
@@ -118,7 +118,7 @@ impl Countdown {
     fn random(&self) -> u64 {
         let mut x = self.random.load(Relaxed);
         if x == 0 {
-            x = sys::ticks() ^ ((&raw const *self) as u64).rotate_left(32) | 1;
+            x = sys::thread_pointer() as u64 ^ ((&raw const *self) as u64).rotate_left(32) | 1;
         }
         x ^= x << 13;
         x ^= x >> 7;
@@ -177,7 +177,7 @@ impl<E: Environment> Heap<E> {
         profile.used.store(profile.is_used() || mean != 0, Relaxed);
         profile.mean.store(mean, Relaxed);
         turn.show_mean(mean);
-        let is_open = mean == 0 && self.cache.sets.mode() == Mode::Sequences;
+        let is_open = mean == 0 && self.cache.sets.mode() == Mode::Sequences && !self.slabs.is_checked();
         // Release: as in `open`.
         self.small.store(if is_open { SMALL_MAX } else { 0 }, Release);
     }
@@ -239,11 +239,7 @@ impl<E: Environment> Heap<E> {
             samples.lose(true, weight.0);
             return false;
         };
-        let mut frames = [0; DEPTH];
-        let is_kept = turn.ready::<Seen<E>>(mean) && {
-            let depth = E::stack(&mut frames);
-            turn.insert::<Seen<E>>(address, weight, &frames[..depth.min(DEPTH)])
-        };
+        let is_kept = turn.ready::<Seen<E>>(mean) && turn.insert::<Seen<E>>(address, weight, E::stack);
         drop(turn);
         if is_kept {
             E::sampled(address, size, weight.0);
@@ -270,6 +266,6 @@ impl<E: Environment> Heap<E> {
 
     /// The process ends; whether a profile of its own is left in a file.
     pub fn end_profile(&self) -> bool {
-        self.profile.samples.end(sys::pid())
+        self.profile.samples.header().is_some() && self.profile.samples.end(sys::pid())
     }
 }

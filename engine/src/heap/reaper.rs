@@ -130,8 +130,12 @@ impl<E: Environment> Heap<E> {
             sys::futex_wake(&self.reaped, u32::MAX >> 1);
         }
         // Acquire: pairs with the store above. Whoever comes second ends the first.
-        while self.reaped.load(Acquire) != own {
-            sys::futex_wait(&self.reaped, self.reaped.load(Relaxed));
+        loop {
+            let seen = self.reaped.load(Acquire);
+            if seen == own {
+                break;
+            }
+            sys::futex_wait(&self.reaped, seen);
         }
         sys::block_signals(mask);
         if left {

@@ -38,6 +38,8 @@ const STACK_BUCKETS: usize = 1 << 14;
 /// Pages of the file asked for at a time, in bytes.
 const STEP: usize = 64 << 10;
 const FILTER: usize = 1024;
+/// Bytes of a module's name, with a zero behind.
+const PATH: usize = 240;
 /// Looks at a lock whose owner is not known yet.
 const PATIENCE: u32 = 2000;
 
@@ -60,6 +62,9 @@ struct Private {
     by_hash: [u32; STACK_BUCKETS],
     next_stack: [u32; STACKS],
     samples: [Sample; SAMPLES],
+    /// For who takes a sample: too much for a small stack.
+    frames: [usize; DEPTH],
+    path: [u8; PATH],
 }
 
 /// Under the lock.
@@ -216,11 +221,19 @@ impl Turn<'_> {
 
     /// Keeps a sample: `weight` is bytes and objects. False for lack of room. (One that is there for
     /// this address was freed behind our back.)
-    pub fn insert<P: Process>(&mut self, address: usize, weight: (u64, u64), frames: &[usize]) -> bool {
+    ///
+    /// The return addresses of who allocates are what `walk` leaves: how many of them.
+    pub fn insert<P: Process>(
+        &mut self,
+        address: usize,
+        weight: (u64, u64),
+        walk: impl FnOnce(&mut [usize]) -> usize,
+    ) -> bool {
         self.remove(address);
+        let depth = walk(&mut self.table.private_mut().frames);
         let cell = self.samples.cell(address);
         // Before the address is anybody's, so that no free of it can look too early.
-        if !self.table.insert::<P>(address, weight, frames) {
+        if !self.table.insert::<P>(address, weight, depth) {
             return false;
         }
         cell.fetch_add(1, Relaxed);
@@ -274,7 +287,11 @@ impl Table {
         // SAFETY: as above.
         unsafe { &*((self.shown + FRAMES_AT) as *const AtomicU64).add(at) }
     }
-    fn private(&mut self) -> &mut Private {
+    fn private(&self) -> &Private {
+        // SAFETY: as below.
+        unsafe { &*(self.private as *const Private) }
+    }
+    fn private_mut(&mut self) -> &mut Private {
         // SAFETY: there since `make`, zeroed (which all its words may be), and reached under the lock only.
         unsafe { &mut *(self.private as *mut Private) }
     }
@@ -348,20 +365,20 @@ impl Table {
         true
     }
 
-    fn insert<P: Process>(&mut self, address: usize, weight: (u64, u64), frames: &[usize]) -> bool {
+    fn insert<P: Process>(&mut self, address: usize, weight: (u64, u64), depth: usize) -> bool {
         let recycled = self.free;
         let number = if recycled != 0 { recycled } else { self.used + 1 };
         if number as usize >= SAMPLES {
             return false;
         }
-        let Some(stack) = self.stack_of::<P>(&frames[..frames.len().min(DEPTH)]) else { return false };
+        let Some(stack) = self.stack_of::<P>(depth.min(DEPTH)) else { return false };
         if recycled != 0 {
             self.free = self.private().samples[number as usize].next;
         } else {
             self.used = number;
         }
         let (bytes, objects) = weight;
-        let private = self.private();
+        let private = self.private_mut();
         let bucket = &mut private.by_address[(mix(address as u64 >> PAGE_SHIFT) >> 48) as usize % SAMPLE_BUCKETS];
         private.samples[number as usize] = Sample { address, bytes, objects, stack: stack as u32, next: *bucket };
         *bucket = number;
@@ -385,7 +402,7 @@ impl Table {
 
     fn remove(&mut self, address: usize) -> bool {
         let free = self.free;
-        let private = self.private();
+        let private = self.private_mut();
         let bucket = (mix(address as u64 >> PAGE_SHIFT) >> 48) as usize % SAMPLE_BUCKETS;
         let (mut before, mut number) = (0, private.by_address[bucket]);
         while number != 0 && private.samples[number as usize].address != address {
@@ -413,20 +430,19 @@ impl Table {
     }
 
     /// The stack with these frames; `None` for lack of room.
-    fn stack_of<P: Process>(&mut self, frames: &[usize]) -> Option<usize> {
-        let hash = frames.iter().fold(frames.len() as u64, |hash, &frame| mix(hash.rotate_left(5) ^ frame as u64));
+    /// The stack of the `depth` return addresses that stand in `frames`.
+    fn stack_of<P: Process>(&mut self, depth: usize) -> Option<usize> {
+        let frames = &self.private().frames[..depth];
+        let hash = frames.iter().fold(depth as u64, |hash, &frame| mix(hash.rotate_left(5) ^ frame as u64));
         let bucket = (hash >> 40) as usize % STACK_BUCKETS;
         let mut number = self.private().by_hash[bucket];
         while number != 0 {
             let at = number as usize - 1;
             let stack = self.stack(at);
-            if stack.hash.load(Relaxed) == hash
-                && stack.depth.load(Relaxed) as usize == frames.len()
-                && frames
-                    .iter()
-                    .enumerate()
-                    .all(|(i, &frame)| self.frame(stack.first.load(Relaxed) as usize + i).load(Relaxed) == frame as u64)
-            {
+            let (its_hash, its_depth) = (stack.hash.load(Relaxed), stack.depth.load(Relaxed) as usize);
+            let first = stack.first.load(Relaxed) as usize;
+            let is_same = |i: usize| self.private().frames[i] as u64 == self.frame(first + i).load(Relaxed);
+            if its_hash == hash && its_depth == depth && (0..depth).all(is_same) {
                 return Some(at);
             }
             number = self.private().next_stack[at];
@@ -436,25 +452,26 @@ impl Table {
             (header.stacks.load(Relaxed) as usize, header.frames.load(Relaxed) as usize)
         };
         if at == STACKS
-            || first + frames.len() > FRAMES
+            || first + depth > FRAMES
             || !self.ensure(1, (at + 1) * size_of::<Stack>())
-            || !self.ensure(2, (first + frames.len()) * 8)
+            || !self.ensure(2, (first + depth) * 8)
         {
             return None;
         }
-        frames.iter().for_each(|&frame| self.note_module::<P>(frame));
-        for (i, &frame) in frames.iter().enumerate() {
+        for i in 0..depth {
+            let frame = self.private().frames[i];
+            self.note_module::<P>(frame);
             self.frame(first + i).store(frame as u64, Relaxed);
         }
         let stack = self.stack(at);
         stack.hash.store(hash, Relaxed);
         stack.first.store(first as u32, Relaxed);
-        stack.depth.store(frames.len() as u32, Relaxed);
+        stack.depth.store(depth as u32, Relaxed);
         let header = self.header()?;
         // Release: what they count is filled.
-        header.frames.store((first + frames.len()) as u32, Release);
+        header.frames.store((first + depth) as u32, Release);
         header.stacks.store(at as u32 + 1, Release);
-        let private = self.private();
+        let private = self.private_mut();
         private.next_stack[at] = core::mem::replace(&mut private.by_hash[bucket], at as u32 + 1);
         Some(at)
     }
@@ -471,11 +488,13 @@ impl Table {
         if known || count == MODULES || !self.ensure(0, (count + 1) * size_of::<Module>()) {
             return;
         }
-        let mut path = [0_u8; 240];
-        if P::module(address, &mut path) != Some((start, end)) {
+        let path = &mut self.private_mut().path;
+        path.fill(0);
+        if P::module(address, path) != Some((start, end)) {
             return;
         }
         let module = self.module(count);
+        let path = &self.private().path;
         module.start.store(start as u64, Relaxed);
         module.end.store(end as u64, Relaxed);
         for (word, bytes) in module.path.iter().zip(path.chunks_exact(8)) {
@@ -494,6 +513,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, HashMap};
     use std::vec::Vec;
+
+    /// A walk that finds these.
+    fn found(frames: &[usize]) -> impl FnOnce(&mut [usize]) -> usize {
+        move |into| {
+            into[..frames.len()].copy_from_slice(frames);
+            frames.len()
+        }
+    }
 
     /// Three files of 64 KiB, one behind the other.
     struct Here;
@@ -532,7 +559,7 @@ mod tests {
                 } else {
                     let frames: Vec<usize> = (0..place).map(|frame| frame * 7919 + place).collect();
                     let bytes = at as u64 * 3 + 1;
-                    prop_assert!(turn.insert::<Here>(address, (bytes, 2), &frames));
+                    prop_assert!(turn.insert::<Here>(address, (bytes, 2), found(&frames)));
                     live.insert(address, (frames.clone(), bytes));
                     let sums = ever.entry(frames).or_default();
                     *sums = (sums.0 + 1, sums.1 + bytes);
@@ -573,8 +600,8 @@ mod tests {
         let samples = Samples::new();
         let mut turn = samples.enter().expect("nobody has it");
         assert!(turn.ready::<Here>(1));
-        assert!(turn.insert::<Here>(4096, (1, 1), &[0x1_0000, 0x1_8000, 0x10, 0x9_0000]));
-        assert!(turn.insert::<Here>(8192, (1, 1), &[0x1_0000, 0x11]));
+        assert!(turn.insert::<Here>(4096, (1, 1), found(&[0x1_0000, 0x1_8000, 0x10, 0x9_0000])));
+        assert!(turn.insert::<Here>(8192, (1, 1), found(&[0x1_0000, 0x11])));
         assert_eq!(turn.table.header().expect("made").modules.load(Relaxed), 2);
         assert_eq!(turn.table.module(0).path[0].load(Relaxed), u64::from(b'1'));
         assert_eq!(turn.table.module(1).end.load(Relaxed), 0x1_0000);
@@ -601,10 +628,10 @@ mod tests {
         let mut turn = samples.enter().expect("nobody has it");
         assert!(turn.ready::<Here>(1));
         for at in 0..STACKS {
-            assert!(turn.insert::<Here>((at + 1) << 12, (1, 1), &[at + 0x9_0000]));
+            assert!(turn.insert::<Here>((at + 1) << 12, (1, 1), found(&[at + 0x9_0000])));
         }
-        assert!(!turn.insert::<Here>((STACKS + 1) << 12, (1, 1), &[1]));
-        assert!(turn.insert::<Here>((STACKS + 1) << 12, (1, 1), &[0x9_0000]), "a stack that is known");
+        assert!(!turn.insert::<Here>((STACKS + 1) << 12, (1, 1), found(&[1])));
+        assert!(turn.insert::<Here>((STACKS + 1) << 12, (1, 1), found(&[0x9_0000])), "a stack that is known");
         drop(turn);
         unmap(&samples);
     }

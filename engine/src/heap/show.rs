@@ -11,7 +11,6 @@
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::fence;
-use crate::arch::sys;
 use crate::percpu::NODES;
 use crate::stat::board::{SECTIONS, SHOW_BYTES, Section, Show};
 use crate::vmap::Shown;
@@ -159,7 +158,7 @@ impl<E: Environment> Heap<E> {
         section(Section::PercpuStats, &|out| E::percpu_stats(out));
         section(Section::Vmallocinfo, &|out| self.write_vmallocinfo(out));
         // (Who filters system calls is not asked for the time.)
-        show.at_ns.store(if self.is_confined() { 0 } else { sys::now_ns() }, Relaxed);
+        show.at_ns.store(if self.is_confined() { 0 } else { self.cache.sets.clock.now_ns() }, Relaxed);
         // Acquire is not needed to read our own word; Release orders the text before it.
         let version = show.version.load(Acquire);
         show.version.store(version.wrapping_add(1), Release);

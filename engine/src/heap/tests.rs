@@ -638,3 +638,58 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
 mod desk;
 mod drains;
 mod limits;
+
+/// A thread that waits for the heap to open must not keep the CPU from the one that opens it.
+#[test]
+fn who_waits_for_the_heap_to_open_sleeps() {
+    static HEAP: Heap<Slow> = Heap::new();
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    struct Slow;
+    impl Environment for Slow {
+        fn start(heap: &Heap<Self>) {
+            BEGUN.store(true, Release);
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let opening = Opening {
+                mode: Mode::Fallback,
+                reason: Reason::Asked,
+                index: Index::Cpu,
+                area: Area::default(),
+                simulation: None,
+                share: None,
+            };
+            heap.cache.knobs.reset();
+            unsafe { heap.open(&opening) }.unwrap();
+        }
+        fn no_memory() {}
+        fn report(_: usize, _: Wrong) {}
+    }
+    /// On CPU 0, before all of lower priority; false if that is not allowed here.
+    fn urgent(priority: i32) -> bool {
+        let parameter = libc::sched_param { sched_priority: priority };
+        unsafe {
+            let mut cpus: libc::cpu_set_t = core::mem::zeroed();
+            libc::CPU_SET(0, &mut cpus);
+            libc::sched_setaffinity(0, size_of_val(&cpus), &raw const cpus) == 0
+                && libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0
+        }
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    let work = |priority, waits| {
+        let tell = tell.clone();
+        std::thread::spawn(move || {
+            let able = urgent(priority);
+            while able && waits && !BEGUN.load(Acquire) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            tell.send(able.then(|| HEAP.opened())).unwrap();
+        });
+    };
+    (work(1, false), work(2, true));
+    for _ in 0..2 {
+        match told.recv_timeout(std::time::Duration::from_secs(20)) {
+            Ok(Some(opened)) => assert!(opened),
+            Ok(None) => return std::eprintln!("skipped: no real-time priority here"),
+            Err(_) => panic!("a thread waits for ever"),
+        }
+    }
+}

@@ -24,6 +24,7 @@ pub use zone::{Gather, ORDERS, Want, Word, Zone};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU8};
+use crate::arch::sort::sort;
 use crate::arch::sys::{self, Advice};
 use crate::percpu::{Cache, NODES, Sheaf, Source};
 use crate::stat::{Board, Event};
@@ -71,10 +72,11 @@ pub struct PageSource<'a> {
 
 /// Orders of nodes for a table of distances.
 fn by_distance(from: usize, distance: impl Fn(usize) -> u8) -> [usize; NODES] {
-    let mut order = core::array::from_fn(|node| node);
     // (Of equally distant nodes those with near numbers.)
-    order.sort_unstable_by_key(|&node: &usize| (node != from, distance(node), node.abs_diff(from), node));
-    order
+    let mut order: [_; NODES] =
+        core::array::from_fn(|node| (node != from, distance(node), node.abs_diff(from) as u8, node as u8));
+    sort(&mut order);
+    order.map(|(.., node)| node.into())
 }
 
 impl Pages {
@@ -120,7 +122,7 @@ impl Pages {
 
     /// Takes a block of any order back, past the lists; false if it was free already.
     pub fn free(&self, board: &Board, block: Pfn, order: usize) -> bool {
-        let mut gather = Gather::new();
+        let mut gather = Gather::<16>::new();
         gather.add(block, order);
         self.zones[self.regions.zone(block)].free(&self.regions, board, &gather) == 0
     }
@@ -211,9 +213,13 @@ impl PageSource<'_> {
 
     /// Takes blocks back, past the lists, each with its order: those of one zone in a row in one gather.
     pub fn free_all(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
+        self.free_by::<64>(blocks);
+    }
+
+    fn free_by<const ROOM: usize>(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
         let (regions, board) = (&self.pages.regions, self.cache.sets.board());
-        let (mut gather, mut zone, mut refused) = (Gather::new(), 0, 0);
-        let flush = |gather: &mut Gather, zone: usize| {
+        let (mut gather, mut zone, mut refused) = (Gather::<ROOM>::new(), 0, 0);
+        let flush = |gather: &mut Gather<ROOM>, zone: usize| {
             let refused = if gather.is_empty() { 0 } else { self.pages.zones[zone].free(regions, board, gather) };
             gather.clear();
             refused
@@ -247,9 +253,9 @@ impl Source for PageSource<'_> {
         let order = self.order(class);
         // (A list is in the order of its frees: neighbours seldom stand beside each other.)
         let blocks = sheaf.objects();
-        blocks.sort_unstable();
+        sort(blocks);
         let page = |&address: &usize| self.pages.regions.find(address).map(|(_, pfn)| (pfn, order));
-        self.free_all(blocks.iter().filter_map(page));
+        self.free_by::<32>(blocks.iter().filter_map(page));
         sheaf.clear();
         self.cache.sets.count(Event::PageFlush, 1);
     }

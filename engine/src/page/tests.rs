@@ -36,7 +36,7 @@ impl Place {
     fn free(&self, blocks: &[(Pfn, usize)]) -> usize {
         let mut refused = 0;
         for some in blocks.chunks(8) {
-            let mut gather = Gather::new();
+            let mut gather = Gather::<64>::new();
             for &(block, order) in some {
                 if gather.is_full() {
                     refused += self.zone.free(&self.regions, &self.board, &gather);

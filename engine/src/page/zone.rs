@@ -147,32 +147,31 @@ impl Word {
     }
 }
 
-/// What a zone is to take: pages by word, so that neighbours cost one step together.
+/// What a zone is to take: pages by word, so that neighbours cost one step together. (Room for fewer words, 16 at least,
+/// is for paths that may be deep in a small stack.)
 #[derive(Debug)]
-pub struct Gather {
-    words: [MaybeUninit<(u32, u64)>; Self::ROOM],
+pub struct Gather<const ROOM: usize = 64> {
+    words: [MaybeUninit<(u32, u64)>; ROOM],
     len: usize,
 }
 
-impl Default for Gather {
+impl<const ROOM: usize> Default for Gather<ROOM> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Gather {
-    const ROOM: usize = 64;
-
+impl<const ROOM: usize> Gather<ROOM> {
     /// Nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { words: [MaybeUninit::uninit(); Self::ROOM], len: 0 }
+        Self { words: [MaybeUninit::uninit(); ROOM], len: 0 }
     }
     /// Whether there may be no room for another block.
     #[inline]
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.len > Self::ROOM - 2 * WORDS
+        self.len > ROOM - 2 * WORDS
     }
     /// Forgets it all.
     pub const fn clear(&mut self) {
@@ -374,7 +373,7 @@ impl Zone {
     }
 
     /// Takes pages back; how many of them were free already.
-    pub fn free(&self, regions: &Regions, board: &Board, gather: &Gather) -> usize {
+    pub fn free<const ROOM: usize>(&self, regions: &Regions, board: &Board, gather: &Gather<ROOM>) -> usize {
         self.change(regions, board, |change| change.put_all(gather.words(), true))
     }
 

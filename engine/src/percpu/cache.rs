@@ -17,7 +17,7 @@
 
 use super::drain::Indices;
 use super::layout::{OBJECTS, Set, Word};
-use super::sets::{NODES, Sets};
+use super::sets::{NODES, STEP, Sets};
 use super::sheaf::{Barn, Sheaf};
 use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
@@ -454,7 +454,8 @@ impl Cache {
         report: &mut Report,
     ) -> Indices {
         let sets = &self.sets;
-        let (mut answered, mut asked, mut silent) = (Indices::new(), Indices::new(), Indices::new());
+        let (none, mut now) = (wanted.none(), *wanted);
+        let (mut answered, mut silent) = (none, none);
         for index in wanted.iter() {
             let Some((_, cpu)) = sets.home_of(index) else { continue };
             if sets.is_answered(index) {
@@ -463,14 +464,16 @@ impl Cache {
             let gentle = way == Way::Gentle || way == Way::Auto && sets.isolated.contains(cpu);
             if gentle && sets.mode() != Mode::Fallback && sets.holds(index) && !sets.is_parked(index) && runs(cpu) {
                 silent.insert(index);
+                now.remove(index);
             }
         }
         // What an earlier drain had asked for makes room for what this one takes.
         self.collect(source, &answered, report);
-        let switched = sets.switch_off(|index| wanted.contains(index) && !silent.contains(index));
+        let switched = sets.switch_off(&now);
         report.fences += switched.fences;
         report.unreached += switched.refused;
         self.collect(source, &switched.done, report);
+        let mut asked = none;
         for index in silent.iter().filter(|&index| sets.ask(index)) {
             asked.insert(index);
         }
@@ -481,15 +484,18 @@ impl Cache {
     pub fn collect(&self, source: &impl Source, indices: &Indices, report: &mut Report) -> Indices {
         let mut left = *indices;
         for index in indices.iter() {
-            let Some(words) = self.sets.collect(index) else { continue };
-            left.remove(index);
-            report.reached += 1;
-            self.sets.count(Event::Drain, 1);
             // Small objects first: emptied slabs become pages, which follow.
-            for (class, words) in words.into_iter().enumerate() {
-                for word in words {
+            for first in (0..CLASSES_MAX).step_by(STEP) {
+                let Some(words) = self.sets.collect(index, first) else { break };
+                if left.contains(index) {
+                    left.remove(index);
+                    report.reached += 1;
+                    self.sets.count(Event::Drain, 1);
+                }
+                for (at, word) in words.as_flattened().iter().enumerate() {
+                    let class = first + at / 2;
                     // SAFETY: it was switched off and is ours.
-                    if let Some(mut sheaf) = unsafe { Sheaf::from_word(word) } {
+                    if let Some(mut sheaf) = unsafe { Sheaf::from_word(*word) } {
                         report.objects += sheaf.len() as u64;
                         report.bytes += (sheaf.len() * source.size(class)) as u64;
                         source.flush(class, &mut sheaf);

@@ -28,14 +28,13 @@
 #![allow(unsafe_code)] // sequences
 
 use super::layout::{Set, Word};
-use super::sets::{INDICES, Sets, Words};
+use super::sets::{INDICES, STEP, Sets, Words};
 use crate::arch::atomic::Ordering::{Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicU64, fence};
 use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq;
 use crate::arch::sys;
-use crate::stat::board::CLASSES_MAX;
 use crate::stat::{Event, Mode};
 
 /// Nothing is wanted.
@@ -49,51 +48,71 @@ pub(super) const UNFENCED: u32 = 3;
 /// A CPU that never is: its fence interrupts nobody and tells whether there are fences.
 const NO_CPU: u32 = 0x7fff_ffff;
 
-/// Which indices.
-#[derive(Clone, Copy, Debug)]
-pub struct Indices([u64; INDICES / 64]);
+/// Indices that are looked at together: a set of them is small enough for a small stack.
+pub const WINDOW: usize = 512;
+const _: () = assert!(INDICES.is_multiple_of(WINDOW));
 
-impl Default for Indices {
-    fn default() -> Self {
-        Self::new()
-    }
+/// Which indices of a window. Others are none of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Indices {
+    from: usize,
+    bits: [u64; WINDOW / 64],
 }
 
 impl Indices {
-    /// None.
+    /// None of the window that `index` is in.
     #[must_use]
-    pub const fn new() -> Self {
-        Self([0; INDICES / 64])
+    pub const fn around(index: usize) -> Self {
+        Self { from: index / WINDOW * WINDOW, bits: [0; WINDOW / 64] }
     }
-    /// One more.
+    /// None of the same window.
+    #[must_use]
+    pub const fn none(&self) -> Self {
+        Self::around(self.from)
+    }
+    /// The first index of each window, as far as there are indices below `top`.
+    pub fn windows(top: usize) -> impl Iterator<Item = usize> {
+        (0..top).step_by(WINDOW)
+    }
+    /// The window's indices below `top`.
+    #[must_use]
+    pub fn window(&self, top: usize) -> core::ops::Range<usize> {
+        self.from..top.min(self.from + WINDOW)
+    }
+    /// Whether an index is of the window.
+    #[must_use]
+    pub const fn covers(&self, index: usize) -> bool {
+        index / WINDOW * WINDOW == self.from
+    }
+    /// One more, of the window.
     pub const fn insert(&mut self, index: usize) {
-        self.0[index / 64] |= 1 << (index % 64);
+        self.bits[(index - self.from) / 64] |= 1 << (index % 64);
     }
-    /// One less.
+    /// One less, of the window.
     pub const fn remove(&mut self, index: usize) {
-        self.0[index / 64] &= !(1 << (index % 64));
+        self.bits[(index - self.from) / 64] &= !(1 << (index % 64));
     }
     /// Whether it is one.
     #[must_use]
     pub const fn contains(&self, index: usize) -> bool {
-        self.0[index / 64] >> (index % 64) & 1 == 1
+        self.covers(index) && self.bits[(index - self.from) / 64] >> (index % 64) & 1 == 1
     }
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|&word| word == 0)
+        self.bits.iter().all(|&word| word == 0)
     }
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
+        self.bits.iter().map(|word| word.count_ones() as usize).sum()
     }
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(at, &word)| {
+        self.bits.iter().enumerate().flat_map(move |(at, &word)| {
             // Each step drops the lowest bit.
             let bits = core::iter::successors(Some(word), |&rest| (rest != 0).then(|| rest & (rest - 1)));
-            bits.take_while(|&rest| rest != 0).map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+            bits.take_while(|&rest| rest != 0).map(move |rest| self.from + at * 64 + rest.trailing_zeros() as usize)
         })
     }
 }
@@ -135,7 +154,7 @@ impl Isolated {
 }
 
 /// What a round of switching came to.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Switched {
     /// Indices whose old sets are to be collected now.
     pub done: Indices,
@@ -225,17 +244,18 @@ impl Sets {
         Some(new)
     }
 
-    /// Switches off the sets that are `wanted` (by index) and hold something, with a fence of each one's CPU, or one
+    /// Switches off the sets of these indices that hold something, with a fence of each one's CPU, or one
     /// for all where that is cheaper and no isolated CPU could be disturbed. Parked sets need none.
-    pub fn switch_off(&self, wanted: impl Fn(usize) -> bool) -> Switched {
-        let mut switched = Switched::default();
-        let mut fenced = Indices::default();
+    pub fn switch_off(&self, wanted: &Indices) -> Switched {
+        let none = wanted.none();
+        let mut switched = Switched { done: none, refused: 0, fences: 0 };
+        let mut fenced = none;
         let state = self.state.lock();
         let closed = self.closed.load(Relaxed) > 0;
         let mut able = None;
-        for index in 0..self.top() {
+        for index in wanted.iter() {
             let old = self.home[index].load(Relaxed);
-            if old == 0 || !wanted(index) {
+            if old == 0 {
                 continue;
             }
             if self.is_answered(index) {
@@ -288,8 +308,9 @@ impl Sets {
         switched
     }
 
-    /// Takes what the set that was switched off at `index` held; `None` if nothing.
-    pub fn collect(&self, index: usize) -> Option<Words> {
+    /// Takes what the set that was switched off at `index` held of [`STEP`] classes from `first` on; `None` if it holds
+    /// nothing any more.
+    pub fn collect(&self, index: usize, first: usize) -> Option<Words> {
         let _state = self.state.lock();
         let other = self.other[index].load(Relaxed);
         if other == 0 || !self.set_at(other).holds() {
@@ -306,9 +327,9 @@ impl Sets {
         let _held = set.held.lock();
         // Relaxed: the fence, or the lock that the owner held when it switched, ordered
         // the owners' stores before these loads.
-        let mut words = [[Word::NONE; 2]; CLASSES_MAX];
+        let mut words = [[Word::NONE; 2]; STEP];
         // Class 0 is the self-test's.
-        for (words, pair) in words.iter_mut().zip(&set.pairs).skip(1) {
+        for (words, pair) in words.iter_mut().zip(set.pairs.iter().skip(first)).skip(usize::from(first == 0)) {
             *words = [Word(pair.main.swap(0, Relaxed)), Word(pair.spare.swap(0, Relaxed))];
         }
         Some(words)
@@ -429,6 +450,7 @@ mod tests {
     use super::*;
     use crate::arch::seq::Area;
     use crate::meta::Meta;
+    use crate::stat::board::CLASSES_MAX;
 
     const CLASS: usize = 1;
 
@@ -439,8 +461,18 @@ mod tests {
         unsafe { sets.open(base, Mode::Fallback, Area::default(), None) };
         let index = sets.index();
         fill(sets, index);
-        assert!(sets.switch_off(|_| true).done.contains(index) && sets.collect(index).is_some());
+        assert!(switch_off(sets).done.contains(index));
+        // (A class at a time: what is left is collected, and then there is nothing.)
+        assert!((0..CLASSES_MAX).step_by(STEP).any(|first| sets.collect(index, first).is_some()));
+        assert!(sets.collect(index, 0).is_none());
         index
+    }
+
+    /// Switches off all that a set of this machine's CPUs may be.
+    fn switch_off(sets: &Sets) -> Switched {
+        let mut all = Indices::around(0);
+        all.window(sets.top()).for_each(|index| all.insert(index));
+        sets.switch_off(&all)
     }
 
     /// Puts an object into the set of a CPU, when this thread happens to run there.
@@ -460,7 +492,7 @@ mod tests {
         let index = drained(&SETS);
         SETS.set_at(SETS.other[index].load(Relaxed)).mark.store(UNFENCED, Relaxed);
         fill(&SETS, index);
-        let switched = SETS.switch_off(|_| true);
+        let switched = switch_off(&SETS);
         assert_eq!((switched.done.len(), switched.refused), (1, 0));
     }
 
@@ -470,7 +502,7 @@ mod tests {
         static SETS: Sets = Sets::new();
         let index = drained(&SETS);
         fill(&SETS, index);
-        assert!(SETS.switch_off(|_| true).done.contains(index));
+        assert!(switch_off(&SETS).done.contains(index));
         let other = SETS.set_at(SETS.other[index].load(Relaxed));
         for (mark, left) in [(NONE, true), (UNFENCED, false)] {
             other.mark.store(mark, Relaxed);

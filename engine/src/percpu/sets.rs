@@ -36,11 +36,10 @@ use crate::arch::lock::{Held, Owned};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::{self, Area, TALLY};
-use crate::arch::sys::{self, Access};
+use crate::arch::sys::{self, Access, Clock};
 use crate::meta::Meta;
 use crate::stat::board::{
-    self, BOARD_BYTES, CLASSES_MAX, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES,
-    Times, settle,
+    self, BOARD_BYTES, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES, Times, settle,
 };
 use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
 
@@ -96,6 +95,8 @@ pub struct Sets {
     copy: AtomicUsize,
     /// The process filters its system calls: a fence may kill.
     confined: AtomicU32,
+    /// What slow paths know the time by.
+    pub clock: Clock,
     pub(super) state: Owned,
     /// Sets made so far: 1 to this (set 0 serves no index). Under `state`.
     made: AtomicUsize,
@@ -107,8 +108,10 @@ pub struct Sets {
     pub(super) other: [AtomicUsize; INDICES],
 }
 
-/// What a set held, by class: main and spare.
-pub type Words = [[Word; 2]; CLASSES_MAX];
+/// Classes of a set that are collected in one step.
+pub const STEP: usize = 8;
+/// What a set held of so many classes: main and spare.
+pub type Words = [[Word; 2]; STEP];
 
 impl Default for Sets {
     fn default() -> Self {
@@ -132,6 +135,7 @@ impl Sets {
             simulation: AtomicPtr::new(core::ptr::null_mut()),
             copy: AtomicUsize::new(0),
             confined: AtomicU32::new(0),
+            clock: Clock::new(),
             state: Owned::new(),
             made: AtomicUsize::new(0),
             isolated: Isolated::new(),
@@ -509,9 +513,9 @@ impl Sets {
         self.add(core::mem::offset_of!(Tally, events) + event as usize * 8, n);
     }
 
-    /// Notes in this CPU's tally how long something took that began at `start` (see [`sys::ticks`]).
+    /// Notes in this CPU's tally how long something took that began at `start` (see [`Clock`]).
     pub fn time(&self, timing: Timing, start: u64) {
-        let ticks = sys::ticks().saturating_sub(start);
+        let ticks = self.clock.ticks().saturating_sub(start);
         let at = core::mem::offset_of!(Tally, times) + timing as usize * size_of::<Times>();
         self.add(at + core::mem::offset_of!(Times, buckets) + board::bucket(ticks) * 8, 1);
         self.add(at + core::mem::offset_of!(Times, ticks), ticks);

@@ -35,7 +35,7 @@
 
 use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicBool, AtomicU32};
-use crate::arch::sys;
+use crate::arch::sys::{self, Clock};
 
 /// Nanoseconds between two looks.
 pub const PERIOD: u64 = 1_000_000_000;
@@ -185,9 +185,9 @@ impl Keeper {
     }
 
     /// The time, if the thread may ask for it.
-    fn now(&self) -> Option<u64> {
+    fn now(&self, clock: &Clock) -> Option<u64> {
         self.enter().then(|| {
-            let now = sys::now_ns();
+            let now = clock.now_ns();
             self.leave();
             now
         })
@@ -238,12 +238,12 @@ impl Keeper {
     ///
     /// Who frees looks whether the thread is parked after it has freed, without a fence between: it may read the state
     /// of a moment before. So the first sleep is for one period only. What was freed by then is seen behind it.
-    pub fn park(&self, bell: &AtomicU32, serve: impl Fn() -> bool, before: u64, left: impl Fn() -> u64) {
+    pub fn park(&self, clock: &Clock, bell: &AtomicU32, serve: impl Fn() -> bool, before: u64, left: impl Fn() -> u64) {
         if self.state.compare_exchange(AWAKE, PARKED, Release, Relaxed).is_err() {
             return;
         }
         // (Who filters system calls may not be asked for the time: then a ring ends the period.)
-        let end = self.now().map(|now| now + PERIOD);
+        let end = self.now(clock).map(|now| now + PERIOD);
         let mut looks_again = true;
         loop {
             // Acquire: what was done before the ring is seen, in the state and at the desk.
@@ -259,7 +259,7 @@ impl Keeper {
                 sys::futex_wait_shared_for(bell, rung, None);
                 continue;
             }
-            let rest = end.and_then(|end| Some(end.saturating_sub(self.now()?)));
+            let rest = end.and_then(|end| Some(end.saturating_sub(self.now(clock)?)));
             if rest != Some(0) {
                 sys::futex_wait_shared_for(bell, rung, Some(rest.unwrap_or(PERIOD)));
                 if rest.is_some() {
@@ -346,7 +346,7 @@ mod tests {
         assert!(keeper.is_none() && keeper.claim() && !keeper.claim() && !keeper.is_none());
         assert!(keeper.begin());
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park(&bell, || false, 0, || 0));
+            let parked = scope.spawn(|| keeper.park(&Clock::new(), &bell, || false, 0, || 0));
             while !parked.is_finished() {
                 keeper.wake(&bell);
                 std::thread::yield_now();
@@ -354,7 +354,7 @@ mod tests {
         });
         keeper.end();
         assert!(keeper.claim() && keeper.begin() && keeper.dismiss(&bell) && keeper.is_dismissed());
-        keeper.park(&bell, || false, 0, || 0); // returns
+        keeper.park(&Clock::new(), &bell, || false, 0, || 0); // returns
         assert!(!keeper.claim() && !keeper.is_confined(), "for good, and only that");
         keeper.gone();
         keeper.confine();
@@ -388,11 +388,11 @@ mod tests {
         assert!(keeper.claim() && keeper.begin());
         // Nobody wakes it: there is more than before its last look.
         let looks = AtomicU32::new(0);
-        keeper.park(&bell, || false, 0, || u64::from(looks.fetch_add(1, Relaxed)) + 1);
+        keeper.park(&Clock::new(), &bell, || false, 0, || u64::from(looks.fetch_add(1, Relaxed)) + 1);
         assert!(!keeper.is_parked() && looks.load(Relaxed) == 1);
         let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park(&bell, serve, 0, || 0));
+            let parked = scope.spawn(|| keeper.park(&Clock::new(), &bell, serve, 0, || 0));
             while !keeper.is_parked() {
                 std::thread::yield_now();
             }

@@ -36,7 +36,7 @@ use crate::arch::{PAGE, sys};
 use crate::knob::Id;
 use crate::page::{Pages, give_back};
 use crate::percpu::Cache;
-use crate::stat::{Board, Event, Level};
+use crate::stat::{Event, Level};
 use crate::vmap::{SLICE, Vmap};
 use keeper::Keeper;
 use limits::{Limits, room};
@@ -99,9 +99,16 @@ impl Reclaim {
         }
     }
 
-    /// Asks how many CPUs there are for us; when the heap opens (a filter may forbid it later).
-    pub fn prepare(&self) {
-        self.cpus.store(sys::cpus_allowed(), Relaxed);
+    /// CPUs that there are for us. (Asked for when it matters: small programs start with few calls, and a filter that was
+    /// inherited may kill for them.)
+    fn cpus(&self) -> u32 {
+        let cpus = self.cpus.load(Relaxed);
+        if cpus != 0 {
+            return cpus;
+        }
+        let cpus = if self.keeper.is_confined() { 1 } else { sys::cpus_told() };
+        self.cpus.store(cpus, Relaxed);
+        cpus
     }
 
     /// True once: the caller is to read what the system says about CPUs and nodes.
@@ -117,12 +124,15 @@ impl Reclaim {
             return 0;
         }
         let (board, knobs) = (cache.sets.board(), &cache.knobs);
-        let cpus = self.cpus.load(Relaxed);
         let in_use = board.in_use();
-        // fls(cpus), as in the kernel.
-        let ceiling = knobs.get(Id::LazyCeiling).saturating_mul(u64::from(32 - cpus.leading_zeros()));
-        let base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor)).min(ceiling);
-        let usual = base + self.recent(board, in_use);
+        let ceiling = knobs.get(Id::LazyCeiling);
+        let mut base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor));
+        if base > ceiling {
+            // fls(cpus), as in the kernel.
+            let doublings = if ceiling == 0 { 0 } else { 32 - self.cpus().leading_zeros() };
+            base = base.min(ceiling.saturating_mul(doublings.into()));
+        }
+        let usual = base + self.recent(cache, in_use);
         match knobs.soft_limit() {
             u64::MAX => usual,
             soft => usual.min(room(soft, board.held().saturating_sub(Self::idle(cache)))),
@@ -130,12 +140,13 @@ impl Reclaim {
     }
 
     /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
-    fn recent(&self, board: &Board, in_use: u64) -> u64 {
+    fn recent(&self, cache: &Cache, in_use: u64) -> u64 {
+        let board = cache.sets.board();
         let above = board.level(Level::Recent).saturating_sub(in_use);
         if above == 0 {
             return 0;
         }
-        let now = sys::ticks() >> DECAY;
+        let now = cache.sets.clock.ticks() >> DECAY;
         if self.shrunk.load(Relaxed) != now && self.shrunk.swap(now, Relaxed) != now {
             board.set(Level::Recent, in_use + above - above / 4);
         }

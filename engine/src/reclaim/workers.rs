@@ -25,7 +25,7 @@
 
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
-use crate::arch::sys;
+use crate::arch::sys::{self, Clock};
 
 /// ns that a worker waits for more, in naps: a deferred free wakes nobody, who might take its CPU before it has
 /// returned.
@@ -100,8 +100,8 @@ impl Workers {
     }
 
     /// Asks the system what it allows, if that is a second old.
-    pub fn ask(&self, ask: impl FnOnce() -> Allowance) {
-        let now = ((sys::now_ns() >> FRESH) as u32).wrapping_add(1).max(1);
+    pub fn ask(&self, clock: &Clock, ask: impl FnOnce() -> Allowance) {
+        let now = ((clock.now_ns() >> FRESH) as u32).wrapping_add(1).max(1);
         if self.asked.load(Relaxed) != now && self.asked.swap(now, Relaxed) != now {
             self.allowed.store(ask().threads(), Relaxed);
         }
@@ -196,7 +196,7 @@ mod tests {
         let mut asked = 0;
         assert_eq!(workers.allowed(), None);
         for _ in 0..100 {
-            workers.ask(|| {
+            workers.ask(&Clock::new(), || {
                 asked += 1;
                 Allowance { nodes: 2, cpus: 64, quota: None, pressure: 0 }
             });

@@ -21,14 +21,17 @@
 //! Locks: `partial` of a node and class, then one of 64 `bits` locks (by slab). Batches
 //! are grouped by slab. Double, interior and foreign frees are seen when a
 //! pointer comes back here, reported and refused.
+//!
+//! *Checked* (knob `bad_free=abort` when the heap opens), a slab has a second bitmap, of the objects that the program has,
+//! and each `malloc` and `free` passes by: a wrong pointer is seen by the `free` that brings it.
 //! Cost: per sheaf one list lock, and a bit lock per slab touched.
 #![allow(unsafe_code)] // slab descriptors are raw blocks
 
 pub mod class;
 
 use crate::arch::PAGE;
-use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::{AtomicBool, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::page::{Kind, PageSource, Pages, Pfn, give_back};
 use crate::percpu::{Cache, NODES, Sheaf, Source};
@@ -38,7 +41,7 @@ use core::ptr::NonNull;
 
 const BIT_LOCKS: usize = 64;
 
-/// A slab's descriptor; its bitmap follows it.
+/// A slab's descriptor; its bitmap follows it, and behind that, if slabs are checked, the one of what the program has.
 #[repr(C)]
 struct Slab {
     /// Under the class's `partial` lock.
@@ -76,6 +79,8 @@ pub struct Slabs {
     bits: [Lock<()>; BIT_LOCKS],
     /// Pointers that were reported since somebody asked.
     bad: AtomicU64,
+    /// Before the first slab is made.
+    checked: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -110,6 +115,7 @@ impl Slabs {
             partial: [const { [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES] }; NODES],
             bits: [const { Lock::new(()) }; BIT_LOCKS],
             bad: AtomicU64::new(0),
+            checked: AtomicBool::new(false),
         }
     }
 
@@ -124,6 +130,17 @@ impl Slabs {
         // SAFETY: the head of the list is on it.
         unsafe { partial.remove(slab) };
         Some(slab)
+    }
+
+    /// From now on slabs know what the program has. Before the first is made.
+    pub fn check(&self) {
+        // Relaxed: the heap opens later.
+        self.checked.store(true, Relaxed);
+    }
+    /// Whether they do.
+    #[inline]
+    pub fn is_checked(&self) -> bool {
+        self.checked.load(Relaxed)
     }
 
     /// Pointers reported so far.
@@ -147,6 +164,18 @@ impl Slab {
     unsafe fn bitmap<'a>(slab: *mut Self) -> &'a mut [u64] {
         // SAFETY: the bitmap follows the descriptor in the same block.
         unsafe { core::slice::from_raw_parts_mut(slab.add(1).cast::<u64>(), Self::words((*slab).objects as usize)) }
+    }
+    /// Whether the program has object `index` (of a checked slab): the word and the bit of it.
+    ///
+    /// # Safety
+    /// `slab` is live and has that many objects.
+    unsafe fn held<'a>(slab: *mut Self, index: usize) -> (&'a AtomicU64, u64) {
+        // SAFETY: the second bitmap follows the first in the same block, and is only reached as atomics.
+        let word = unsafe {
+            let words = slab.add(1).cast::<AtomicU64>().add(Self::words((*slab).objects as usize));
+            &*words.add(index / 64)
+        };
+        (word, 1 << (index % 64))
     }
     /// Whether an object is free.
     ///
@@ -219,10 +248,53 @@ impl SlabSource<'_> {
         PageSource { pages: self.pages, cache: self.cache, first: CLASSES }
     }
 
-    fn bad(&self, address: usize, wrong: Wrong) {
+    /// Counts and reports a pointer.
+    pub fn bad(&self, address: usize, wrong: Wrong) {
         self.slabs.bad.fetch_add(1, Relaxed);
         self.cache.sets.count(Event::BadFree, 1);
         (self.report)(address, wrong);
+    }
+
+    /// Bytes of a slab's block.
+    fn block_bytes(&self, objects: usize) -> usize {
+        Slab::bytes(objects) + if self.slabs.is_checked() { Slab::words(objects) * 8 } else { 0 }
+    }
+
+    /// The word and the bit of a checked object; `None` if its page is no slab's.
+    fn held(&self, address: usize) -> Result<Option<(&AtomicU64, u64)>, Wrong> {
+        let Some((slab, _)) = self.find(address) else { return Ok(None) };
+        // SAFETY: live while one of its objects is out; else as in `find`. The index is one of its own.
+        unsafe { Ok(Some(Slab::held(slab, Slab::index(slab, address)?))) }
+    }
+
+    /// The program gets this object of a checked slab (others are nothing to it).
+    pub fn hand_out(&self, address: usize) {
+        if let Ok(Some((word, bit))) = self.held(address) {
+            // Relaxed, here and below: whoever frees it has it from whoever got it.
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    /// The program gives this object of a checked slab back.
+    ///
+    /// # Errors
+    /// It has no such object.
+    pub fn hand_in(&self, address: usize) -> Result<(), Wrong> {
+        match self.held(address)? {
+            Some((word, bit)) if word.fetch_and(!bit, Relaxed) & bit == 0 => Err(Wrong::Double),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the program has this object of a checked slab.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn look(&self, address: usize) -> Result<(), Wrong> {
+        match self.held(address)? {
+            Some((word, bit)) if word.load(Relaxed) & bit == 0 => Err(Wrong::Double),
+            _ => Ok(()),
+        }
     }
 
     /// A new slab, in the caller's hand.
@@ -233,7 +305,7 @@ impl SlabSource<'_> {
         let board = self.cache.sets.board();
         let source = self.page_source();
         let pfn = source.alloc(order)?;
-        let Some(block) = self.cache.meta.alloc(board, Slab::bytes(objects)) else {
+        let Some(block) = self.cache.meta.alloc(board, self.block_bytes(objects)) else {
             // SAFETY: the block is ours and unused.
             unsafe { source.free(pfn, order) };
             return None;
@@ -260,13 +332,17 @@ impl SlabSource<'_> {
             if !objects.is_multiple_of(64) {
                 bitmap[objects / 64] = (1 << (objects % 64)) - 1;
             }
+            if self.slabs.is_checked() {
+                let words = (0..Slab::words(objects)).map(|word| Slab::held(slab, word * 64).0);
+                words.for_each(|word| word.store(0, Relaxed));
+            }
             for page in 0..pages {
                 let desc = regions.desc(pfn.add(page));
                 desc.link.store(slab as u64, Relaxed);
                 desc.set(Kind::Slab, 0);
             }
-            // The class byte is the fast path's; the fallback has none (see `heap`).
-            if self.cache.sets.mode() == Mode::Sequences {
+            // The class byte is the fast path's; the fallback and the checked have none (see `heap`).
+            if self.cache.sets.mode() == Mode::Sequences && !self.slabs.is_checked() {
                 regions.set_class(pfn, pages, class as u8);
             }
         }
@@ -291,7 +367,7 @@ impl SlabSource<'_> {
                 regions.desc(pfn.add(page)).set(Kind::None, 0);
             }
             regions.desc(pfn).set(Kind::Pages, order as u32);
-            self.cache.meta.free(NonNull::new_unchecked(slab).cast(), Slab::bytes(objects));
+            self.cache.meta.free(NonNull::new_unchecked(slab).cast(), self.block_bytes(objects));
             let board = self.cache.sets.board();
             board.lower(Level::Slabs, PAGE << order);
             board.class[class].slabs.fetch_sub(1, Relaxed);

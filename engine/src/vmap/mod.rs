@@ -36,7 +36,7 @@ pub mod tree;
 pub use purge::{BATCH, SLICE, TURN, Ticket};
 
 use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
-use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
 use crate::arch::gate::Gate;
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
@@ -52,6 +52,10 @@ use node::{Lists, Node, Turn, Want};
 use purge::Queue;
 use tree::Tree;
 
+/// [`Areas::takes_vectors`]: nobody has asked, it does, it does not.
+const UNKNOWN: u8 = 0;
+const TAKEN: u8 = 1;
+const REFUSED: u8 = 2;
 /// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas, and
 /// where a soft limit is small.
 pub const LENT: usize = 8 << 20;
@@ -103,7 +107,7 @@ pub struct Areas {
     /// Giant areas that have left the queue; who waits for one sleeps here.
     landed: AtomicU32,
     /// Ranges go to the kernel one by one: it takes no vectors of them from us.
-    one_by_one: AtomicBool,
+    vectors: AtomicU8,
     /// Areas that carry [`MOVED`].
     moved: AtomicU32,
     /// This is a forked child, and parts of giant areas were in hands that it has not: they never land.
@@ -195,17 +199,22 @@ impl Areas {
             flights: Flights::new(Queue::new()),
             backlog: AtomicUsize::new(0),
             landed: AtomicU32::new(0),
-            one_by_one: AtomicBool::new(false),
+            vectors: AtomicU8::new(UNKNOWN),
             orphaned: AtomicBool::new(false),
             moved: AtomicU32::new(0),
         }
     }
-    /// Asks whether the kernel takes vectors of ranges; when the heap opens (a filter may forbid it later).
-    pub fn prepare(&self) {
-        // SAFETY: no range.
-        if unsafe { sys::advise_many(&[], Advice::DontNeed) } != Ok(0) {
-            self.confine();
+    /// Whether the kernel takes vectors of ranges. Asked when the first is to go: a filter that was inherited may kill for
+    /// it, so that whoever has one goes range by range.
+    fn takes_vectors(&self) -> bool {
+        // Relaxed: policy.
+        if self.vectors.load(Relaxed) == UNKNOWN {
+            // SAFETY: no range.
+            let taken = !sys::status().0 && unsafe { sys::advise_many(&[], Advice::DontNeed) } == Ok(0);
+            let known = if taken { TAKEN } else { REFUSED };
+            let _ = self.vectors.compare_exchange(UNKNOWN, known, Relaxed, Relaxed);
         }
+        self.vectors.load(Relaxed) == TAKEN
     }
     /// In a forked child; whether threads of the parent had slices in hand ([`crate::arch::gate`]).
     pub fn inherit(&self, lost: bool) {
@@ -214,9 +223,9 @@ impl Areas {
         self.orphaned.fetch_or(lost, Relaxed);
     }
 
-    /// The process is about to filter its system calls: from now on only the plain ones.
+    /// From now on only plain calls: the process is about to filter its own, or is emulated.
     pub fn confine(&self) {
-        self.one_by_one.store(true, Relaxed);
+        self.vectors.store(REFUSED, Relaxed);
     }
 }
 

@@ -22,6 +22,7 @@
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicU64};
+use crate::arch::sort::sort;
 use crate::arch::sys;
 use crate::page::{Kind, Pfn, Regions};
 
@@ -146,7 +147,7 @@ impl Lists {
                 at = regions.desc(at).links().0;
             }
         }
-        areas[..count].sort_unstable();
+        sort(&mut areas[..count]);
         let mut runs = 0;
         for next in 0..count {
             let (at, pages) = (Pfn(areas[next].0), areas[next].1);

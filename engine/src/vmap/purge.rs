@@ -3,7 +3,7 @@
 //! ```text
 //! gather   every node's lists (a turn each) and the spaces' rests ──► one list, sorted by address: pending
 //! queue    pending, and giant areas as they are freed: those first
-//! slice    first of the queue, neighbours merged, up to so many bytes or 128 ranges, cut at a huge-page boundary
+//! slice    first of the queue, neighbours merged, up to so many bytes or 32 ranges, cut at a huge-page boundary
 //! release  one vector call, or a call for each range; no lock, no turn
 //! settle   what the system reported done ──► tree; all else ──► lazy again. Counters once, for all slices
 //! ```
@@ -22,7 +22,7 @@
 //! | kept | all | 0 |
 //!
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
-//! areas, then one call for each range that does not touch its neighbour (a 128th of one in vectors).
+//! areas, then one call for each range that does not touch its neighbour (a 32nd of one in vectors).
 
 use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, Vmap};
 use crate::arch::PAGE;
@@ -32,8 +32,8 @@ use crate::knob::Id;
 use crate::page::{Kind, Pfn, give_back};
 use crate::stat::{Event, Level, Timing};
 
-/// Ranges in a slice.
-const RANGES: usize = 128;
+/// Ranges in a slice. (They are on the stack, which may be small.)
+const RANGES: usize = 32;
 /// Most bytes in one vector call: above 2 GiB − 4 KiB the kernel stops silently.
 const VECTOR_BYTES: usize = 1 << 30;
 /// Bytes that a purge gives back between two settlements, where a fork waits for it.
@@ -145,7 +145,7 @@ impl Vmap<'_> {
     }
 
     fn purge_some(&self, most: usize, mut gather: bool, abroad: bool) -> usize {
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         let (mut bytes, mut tried) = (0, 0);
         while tried < most {
             let (sliced, released) = self.purge_slice(most - tried, None, abroad);
@@ -175,7 +175,7 @@ impl Vmap<'_> {
     /// Gives a giant area back, with whoever else takes slices of it; returns when all of it has gone, is kept or is
     /// used again.
     pub fn purge_giant(&self, ticket: Ticket) {
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         let (mut bytes, mut tried) = (0, 0);
         loop {
             let (sliced, released) = self.purge_slice(usize::MAX, Some(ticket), true);
@@ -499,7 +499,7 @@ impl Vmap<'_> {
 
     /// Frees an area (in use) and gives it back before it returns; false if somebody else has freed it.
     pub fn free_now(&self, area: &Area) -> bool {
-        let start = sys::ticks();
+        let start = self.cache.sets.clock.ticks();
         let Some((_flight, ())) = self.areas.flights.begin(|_| self.give_up(area).then_some(())) else { return false };
         let pages = self.regions.desc(area.pfn).len();
         let mut run = [Run { first: area.pfn, pages, flags: area.flags, end: End::Dirty }];
@@ -553,7 +553,7 @@ impl Vmap<'_> {
     /// Asks the system to take the runs; each is clean if the system said so for all of it.
     fn release(&self, runs: &mut [Run]) {
         let plain = |run: &Run| run.flags & ALONE == 0;
-        if !self.areas.one_by_one.load(Relaxed) {
+        if runs.len() > 1 && self.areas.takes_vectors() {
             let mut from = 0;
             while from < runs.len() {
                 let mut ranges = [Range::default(); RANGES];

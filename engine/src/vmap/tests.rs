@@ -111,7 +111,6 @@ impl World {
         let base = sys::map(0, sets::BYTES, Access::ReadWrite).unwrap();
         unsafe { world.cache.sets.open(base, Mode::Simulated, seq::Area::default(), Some(&SIMULATION)) };
         world.cache.knobs.reset();
-        world.areas.prepare();
         world
     }
     fn vmap(&self) -> Vmap<'_> {

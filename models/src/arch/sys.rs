@@ -122,3 +122,18 @@ pub const fn single_threaded() -> bool {
 pub const fn program_is_single() -> bool {
     false
 }
+/// The same.
+#[derive(Debug, Default)]
+pub struct Clock;
+impl Clock {
+    /// One.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self
+    }
+    /// No time passes.
+    #[must_use]
+    pub const fn ticks(&self) -> u64 {
+        0
+    }
+}

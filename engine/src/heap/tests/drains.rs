@@ -18,7 +18,7 @@ fn opened(heap: &'static Heap<Test>) {
 }
 
 fn all() -> Indices {
-    let mut all = Indices::new();
+    let mut all = Indices::around(0);
     (0..64).for_each(|index| all.insert(index));
     all
 }
