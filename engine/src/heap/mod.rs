@@ -743,9 +743,9 @@ impl<E: Environment> Heap<E> {
     #[must_use]
     pub fn buddyinfo(&self) -> [usize; crate::page::ORDERS] {
         let mut sum = [0; crate::page::ORDERS];
-        for zone in self.pages.zones.iter().filter(|zone| zone.managed() > 0) {
+        for (node, zone) in self.pages.zones.iter().enumerate().filter(|(_, zone)| zone.managed() > 0) {
             sum.iter_mut()
-                .zip(zone.buddyinfo(&self.pages.regions, self.cache.sets.board()))
+                .zip(zone.buddyinfo(&self.pages.regions, self.cache.sets.board(), node))
                 .for_each(|(sum, n)| *sum += n);
         }
         sum
@@ -827,7 +827,8 @@ impl<E: Environment> Heap<E> {
     pub fn verify(&self) {
         self.slab_source().verify();
         self.vmap().verify();
-        self.pages.zones.iter().for_each(|zone| zone.verify(&self.pages.regions, self.cache.sets.board()));
+        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
+        self.pages.zones.iter().enumerate().for_each(|(node, zone)| zone.verify(regions, board, node));
     }
 }
 

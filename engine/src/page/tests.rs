@@ -32,6 +32,13 @@ impl Place {
         assert_eq!(count, got.len());
         got
     }
+    /// The same with a whole block opened at once.
+    fn opened() -> Self {
+        let place = Self::new();
+        let block = place.alloc(9, 1, Flags::NONE)[0].0;
+        assert_eq!((place.free(&[(block, 9)]), place.zone.managed()), (0, 512));
+        place
+    }
     /// How many pages were refused.
     fn free(&self, blocks: &[(Pfn, usize)]) -> usize {
         let mut refused = 0;
@@ -49,7 +56,7 @@ impl Place {
         refused
     }
     fn verify(&self) {
-        self.zone.verify(&self.regions, &self.board);
+        self.zone.verify(&self.regions, &self.board, 0);
         let levels = [Level::PagesFree, Level::PagesDirty].map(|level| self.board.level(level) as usize / PAGE);
         assert_eq!(levels, [self.zone.free_pages(), self.zone.dirty_pages()]);
     }
@@ -189,7 +196,7 @@ fn run(ops: Vec<Op>) -> Place {
         place.verify();
         let dirty = model.pages.iter().filter(|page| page.1).count();
         assert_eq!(place.zone.dirty_pages(), dirty);
-        assert_eq!(place.zone.buddyinfo(&place.regions, &place.board), model.buddyinfo());
+        assert_eq!(place.zone.buddyinfo(&place.regions, &place.board, 0), model.buddyinfo());
     }
     place
 }
@@ -269,14 +276,14 @@ fn clean_pages_are_zero() {
 
 #[test]
 fn fragmented_blocks_are_used_up_first_and_whole_ones_stay_whole() {
-    let place = Place::new();
+    let place = Place::opened();
     let pages = place.alloc(0, 512, Flags::NONE);
     let more: Vec<_> = (0..4).flat_map(|_| place.alloc(9, 1, Flags::NONE)).collect();
     assert_eq!((pages.len(), more.len()), (512, 4));
     place.free(&more.iter().map(|&(block, _)| (block, 9)).collect::<Vec<_>>());
     // Every other page: no two are neighbours.
     place.free(&pages.iter().step_by(2).map(|&(page, _)| (page, 0)).collect::<Vec<_>>());
-    let whole = || place.zone.buddyinfo(&place.regions, &place.board)[9..].to_vec();
+    let whole = || place.zone.buddyinfo(&place.regions, &place.board, 0)[9..].to_vec();
     let before = whole();
     for _ in 0..256 {
         let got = place.alloc(0, 1, Flags::NONE);
@@ -288,7 +295,7 @@ fn fragmented_blocks_are_used_up_first_and_whole_ones_stay_whole() {
 
 #[test]
 fn watermarks_keep_pages_for_the_atomic_and_small_zones_have_none() {
-    let place = Place::new();
+    let place = Place::opened();
     let mut held = place.alloc(0, 512, Flags::NONE);
     assert_eq!((place.zone.managed(), place.zone.free_pages()), (512, 0), "a small zone gives its last page");
     while place.zone.managed() < 20_000 {

@@ -41,8 +41,8 @@ use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
 use crate::knob::Id;
-use crate::page::region::WINDOW_PAGES;
-use crate::page::{Kind, Paging, Pfn, Regions};
+use crate::page::region::{self, WINDOW_PAGES};
+use crate::page::{Kind, Owner, Paging, Pfn, Regions};
 use crate::percpu::Cache;
 use crate::stat::board::VMAP_NODES;
 use crate::stat::{Board, Event, Level, Mode};
@@ -60,8 +60,6 @@ const CONGRUENT: usize = 512;
 const GIANT: usize = WINDOW_PAGES / 2;
 /// Most bytes of one, and of its alignment: half of the addresses that there are.
 const MOST: usize = 1 << 46;
-/// Pages opened at a time, at least.
-const STEP: usize = 512;
 
 /// In an area's rest: in the huge-page space.
 const HUGE: u32 = 1;
@@ -85,7 +83,10 @@ struct Space {
 #[derive(Debug)]
 struct State {
     tree: Tree,
+    /// Pages of its windows.
     opened: usize,
+    /// A page of the newest of them.
+    newest: Pfn,
 }
 
 /// All areas.
@@ -181,7 +182,7 @@ impl Areas {
     #[must_use]
     pub const fn new() -> Self {
         const fn space() -> Space {
-            Space { state: Lock::new(State { tree: Tree::new(), opened: 0 }), rest: Lists::new() }
+            Space { state: Lock::new(State { tree: Tree::new(), opened: 0, newest: Pfn::NONE }), rest: Lists::new() }
         }
         Self {
             spaces: [const { space() }; 2],
@@ -223,23 +224,46 @@ impl Areas {
 }
 
 impl State {
-    /// A free run, opened; `None` if there is none or the system refuses.
-    fn take(&mut self, regions: &Regions, board: &Board, pages: usize, align: usize) -> Option<Pfn> {
-        let at = self.tree.take(regions, pages, align)?;
-        let step = (self.opened / 16).next_multiple_of(STEP).clamp(STEP, 32 * STEP);
-        let Some(fresh) = regions.open(board, at.add(pages), step) else {
-            self.tree.insert(regions, at, pages);
-            return None;
-        };
-        self.opened += (fresh.end.0 - fresh.start.0) as usize;
-        Some(at)
+    /// `need` pages more, or some, behind a window's end; false where that cannot be had.
+    fn extend(&mut self, regions: &Regions, board: &Board, page: Pfn, need: usize) -> bool {
+        let want = region::step(self.opened);
+        let Some((first, pages)) = regions.extend(board, page, need, want) else { return false };
+        self.opened += pages;
+        self.tree.insert(regions, first, pages);
+        true
     }
 
-    /// The same from more address space.
+    /// Takes exactly the `more` pages from `tail` on, if they are free, or the window ends there and gets longer.
+    fn take_behind(&mut self, regions: &Regions, board: &Board, tail: Pfn, more: usize) -> bool {
+        if self.tree.take_at(regions, tail, more) {
+            return true;
+        }
+        let (page, end) = (Pfn(tail.0 - 1), regions.end(Pfn(tail.0 - 1)));
+        let is_last = tail == end || self.tree.ends_at(regions, end) == Some(tail);
+        let owned = self.newest != Pfn::NONE && page.same_window(self.newest);
+        is_last && owned && self.extend(regions, board, page, (tail.0 as usize + more).saturating_sub(end.0 as usize))
+            && self.tree.take_at(regions, tail, more)
+    }
+
+    /// A free run from more memory: the newest window's last run made longer, or a new window.
     fn grow(&mut self, regions: &Regions, board: &Board, paging: Paging, pages: usize, align: usize) -> Option<Pfn> {
-        let (first, len) = regions.reserve(board, paging, pages + align, 0)?;
+        let aligned = |at: Pfn| Pfn(at.0.next_multiple_of(align as u32));
+        if self.newest != Pfn::NONE {
+            let end = regions.end(self.newest);
+            let run = self.tree.ends_at(regions, end).unwrap_or(end);
+            let then = aligned(run).add(pages);
+            // (A run that has room as it is would have been taken, but for its alignment.)
+            if then <= end || self.extend(regions, board, self.newest, (then.0 - end.0) as usize) {
+                return self.tree.carve(regions, run, aligned(run), pages);
+            }
+        }
+        // A window begins well aligned: for half of one that is enough.
+        let pad = align.saturating_sub(region::ALIGNED);
+        let (first, len) = regions.reserve(board, Owner::Areas(paging), pages + pad, region::step(self.opened))?;
+        self.newest = first;
+        self.opened += len;
         self.tree.insert(regions, first, len);
-        self.take(regions, board, pages, align)
+        self.tree.carve(regions, first, aligned(first), pages)
     }
 }
 
@@ -321,7 +345,7 @@ impl Vmap<'_> {
     /// The same for who wants zeros: no giant area with old contents, of which no more than a part may be in memory.
     pub fn alloc_zero(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align_pages, flags) = self.shape(bytes, align);
-        if flags.is_none() { self.alloc_charged(flags, pages, align_pages, 0) } else { self.alloc(bytes, align) }
+        if flags.is_none() { self.alloc_charged(flags, pages, [align_pages; 2], 0) } else { self.alloc(bytes, align) }
     }
 
     /// Counts `bytes` that are about to be an area, if there is a hard limit and they do not pass it by more than
@@ -452,21 +476,23 @@ impl Vmap<'_> {
     }
 
     fn alloc_fresh(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let least = align.div_ceil(PAGE).max(1);
         let (pages, align, flags) = self.shape(bytes, align);
-        self.alloc_charged(flags, pages, align, 0)
+        self.alloc_charged(flags, pages, [align, least], 0)
     }
 
-    /// Fresh pages; `credit` as in [`Vmap::charge`].
-    fn alloc_charged(&self, flags: Option<u32>, pages: usize, align: usize, credit: usize) -> Option<Fresh> {
+    /// Fresh pages, aligned as is best or at least as is asked; `credit` as in [`Vmap::charge`].
+    fn alloc_charged(&self, flags: Option<u32>, pages: usize, aligns: [usize; 2], credit: usize) -> Option<Fresh> {
+        let [align, least] = aligns;
         let bytes = pages.checked_mul(PAGE)?;
         let charged = self.charge(bytes, credit)?;
         let fresh = match flags {
             None => self.alloc_giant(pages, align, charged),
-            // Where no more windows can be had: a run of the other kind, or exactly these pages.
+            // Where there is no more memory: a run of the other kind, or one that is aligned as was asked.
             Some(flags) => self
                 .alloc_run(flags, pages, align, true, charged)
-                .or_else(|| self.alloc_run(flags ^ HUGE, pages, align, false, charged))
-                .or_else(|| self.alloc_giant(pages, align, charged)),
+                .or_else(|| self.alloc_run(flags ^ HUGE, pages, least, false, charged))
+                .or_else(|| self.alloc_run(flags, pages, least, true, charged)),
         };
         if fresh.is_none() {
             self.discharge(charged, bytes);
@@ -477,7 +503,7 @@ impl Vmap<'_> {
     fn alloc_run(&self, flags: u32, pages: usize, align: usize, grow: bool, charged: bool) -> Option<Fresh> {
         let (regions, board) = (self.regions, self.board());
         let mut state = self.space(flags).state.lock_elided();
-        let mut run = state.take(regions, board, pages, align);
+        let mut run = state.tree.take(regions, pages, align);
         if run.is_none() && grow {
             run = state.grow(regions, board, Self::paging(flags), pages, align);
         }
@@ -655,19 +681,13 @@ impl Vmap<'_> {
         } else {
             let (tail, more) = (area.pfn.add(now), then - now);
             let Some(charged) = self.charge(more * PAGE, 0) else { return false };
+            let (regions, board) = (self.regions, self.board());
             let mut state = self.space(area.flags).state.lock();
-            if !area.pfn.same_window(area.pfn.add(then - 1)) || !state.tree.take_at(self.regions, tail, more) {
+            if !state.take_behind(regions, board, tail, more) {
                 drop(state);
                 self.discharge(charged, more * PAGE);
                 return false;
             }
-            let Some(fresh) = self.regions.open(self.board(), tail.add(more), STEP) else {
-                state.tree.insert(self.regions, tail, more);
-                drop(state);
-                self.discharge(charged, more * PAGE);
-                return false;
-            };
-            state.opened += (fresh.end.0 - fresh.start.0) as usize;
             desc.set_len(then);
             drop(state);
             if !charged {
@@ -697,7 +717,7 @@ impl Vmap<'_> {
         // (Its pages move: what it has counts as gone.)
         let (pages, align, flags) = self.shape(bytes, PAGE);
         let reused = if flags.is_some() { self.reuse(bytes, PAGE) } else { None };
-        let fresh = reused.or_else(|| self.alloc_charged(flags, pages, align, area.bytes))?;
+        let fresh = reused.or_else(|| self.alloc_charged(flags, pages, [align, 1], area.bytes))?;
         let target = self.find(fresh.address)?;
         let from = self.regions.address(area.pfn);
         // SAFETY: both are ours; the target's contents are not needed.
