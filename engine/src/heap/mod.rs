@@ -34,7 +34,7 @@ use crate::arch::seq::Area;
 use crate::arch::{PAGE, opaque, sys};
 use crate::knob::{BY_CGROUP, Id};
 use crate::page::{LISTED, PageSource, Pages, Regions};
-use crate::percpu::sets::{BYTES, Sets};
+use crate::percpu::sets::{Room, Sets};
 use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
@@ -223,7 +223,8 @@ impl<E: Environment> Heap<E> {
     /// `opening.area` is right for mode `Sequences`; the knobs are set.
     pub unsafe fn open(&self, opening: &Opening) -> Result<(), sys::Errno> {
         let sets = &self.cache.sets;
-        let base = sys::map(0, BYTES, sys::Access::ReadWrite)?;
+        let room = if opening.share.is_some() { Room::whole() } else { Room::small() }?;
+        let base = room.base;
         // SAFETY: fresh and zeroed, for ever; still closed.
         unsafe { sets.open(base, Mode::Closed, opening.area, opening.simulation) };
         if let Some(file) = opening.share {
@@ -236,13 +237,14 @@ impl<E: Environment> Heap<E> {
                 unsafe { ptr::write_bytes((base + SETS_MAX * PAGE) as *mut u8, 0, BOARD_BYTES + used * PAGE) };
             }
         }
+        sets.roomy(room);
         let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
         self.cache.size_classes(sizes);
         self.reclaim.prepare();
         self.areas.prepare();
         let board = sets.board();
         board.sets.store(1, Relaxed);
-        board.set(Level::Reserved, BYTES as u64);
+        board.set(Level::Reserved, room.bytes as u64);
         board.set(Level::Mappings, 2);
         // SAFETY: the same mapping, now with its mode.
         unsafe { sets.open(base, opening.mode, opening.area, opening.simulation) };

@@ -241,7 +241,9 @@ impl State {
         let (page, end) = (Pfn(tail.0 - 1), regions.end(Pfn(tail.0 - 1)));
         let is_last = tail == end || self.tree.ends_at(regions, end) == Some(tail);
         let owned = self.newest != Pfn::NONE && page.same_window(self.newest);
-        is_last && owned && self.extend(regions, board, page, (tail.0 as usize + more).saturating_sub(end.0 as usize))
+        is_last
+            && owned
+            && self.extend(regions, board, page, (tail.0 as usize + more).saturating_sub(end.0 as usize))
             && self.tree.take_at(regions, tail, more)
     }
 
