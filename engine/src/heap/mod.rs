@@ -25,6 +25,7 @@ mod pages;
 pub mod profile;
 pub mod reaper;
 pub mod samples;
+mod scarce;
 mod show;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -55,6 +56,12 @@ pub trait Environment: Sized + 'static {
     fn start(heap: &Heap<Self>);
     /// Is told that a request will be answered with null (C sets `errno`).
     fn no_memory();
+    /// The error that the caller would see (C's `errno`), which a request that is served after all leaves as it was.
+    fn error() -> i32 {
+        0
+    }
+    /// Sets it.
+    fn set_error(_: i32) {}
     /// Is told of a pointer that cannot be freed.
     fn report(address: usize, wrong: Wrong);
     /// Starts a thread that calls [`Heap::keep`]; false if it cannot.
@@ -443,16 +450,7 @@ impl<E: Environment> Heap<E> {
             if self.is_limited(size) {
                 return self.squeezed(size, alloc);
             }
-            // Lazy areas of other sizes become free runs and merge with their neighbours; what no
-            // merging could give is refused at once.
-            let board = self.cache.sets.board();
-            let _held = self.reclaim.lock();
-            if (size as u64) > board.level(Level::Mapped) {
-                return None;
-            }
-            self.vmap().purge(usize::MAX);
-            self.vmap().wait_giants();
-            alloc()
+            self.scrape_area(size, alloc)
         })?;
         if area.zero {
             self.reclaim.check(&self.cache, &self.pages, self.vmap(), size);
@@ -494,9 +492,7 @@ impl<E: Environment> Heap<E> {
             if self.is_limited(slab) {
                 return self.squeezed(slab, || self.cache.alloc(&self.slab_source(), class));
             }
-            let _held = self.reclaim.lock();
-            self.cache.empty_barns(&self.everything(), ALL_CLASSES);
-            self.cache.alloc(&self.slab_source(), class)
+            self.scrape_pages(class::SLAB_ORDER[class] as usize, || self.cache.alloc(&self.slab_source(), class))
         })
     }
 
@@ -681,7 +677,18 @@ impl<E: Environment> Heap<E> {
                 }
             }
         }
-        let Some(fresh) = NonNull::new(self.malloc(size)) else { return ptr::null_mut() };
+        let error = if size <= old { E::error() } else { 0 };
+        let Some(fresh) = NonNull::new(self.malloc(size)) else {
+            if size > old {
+                return ptr::null_mut();
+            }
+            // What shrinks has room where it is; and what is behind serves others.
+            E::set_error(error);
+            if let Some(area) = self.vmap().find(object as usize) {
+                let _ = self.vmap().resize(&area, size);
+            }
+            return object;
+        };
         // SAFETY: two different live objects, both at least that long; then the old one is given up.
         unsafe {
             ptr::copy_nonoverlapping(object, fresh.as_ptr(), old.min(size));

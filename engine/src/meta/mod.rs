@@ -88,6 +88,19 @@ impl Meta {
         NonNull::new(at as *mut u8)
     }
 
+    /// Whether the next block may take a chunk more.
+    pub fn is_dry(&self) -> bool {
+        let state = self.state.lock();
+        state.end - state.at < 2 * Self::LARGEST
+    }
+
+    /// Takes memory that reads as zero for good, where the system gives none.
+    pub fn feed(&self, board: &Board, at: usize, bytes: usize) {
+        let mut state = self.state.lock();
+        (state.at, state.end) = (at, at + bytes);
+        board.raise(Level::Meta, bytes);
+    }
+
     /// Takes a block back.
     ///
     /// # Safety

@@ -295,9 +295,9 @@ impl Zone {
         let mut change = Change { state: &mut state, regions, board, managed, free: 0, dirty: 0, opened: 0, room };
         let result = body(&mut change);
         let Change { free, dirty, opened, .. } = change;
-        if opened > 0 {
-            self.managed.store(managed + opened, Relaxed);
-            board.raise(Level::PagesManaged, opened * PAGE);
+        if opened != 0 {
+            self.managed.store(managed.wrapping_add_signed(opened), Relaxed);
+            board.shift(Level::PagesManaged, opened * PAGE as isize);
         }
         // On the board, too, under the lock: else a reader could see less than nothing.
         for (count, level, by) in [(&self.free, Level::PagesFree, free), (&self.dirty, Level::PagesDirty, dirty)] {
@@ -386,6 +386,36 @@ impl Zone {
     pub fn cleaned(&self, regions: &Regions, board: &Board, first: Pfn, pages: usize, clean: bool) {
         let refused = self.change(regions, board, |change| change.put_range(first, first.add(pages), !clean));
         debug_assert_eq!(refused, 0, "freed while it was given back");
+    }
+
+    /// Takes a free run of at least `least` pages out of the zone for good, up to about `most` of it: the first, and
+    /// how many. They are nobody's now, and may be dirty. Cost: a look at each block, in the lock.
+    pub fn hand_over(
+        &self,
+        regions: &Regions,
+        board: &Board,
+        node: usize,
+        least: usize,
+        most: usize,
+    ) -> Option<(Pfn, usize)> {
+        if self.free_pages() < least {
+            return None;
+        }
+        self.change(regions, board, |change| {
+            let (first, pages) = change.find_run(node, least, most)?;
+            change.clear_range(first, first.add(pages));
+            change.opened -= pages as isize;
+            Some((first, pages))
+        })
+    }
+
+    /// Pages that were nobody's are the zone's from now on.
+    pub fn take_over(&self, regions: &Regions, board: &Board, first: Pfn, pages: usize, clean: bool) {
+        let refused = self.change(regions, board, |change| {
+            change.opened += pages as isize;
+            change.put_range(first, first.add(pages), !clean)
+        });
+        debug_assert_eq!(refused, 0, "they were the zone's already");
     }
 
     /// Whether a page is free in the zone (not in a list).
@@ -489,7 +519,7 @@ struct Change<'a> {
     managed: usize,
     free: isize,
     dirty: isize,
-    opened: usize,
+    opened: isize,
     /// Clean pages that may be taken: what is dirty the heap has anyway.
     room: usize,
 }
@@ -764,10 +794,59 @@ impl Change<'_> {
         Some((Pfn(first << BLOCK_SHIFT), (end - first) as usize * BLOCK_PAGES))
     }
 
+    /// The first free run of at least `least` pages, across blocks, up to about `most` of it.
+    fn find_run(&mut self, node: usize, least: usize, most: usize) -> Option<(Pfn, usize)> {
+        let regions = self.regions;
+        let (mut first, mut len) = (Pfn::NONE, 0);
+        for number in regions.blocks_of(node) {
+            let begin = Pfn(number << BLOCK_SHIFT);
+            if first.add(len) != begin || !first.same_window(begin) {
+                len = 0;
+            }
+            let (bits, mut at) = (self.block(number).bits[FREE], 0);
+            while at < BLOCK_PAGES {
+                let ahead = bits[at / 64] >> (at % 64);
+                let left = 64 - at % 64;
+                if ahead & 1 == 0 {
+                    if len >= least {
+                        return Some((first, len));
+                    }
+                    len = 0;
+                    at += (ahead.trailing_zeros() as usize).min(left);
+                    continue;
+                }
+                if len == 0 {
+                    first = begin.add(at);
+                }
+                let more = (ahead.trailing_ones() as usize).min(left);
+                (len, at) = (len + more, at + more);
+                if len >= most.max(least) {
+                    return Some((first, len));
+                }
+            }
+        }
+        (len >= least).then_some((first, len))
+    }
+
+    /// Takes free pages out of the bitmaps.
+    fn clear_range(&mut self, first: Pfn, end: Pfn) {
+        let (mut at, end) = (first.0 as usize, end.0 as usize);
+        while at < end {
+            let base = at & !(BLOCK_PAGES - 1);
+            let to = end.min(base + BLOCK_PAGES);
+            self.clear((base >> BLOCK_SHIFT) as u32, &block::range(at - base, to - base), to - at);
+            at = to;
+        }
+    }
+
     /// Maps more memory; false when the system refuses.
     fn grow(&mut self, node: usize, bind: bool, order: usize) -> bool {
-        let (regions, board, newest, want) =
-            (self.regions, self.board, self.state.newest, region::step(self.managed + self.opened));
+        let (regions, board, newest, want) = (
+            self.regions,
+            self.board,
+            self.state.newest,
+            region::step(self.managed.saturating_add_signed(self.opened)),
+        );
         let longer = (newest != Pfn::NONE).then(|| {
             let end = regions.end(newest).0 as usize;
             let need = end.next_multiple_of(1 << order) - end + (1 << order);
@@ -779,7 +858,7 @@ impl Change<'_> {
         if bind {
             sys::bind(regions.address(first), pages * PAGE, node);
         }
-        self.opened += pages;
+        self.opened += pages as isize;
         self.put_range(first, first.add(pages), false);
         true
     }

@@ -759,6 +759,40 @@ impl Vmap<'_> {
         Some(fresh.address)
     }
 
+    /// Takes a free run of at least `least` pages, and a multiple of them, out of the areas for good, the largest
+    /// there is up to a block of a zone. It is nobody's now, and zero.
+    pub fn hand_over(&self, least: usize) -> Option<(Pfn, usize)> {
+        const BLOCK: usize = 512;
+        for space in &self.areas.spaces {
+            let mut state = space.state.lock();
+            let mut pages = BLOCK.max(least);
+            loop {
+                // Aligned like itself; the smallest, like what is asked for.
+                if let Some(first) = state.tree.take(self.regions, pages, pages) {
+                    state.opened -= pages;
+                    self.regions.desc(first).set(Kind::None, 0);
+                    self.regions.mix(first);
+                    return Some((first, pages));
+                }
+                if pages == least {
+                    break;
+                }
+                pages = (pages / 8).max(least);
+            }
+        }
+        None
+    }
+
+    /// Pages that were nobody's are a free run from now on; zero.
+    pub fn take_over(&self, first: Pfn, pages: usize) {
+        // What they were is over; of a run only the first page says what it is.
+        (0..pages).for_each(|page| self.regions.desc(first.add(page)).set(Kind::None, 0));
+        self.regions.mix(first);
+        let mut state = self.areas.spaces[0].state.lock();
+        state.opened += pages;
+        state.tree.insert(self.regions, first, pages);
+    }
+
     /// Advises fresh memory as its neighbours are, so that the mappings merge.
     fn advise(&self, at: usize, bytes: usize, flags: u32) {
         let advice = if flags & HUGE != 0 { Advice::Huge } else { Advice::NoHuge };
