@@ -660,12 +660,15 @@ impl<E: Environment> Heap<E> {
                     if self.is_due(size) {
                         self.sample(object as usize, size);
                     }
-                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
+                    let more = size.saturating_sub(old);
+                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), more);
                     self.cold_end(Event::ColdAlloc, start, false);
                     return object;
                 }
                 // SAFETY: the caller's promise.
                 if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
+                    let more = size.saturating_sub(old);
+                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), more);
                     self.cold_end(Event::ColdAlloc, start, false);
                     if self.is_due(size) {
                         self.sample(moved, size);

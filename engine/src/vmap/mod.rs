@@ -54,8 +54,13 @@ use tree::Tree;
 /// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas, and
 /// where a soft limit is small.
 pub const LENT: usize = 8 << 20;
-/// Areas from this many pages begin at a huge-page boundary, so that page tables move whole.
+/// Pages of a page table.
 const CONGRUENT: usize = 512;
+/// Areas from this many pages begin at a page table's beginning, so that those move whole. (Smaller ones move quickly
+/// enough, and the gaps before them would be a part of all.)
+const MOVES_WHOLE: usize = 8 * CONGRUENT;
+/// Parts of larger lazy areas are looked for on all nodes from this many pages on: to fault them in costs more.
+const FAR: usize = 64;
 /// Areas above this many pages get a window of their own.
 const GIANT: usize = WINDOW_PAGES / 2;
 /// Most bytes of one, and of its alignment: half of the addresses that there are.
@@ -341,7 +346,7 @@ impl Vmap<'_> {
         }
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
         let flags = if huge_bytes > 0 && bytes >= huge_bytes { HUGE } else { 0 };
-        (pages, if pages >= CONGRUENT { align.max(CONGRUENT) } else { align }, Some(flags))
+        (pages, if pages >= MOVES_WHOLE { align.max(CONGRUENT) } else { align }, Some(flags))
     }
 
     /// The same for who wants zeros: no giant area with old contents, of which no more than a part may be in memory.
@@ -389,16 +394,20 @@ impl Vmap<'_> {
     /// another would otherwise fault in anew, and give back. Not for who wants zeros. Cost: see [`Lists::take_part`].
     pub fn reuse_part(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align, flags) = self.shape(bytes, align);
-        let (home, flags) = (self.home(), flags?);
-        let node = &self.areas.nodes[home];
-        if node.is_empty() {
-            return None;
-        }
-        let turn = node.enter()?;
-        let pfn = turn.take_part(self.regions, Want { pages, align, flags, mask: LIKE }, ALONE)?;
-        self.lend(home, &turn, -((pages * PAGE) as isize));
-        drop(turn);
-        Some(self.reused(pfn))
+        let want = Want { pages, align, flags: flags?, mask: LIKE };
+        let home = self.home();
+        let others = if pages < FAR { 0 } else { self.areas.top.load(Relaxed) as usize };
+        let pfn = core::iter::once(home).chain((0..others).filter(|&at| at != home)).find_map(|at| {
+            let node = &self.areas.nodes[at];
+            if node.is_empty() {
+                return None;
+            }
+            let turn = node.enter()?;
+            let pfn = turn.take_part(self.regions, want, ALONE)?;
+            self.lend(at, &turn, -((pages * PAGE) as isize));
+            Some(pfn)
+        });
+        pfn.map(|pfn| self.reused(pfn))
     }
 
     #[inline]
@@ -677,28 +686,119 @@ impl Vmap<'_> {
             }
             desc.set_len(then);
             let tail = area.pfn.add(then);
-            self.regions.desc(tail).set_len(now - then);
-            self.regions.desc(tail).set(Kind::Lazy, area.flags);
-            self.make_lazy(tail, now - then, area.flags);
+            self.put_lazy(tail, now - then, area.flags);
         } else {
+            // What is behind it: lazy, with its old contents; free; not there yet.
             let (tail, more) = (area.pfn.add(now), then - now);
-            let Some(charged) = self.charge(more * PAGE, 0) else { return false };
-            let (regions, board) = (self.regions, self.board());
-            let mut state = self.space(area.flags).state.lock();
-            if !state.take_behind(regions, board, tail, more) {
-                drop(state);
-                self.discharge(charged, more * PAGE);
+            if !self.may_take_behind(tail, more, area.flags) {
+                return false;
+            }
+            let got = self.take_behind(tail, more, area.flags);
+            if got < more {
+                if got > 0 {
+                    self.put_lazy(tail, got, area.flags);
+                }
                 return false;
             }
             desc.set_len(then);
-            drop(state);
-            if !charged {
-                self.account((more * PAGE) as isize, 0);
-            }
             self.board().grown();
         }
         self.cache.sets.count(Event::AreaGrow, 1);
         true
+    }
+
+    /// Whether so many pages from `tail` on are lazy or free, or would lie behind the window's end. A look.
+    fn may_take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
+        let end = self.regions.end(Pfn(tail.0 - 1));
+        let mut at = tail;
+        while at < end && ((at.0 - tail.0) as usize) < pages {
+            let desc = self.regions.desc(at);
+            match (desc.kind(), desc.rest()) {
+                (Kind::Lazy, rest) if rest == flags => {}
+                (Kind::Run, _) => {}
+                _ => return false,
+            }
+            // (Of a giant area, which is none of these, it is 0.)
+            at = at.add(desc.len().max(1));
+        }
+        true
+    }
+
+    /// Takes up to `pages` such pages; how many.
+    fn take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> usize {
+        let end = self.regions.end(Pfn(tail.0 - 1));
+        let mut got = 0;
+        while got < pages {
+            let (at, left) = (tail.add(got), pages - got);
+            let (kind, rest, len) = if at < end {
+                let desc = self.regions.desc(at);
+                (desc.kind(), desc.rest(), desc.len())
+            } else {
+                (Kind::Run, 0, 0)
+            };
+            if kind == Kind::Lazy && rest == flags && len > 0 && self.take_this(at, len, flags) {
+                self.regions.desc(at).set(Kind::None, 0);
+                if len > left {
+                    self.put_lazy(at.add(left), len - left, flags);
+                }
+                got += len.min(left);
+                continue;
+            }
+            // The last one goes on behind the window's end.
+            let some = if at.add(len) < end { len.min(left) } else { left };
+            if kind != Kind::Run || !self.take_free_behind(at, some, flags) {
+                break;
+            }
+            got += some;
+        }
+        got
+    }
+
+    /// Pages of an area that is cut become a lazy one.
+    fn put_lazy(&self, first: Pfn, pages: usize, flags: u32) {
+        self.regions.desc(first).set_len(pages);
+        self.regions.desc(first).set(Kind::Lazy, flags);
+        self.make_lazy(first, pages, flags);
+    }
+
+    /// Takes a lazy area off whichever list it is on; false if it is in somebody's hand, or hard to find.
+    fn take_this(&self, area: Pfn, pages: usize, flags: u32) -> bool {
+        let bytes = (pages * PAGE) as isize;
+        let top = self.areas.top.load(Relaxed) as usize;
+        let mut nodes = (0..top).filter(|&at| self.areas.nodes[at].may_have(pages));
+        nodes.any(|at| {
+            let Some(turn) = self.areas.nodes[at].enter() else { return false };
+            let is_here = turn.take_this(self.regions, area, pages);
+            if is_here {
+                self.lend(at, &turn, -bytes);
+            }
+            is_here
+        }) || {
+            let space = self.space(flags);
+            let is_here = space.rest.may_have(pages) && {
+                let _state = space.state.lock();
+                space.rest.take_this(self.regions, area, pages)
+            };
+            let is_here = is_here || self.take_pending_one(area, pages);
+            if is_here {
+                self.account(bytes, -bytes);
+            }
+            is_here
+        }
+    }
+
+    /// Takes exactly these pages, if they are free or can be had where a window ends.
+    fn take_free_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
+        let Some(charged) = self.charge(pages * PAGE, 0) else { return false };
+        let mut state = self.space(flags).state.lock();
+        let is_ours = state.take_behind(self.regions, self.board(), tail, pages);
+        drop(state);
+        if !is_ours {
+            self.discharge(charged, pages * PAGE);
+        } else if !charged {
+            self.account((pages * PAGE) as isize, 0);
+        }
+        is_ours
     }
 
     /// Moves an area's pages into a new area of `bytes`, by page tables; its address.
