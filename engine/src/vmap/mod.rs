@@ -392,6 +392,8 @@ impl Vmap<'_> {
 
     /// A part of a larger lazily freed area of this node, likewise: what a program that frees one size and asks for
     /// another would otherwise fault in anew, and give back. Not for who wants zeros. Cost: see [`Lists::take_part`].
+    #[cold]
+    #[inline(never)]
     pub fn reuse_part(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align, flags) = self.shape(bytes, align);
         let want = Want { pages, align, flags: flags?, mask: LIKE };

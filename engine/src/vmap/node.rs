@@ -143,7 +143,7 @@ impl Lists {
     }
 
     /// What is behind `previous` on a list is `next` now.
-    #[inline]
+    #[inline(always)]
     fn unlink(&self, regions: &Regions, list: usize, previous: Pfn, next: Pfn) {
         if previous != Pfn::NONE {
             regions.desc(previous).set_links(next, Pfn::NONE);
