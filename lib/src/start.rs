@@ -193,8 +193,15 @@ impl Environment for Process {
         start(heap);
     }
     fn no_memory() {
+        Self::set_error(sys::Errno::ENOMEM.0);
+    }
+    fn error() -> i32 {
         // SAFETY: the calling thread's errno.
-        unsafe { *__errno_location() = sys::Errno::ENOMEM.0 };
+        unsafe { *__errno_location() }
+    }
+    fn set_error(error: i32) {
+        // SAFETY: the calling thread's errno.
+        unsafe { *__errno_location() = error };
     }
     fn report(address: usize, wrong: Wrong) {
         report(address, wrong);

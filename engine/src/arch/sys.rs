@@ -191,6 +191,16 @@ pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
     unsafe { call(nr::MMAP, [hint, len, access as usize, MAP_PRIVATE | MAP_ANONYMOUS | lazily, NO_FD, 0]) }
 }
 
+/// The same for memory to be used, which is charged at once, so that the kernel can refuse what it could never back;
+/// as [`map_over`] maps it, so that such mappings merge.
+///
+/// # Errors
+/// As [`map`].
+pub fn map_charged(hint: usize, len: usize) -> Result<usize, Errno> {
+    // SAFETY: without MAP_FIXED a new mapping touches no existing memory.
+    unsafe { call(nr::MMAP, [hint, len, Access::ReadWrite as usize, MAP_PRIVATE | MAP_ANONYMOUS, NO_FD, 0]) }
+}
+
 /// Replaces `len` bytes at `at` by fresh zeroed private memory.
 ///
 /// # Safety

@@ -27,8 +27,7 @@ impl<E: Environment> Heap<E> {
                 if self.is_limited(bytes) {
                     return self.squeezed(bytes, || self.vmap().alloc_guarded(bytes, align));
                 }
-                let _held = self.reclaim.lock();
-                (self.vmap().purge(usize::MAX) > 0).then(|| self.vmap().alloc_guarded(bytes, align))?
+                self.scrape_area(bytes, || self.vmap().alloc_guarded(bytes, align))
             })
         } else {
             self.reuse_area(bytes, align).or_else(|| self.alloc_area(bytes, align, false))

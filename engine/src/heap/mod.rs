@@ -26,6 +26,7 @@ mod pages;
 pub mod profile;
 pub mod reaper;
 pub mod samples;
+mod scarce;
 mod show;
 pub mod side;
 
@@ -37,7 +38,7 @@ use crate::arch::seq::Area;
 use crate::arch::{PAGE, opaque, sys};
 use crate::knob::{BY_CGROUP, Id};
 use crate::page::{LISTED, PageSource, Pages, Regions};
-use crate::percpu::sets::{BYTES, Sets};
+use crate::percpu::sets::{Room, Sets};
 use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
@@ -65,6 +66,12 @@ pub trait Environment: Sized + 'static {
     fn start(heap: &Heap<Self>);
     /// Is told that a request will be answered with null (C sets `errno`).
     fn no_memory();
+    /// The error that the caller would see (C's `errno`), which a request that is served after all leaves as it was.
+    fn error() -> i32 {
+        0
+    }
+    /// Sets it.
+    fn set_error(_: i32) {}
     /// Is told of a pointer that cannot be freed.
     fn report(address: usize, wrong: Wrong);
     /// Starts a thread that calls [`Heap::keep`]; false if it cannot.
@@ -254,7 +261,8 @@ impl<E: Environment> Heap<E> {
     /// `opening.area` is right for mode `Sequences`; the knobs are set.
     pub unsafe fn open(&self, opening: &Opening) -> Result<(), sys::Errno> {
         let sets = &self.cache.sets;
-        let base = sys::map(0, BYTES, sys::Access::ReadWrite)?;
+        let room = if opening.share.is_some() { Room::whole() } else { Room::small() }?;
+        let base = room.base;
         // SAFETY: fresh and zeroed, for ever; still closed.
         unsafe { sets.open(base, Mode::Closed, opening.area, opening.simulation) };
         if let Some(file) = opening.share {
@@ -267,6 +275,7 @@ impl<E: Environment> Heap<E> {
                 unsafe { ptr::write_bytes((base + SETS_MAX * PAGE) as *mut u8, 0, BOARD_BYTES + used * PAGE) };
             }
         }
+        sets.roomy(room);
         let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
         self.cache.size_classes(sizes);
         if opening.reason == Reason::Unregistered {
@@ -278,7 +287,7 @@ impl<E: Environment> Heap<E> {
         }
         let board = sets.board();
         board.sets.store(1, Relaxed);
-        board.set(Level::Reserved, BYTES as u64);
+        board.set(Level::Reserved, room.bytes as u64);
         board.set(Level::Mappings, 2);
         // SAFETY: the same mapping, now with its mode.
         unsafe { sets.open(base, opening.mode, opening.area, opening.simulation) };
@@ -513,17 +522,7 @@ impl<E: Environment> Heap<E> {
             if self.is_limited(size) {
                 return self.squeezed(size, alloc);
             }
-            // Lazy areas of other sizes become free runs and merge with their neighbours; what no
-            // merging could give is refused at once.
-            let board = self.cache.sets.board();
-            let held = self.reclaim.lock();
-            if (size as u64) > board.level(Level::Mapped) {
-                return None;
-            }
-            self.vmap().purge(usize::MAX);
-            drop(held);
-            self.vmap().wait_giants();
-            alloc()
+            self.scrape_area(size, alloc)
         })?;
         if area.zero {
             self.reclaim.check(&self.cache, &self.pages, self.vmap(), size);
@@ -570,9 +569,7 @@ impl<E: Environment> Heap<E> {
             if self.is_limited(slab) {
                 return self.squeezed(slab, || self.cache.alloc(&self.slab_source(), class));
             }
-            let _held = self.reclaim.lock();
-            self.cache.empty_barns(&self.everything(), ALL_CLASSES);
-            self.cache.alloc(&self.slab_source(), class)
+            self.scrape_pages(class::SLAB_ORDER[class] as usize, || self.cache.alloc(&self.slab_source(), class))
         })
     }
 
@@ -785,12 +782,15 @@ impl<E: Environment> Heap<E> {
                     if self.is_due(size) {
                         self.sample(object as usize, size);
                     }
-                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
+                    let more = size.saturating_sub(old);
+                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), more);
                     self.cold_end(Event::ColdAlloc, start, false);
                     return object;
                 }
                 // SAFETY: the caller's promise.
                 if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
+                    let more = size.saturating_sub(old);
+                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), more);
                     self.cold_end(Event::ColdAlloc, start, false);
                     if self.is_due(size) {
                         self.sample(moved, size);
@@ -802,7 +802,18 @@ impl<E: Environment> Heap<E> {
                 }
             }
         }
-        let Some(fresh) = NonNull::new(self.malloc(size)) else { return ptr::null_mut() };
+        let error = if size <= old { E::error() } else { 0 };
+        let Some(fresh) = NonNull::new(self.malloc(size)) else {
+            if size > old {
+                return ptr::null_mut();
+            }
+            // What shrinks has room where it is; and what is behind serves others.
+            E::set_error(error);
+            if let Some(area) = self.vmap().find(object as usize) {
+                let _ = self.vmap().resize(&area, size);
+            }
+            return object;
+        };
         // SAFETY: two different live objects, both at least that long; then the old one is given up.
         unsafe {
             ptr::copy_nonoverlapping(object, fresh.as_ptr(), old.min(size));
@@ -882,9 +893,9 @@ impl<E: Environment> Heap<E> {
     pub fn buddyinfo(&self) -> [usize; crate::page::ORDERS] {
         let _inside = self.gate.enter_patiently();
         let mut sum = [0; crate::page::ORDERS];
-        for zone in self.pages.zones.iter().filter(|zone| zone.managed() > 0) {
+        for (node, zone) in self.pages.zones.iter().enumerate().filter(|(_, zone)| zone.managed() > 0) {
             sum.iter_mut()
-                .zip(zone.buddyinfo(&self.pages.regions, self.cache.sets.board()))
+                .zip(zone.buddyinfo(&self.pages.regions, self.cache.sets.board(), node))
                 .for_each(|(sum, n)| *sum += n);
         }
         sum
@@ -903,7 +914,8 @@ impl<E: Environment> Heap<E> {
     pub fn verify(&self) {
         self.slab_source().verify();
         self.vmap().verify();
-        self.pages.zones.iter().for_each(|zone| zone.verify(&self.pages.regions, self.cache.sets.board()));
+        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
+        self.pages.zones.iter().enumerate().for_each(|(node, zone)| zone.verify(regions, board, node));
     }
 }
 

@@ -137,6 +137,9 @@ impl<E: Environment> Heap<E> {
     /// Writes all of it into the board. The housekeeper's alone.
     pub(super) fn show(&self) {
         let address = self.cache.sets.show();
+        if address == 0 {
+            return;
+        }
         // SAFETY: the last part of the board's mapping, all atomics, for ever.
         let show = unsafe { &*(address as *const Show) };
         // Odd, and seen before any of the text changes; even again, and seen after all of it.

@@ -1,7 +1,7 @@
 //! # `meta`: memory for our own structures
 //!
 //! ```text
-//! chunk (1 MiB, never huge pages)  [ blocks …            | untouched ]
+//! chunk (never huge pages)  [ blocks …            | untouched ]
 //! free[k] ──► block of 64 << k bytes ──► …   (links live in the free blocks)
 //! ```
 //! Sheaves, slab descriptors: blocks of 64 to 4,096 bytes, powers of two, from
@@ -10,6 +10,7 @@
 //! Cost: a lock and a few loads; a system call per chunk.
 #![allow(unsafe_code)] // carves raw memory
 
+use crate::arch::PAGE;
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::stat::{Board, Level};
@@ -17,7 +18,9 @@ use core::ptr::NonNull;
 
 const SMALLEST: u32 = 6;
 const SIZES: usize = 7;
-const CHUNK: usize = 1 << 20;
+/// The first chunk; each is twice as large as the one before, up to the last.
+const FIRST: usize = 64 << 10;
+const MOST: usize = 1 << 20;
 
 /// The allocator of our own structures.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ struct State {
     free: [usize; SIZES],
     at: usize,
     end: usize,
+    /// Bytes of the last chunk.
+    chunk: usize,
 }
 
 impl Default for Meta {
@@ -45,7 +50,7 @@ impl Meta {
     /// Nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { state: Lock::new(State { free: [0; SIZES], at: 0, end: 0 }) }
+        Self { state: Lock::new(State { free: [0; SIZES], at: 0, end: 0, chunk: 0 }) }
     }
 
     fn size_index(bytes: usize) -> usize {
@@ -67,17 +72,33 @@ impl Meta {
         }
         let mut at = state.at.next_multiple_of(size);
         if at + size > state.end {
-            at = sys::map(0, CHUNK, Access::ReadWrite).ok()?;
+            let want = (2 * state.chunk).clamp(FIRST, MOST);
+            // A limit may refuse that and allow a page.
+            let mut chunks = [want, FIRST, PAGE].into_iter();
+            let (fresh, chunk) = chunks.find_map(|chunk| Some((sys::map(0, chunk, Access::ReadWrite).ok()?, chunk)))?;
             // SAFETY: fresh and ours. A refusal costs memory only.
-            let _ = unsafe { sys::advise(at, CHUNK, Advice::NoHuge) };
-            board.raise(Level::Meta, CHUNK);
-            board.raise(Level::Mapped, CHUNK);
-            board.raise(Level::Reserved, CHUNK);
+            let _ = unsafe { sys::advise(fresh, chunk, Advice::NoHuge) };
+            board.raise(Level::Meta, chunk);
+            board.raise(Level::Mapped, chunk);
+            board.raise(Level::Reserved, chunk);
             board.raise(Level::Mappings, 1);
-            state.end = at + CHUNK;
+            (at, state.end, state.chunk) = (fresh, fresh + chunk, chunk);
         }
         state.at = at + size;
         NonNull::new(at as *mut u8)
+    }
+
+    /// Whether the next block may take a chunk more.
+    pub fn is_dry(&self) -> bool {
+        let state = self.state.lock();
+        state.end - state.at < 2 * Self::LARGEST
+    }
+
+    /// Takes memory that reads as zero for good, where the system gives none.
+    pub fn feed(&self, board: &Board, at: usize, bytes: usize) {
+        let mut state = self.state.lock();
+        (state.at, state.end) = (at, at + bytes);
+        board.raise(Level::Meta, bytes);
     }
 
     /// Takes a block back.

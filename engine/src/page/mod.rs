@@ -18,7 +18,7 @@ pub mod region;
 pub mod zone;
 
 pub use api::{Error, Flags, ListStats, ZoneStats};
-pub use region::{Desc, Kind, Paging, Pfn, Regions};
+pub use region::{Desc, Kind, Owner, Paging, Pfn, Regions};
 pub use zone::{Gather, ORDERS, Want, Word, Zone};
 
 use crate::arch::PAGE;

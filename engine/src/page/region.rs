@@ -2,25 +2,29 @@
 //!
 //! ```text
 //! root[address >> 30] ──► window's metadata, shifted so that  *(root + (address >> 12))  is the class byte
-//!                         ┌────────┬───────────────────┬──────────────────────────┬────────────────────┐
-//!                         │ Window │ class map 256 KiB │ descriptors, 16 B a page │ a zone's: blocks   │
-//!                         └────────┴───────────────────┴──────────────────────────┴────────────────────┘
-//! address space:          [ 1 GiB window: opened, opened, … | reserved (PROT_NONE) ]
+//!
+//! 1 GiB slot:  ┌────────┬───────────────────┬────────┬──────────────────────┐8 MiB┌─────────────────┐
+//!              │ Window │ class map 256 KiB │ blocks │ descriptors, 16 B a  │     │ pages that are  │
+//!              │        │ (the whole slot)  │ 96 KiB │ page, as needed ─►   │     │ ours  ─►        │
+//!              └────────┴───────────────────┴────────┴──────────────────────┘     └─────────────────┘
 //! ```
-//! A window is 1 GiB of address space, aligned; what of it is ours is reserved
-//! `PROT_NONE` in one piece (less than 1 GiB where the system refuses that
-//! much) and opened in steps. Null in the root means foreign. The class of an
-//! address is two loads: root and class byte (0: no small object).
+//! A window is what of an aligned 1 GiB of addresses is ours. Its pages are mapped as they are needed, each
+//! step right behind the one before, and so are their descriptors: nothing is only reserved, for `ulimit -v` and
+//! `mlockall` count that, too. A neighbour in the way ends a window; the next one begins elsewhere. Null in the
+//! root means foreign. The class of an address is two loads: root and class byte (0: no small object).
+//!
+//! A window is a zone's or an area space's, who alone make it longer. Under a limit its free pages may change
+//! hands (see `heap::scarce`); then it is *mixed*, and those that a zone has go back to that zone, as blocks.
 //!
 //! Invariants: windows are never given back (but giant ones, see `vmap`), so a
 //! descriptor may be read at any time; a descriptor's `tag` says who may write
-//! the rest. Locks: `regions` for making windows. Cost: two system calls per
-//! window and one per step.
+//! the rest. Locks: `regions` for making windows, their owner's for making them longer. Cost: four system
+//! calls per window, two per step.
 #![allow(unsafe_code)] // address space by number
 
 use super::block::{BLOCK_SHIFT, Block};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT, opaque};
@@ -39,18 +43,29 @@ pub const WINDOWS: usize = 1 << 14;
 const ROOT: usize = 1 << (47 - WINDOW_SHIFT);
 /// Bytes before the class map.
 const HEAD: usize = PAGE;
-/// Bytes before the blocks, of a window with `pages` pages of ours.
-const fn blocks_at(pages: usize) -> usize {
-    HEAD + WINDOW_PAGES + (pages * size_of::<Desc>()).next_multiple_of(PAGE)
+/// Bytes before the blocks.
+const BLOCKS_AT: usize = HEAD + WINDOW_PAGES;
+/// Bytes of so many pages' blocks, and of their descriptors.
+const fn blocks_bytes(blocks: usize) -> usize {
+    (blocks * size_of::<Block>()).next_multiple_of(PAGE)
 }
-/// Bytes of its metadata with as many blocks.
-const fn meta_bytes(pages: usize, blocks: usize) -> usize {
-    blocks_at(pages) + (blocks * size_of::<Block>()).next_multiple_of(PAGE)
+const fn descs_bytes(pages: usize) -> usize {
+    (pages * size_of::<Desc>()).next_multiple_of(PAGE)
 }
-/// What is reserved where the system refuses a whole window: 8 MiB, or what is asked for.
-const FRUGAL: usize = 8 << 20;
-/// Smallest piece of address space worth a window.
-const SMALLEST: usize = 4 << 20;
+/// Bytes at a slot's beginning that are kept for metadata: blocks of order 10 stay aligned behind them.
+const DATA_AT: usize = 8 << 20;
+const _: () = assert!(BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT) + descs_bytes(WINDOW_PAGES) <= DATA_AT);
+/// Pages that the first of a window is aligned to.
+pub const ALIGNED: usize = DATA_AT / PAGE;
+/// Most pages of a window.
+pub const MOST_PAGES: usize = WINDOW_PAGES - DATA_AT / PAGE;
+/// Pages whose descriptors are mapped at a time: 16 MiB of memory, 64 KiB of descriptors.
+const DESCRIBED: usize = 4096;
+/// Slots tried for a window where others have taken the first.
+const SLOTS: usize = 16;
+/// Where windows are looked for first, and giant ones: slots that the kernel does not choose by itself.
+const FIRST_SLOT: usize = 0x2000;
+const FIRST_GIANT: usize = 0x8000;
 
 /// A page's number in the heap: window number × 2¹⁸ + page in window. 0 is never
 /// handed out (window 0 is not used) and serves as "none".
@@ -188,18 +203,65 @@ pub struct Window {
     number: u32,
     /// First page that is ours.
     first: u32,
-    /// Page behind the last that is ours.
-    end: u32,
-    /// Address of its first block; 0 if it is no zone's.
+    /// Page behind the last that is ours; grows, under the owner's lock.
+    end: AtomicU32,
+    /// What that may become.
+    most: u32,
+    /// Pages that have descriptors, from the first of ours on; grows likewise.
+    described: AtomicU32,
+    /// Address of its first block; 0 for a giant area's.
     blocks: usize,
-    /// Page behind the last that was opened.
-    opened: AtomicU32,
-    /// The zone that its pages go back to.
+    /// The zone that its pages go back to, as far as they are a zone's.
     zone: u32,
-    /// A page of that zone's window before this one.
-    older: Pfn,
+    /// Whose it is.
+    owner: Owner,
+    /// It has pages of a zone and areas.
+    mixed: AtomicBool,
     /// Of a giant area's window.
     pub giant: Giant,
+}
+
+/// Whose a window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A node's zone.
+    Zone(usize),
+    /// Areas of such pages.
+    Areas(Paging),
+    /// One giant area.
+    Giant,
+}
+
+impl Owner {
+    const fn paging(self) -> Paging {
+        match self {
+            Self::Areas(paging) => paging,
+            _ => Paging::Small,
+        }
+    }
+}
+
+/// Why an address range is not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// Somebody else is there.
+    Taken,
+    /// The system gives no more.
+    Limit,
+}
+
+impl Window {
+    /// Page behind the last that is ours.
+    #[inline(always)]
+    fn end(&self) -> usize {
+        // Relaxed: who holds a pointer into a step was handed it after the step was taken in, and others only
+        // look at what may be or not.
+        self.end.load(Relaxed) as usize
+    }
+    #[inline(always)]
+    fn has(&self, page: usize) -> bool {
+        page >= self.first as usize && page < self.end()
+    }
 }
 
 /// A giant area (see `vmap`), and how far it is on its way back to the system. All but `bytes` belongs to whoever
@@ -230,6 +292,8 @@ struct Made {
     count: u32,
     /// Numbers of giant areas' windows that were given back, linked through `giant.bytes`.
     spare: u32,
+    /// The slot to try next, counted from [`FIRST_SLOT`].
+    slot: u32,
 }
 
 impl Default for Regions {
@@ -254,7 +318,7 @@ impl Regions {
         Self {
             root: [const { AtomicUsize::new(0) }; ROOT],
             windows: [const { AtomicPtr::new(core::ptr::null_mut()) }; WINDOWS],
-            made: Lock::new(Made { count: 0, spare: 0 }),
+            made: Lock::new(Made { count: 0, spare: 0, slot: 0 }),
         }
     }
 
@@ -287,11 +351,10 @@ impl Regions {
         // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
         let window = unsafe { &*(head as *const Window) };
         let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
-        let ours = (window.first as usize..window.end as usize).contains(&page);
-        ours.then_some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
+        window.has(page).then_some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
     }
 
-    /// The page of an address and its descriptor, if it is a zone's.
+    /// The page of an address and its descriptor, if it may be a zone's.
     #[inline(always)]
     pub fn look(&self, address: usize) -> Option<(Pfn, &Desc)> {
         let index = address >> WINDOW_SHIFT;
@@ -304,10 +367,10 @@ impl Regions {
         // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
         let window = unsafe { &*(head as *const Window) };
         let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
-        if page < window.first as usize || page >= window.end as usize || window.blocks == 0 {
+        if !window.has(page) || window.blocks == 0 {
             return None;
         }
-        // SAFETY: every page of a zone's window has a descriptor.
+        // SAFETY: every page of a window that is no giant area's has a descriptor.
         let desc = unsafe { &*(window.descs as *const Desc).add(page - window.first as usize) };
         Some((Pfn(window.number * WINDOW_PAGES as u32 + page as u32), desc))
     }
@@ -333,12 +396,12 @@ impl Regions {
     #[must_use]
     pub fn desc(&self, pfn: Pfn) -> &Desc {
         let window = self.window(pfn);
-        debug_assert!((window.first as usize..window.end as usize).contains(&pfn.page()));
+        debug_assert!(window.has(pfn.page()));
         // SAFETY: the descriptors lie behind the class map, one for every page of ours.
         unsafe { &*(window.descs as *const Desc).add(pfn.page() - window.first as usize) }
     }
 
-    /// A block of a zone; `None` where its window has no page of ours, or is no zone's.
+    /// A block of a zone; `None` where its window has no page of ours, or is a giant area's.
     #[inline]
     #[must_use]
     pub fn block(&self, number: u32) -> Option<NonNull<Block>> {
@@ -346,7 +409,7 @@ impl Regions {
         let window = self.windows.get(pfn.window())?.load(Acquire);
         // SAFETY: as in `window`.
         let window = unsafe { window.as_ref() }?;
-        let (first, end) = (window.first >> BLOCK_SHIFT, (window.end - 1) >> BLOCK_SHIFT);
+        let (first, end) = (window.first >> BLOCK_SHIFT, (window.end() as u32 - 1) >> BLOCK_SHIFT);
         let at = (pfn.page() >> BLOCK_SHIFT) as u32;
         if window.blocks == 0 || at < first || at > end {
             return None;
@@ -355,18 +418,32 @@ impl Regions {
         NonNull::new(unsafe { (window.blocks as *mut Block).add((at - first) as usize) })
     }
 
-    /// The blocks of a zone whose newest window has page `newest` ([`Pfn::NONE`]: there is none), as far as they
-    /// are opened now.
-    pub fn blocks_of(&self, newest: Pfn) -> impl Iterator<Item = u32> {
-        let window = |pfn: Pfn| (pfn != Pfn::NONE).then(|| self.window(pfn));
-        core::iter::successors(window(newest), move |last| window(last.older)).flat_map(|window| {
-            let base = window.number << (WINDOW_SHIFT - PAGE_SHIFT - BLOCK_SHIFT);
-            // Relaxed: what is opened meanwhile is seen the next time.
-            let opened = window.opened.load(Relaxed);
-            let first = window.first >> BLOCK_SHIFT;
-            let end = if opened > window.first { ((opened - 1) >> BLOCK_SHIFT) + 1 } else { first };
-            (first..end).map(move |at| base + at)
+    /// The blocks of windows that may have pages of a zone.
+    pub fn blocks_of(&self, zone: usize) -> impl Iterator<Item = u32> {
+        // Relaxed: what becomes mixed or longer meanwhile is seen the next time.
+        let its = move |window: &Window| match window.owner {
+            Owner::Zone(of) => of == zone,
+            Owner::Areas(_) => window.zone as usize == zone && window.mixed.load(Relaxed),
+            Owner::Giant => false,
+        };
+        self.in_use().filter(move |(_, window)| its(window)).flat_map(|(number, window)| {
+            let base = (number as u32) << (WINDOW_SHIFT - PAGE_SHIFT - BLOCK_SHIFT);
+            let (first, end) = (window.first >> BLOCK_SHIFT, (window.end() as u32 - 1) >> BLOCK_SHIFT);
+            (first..end + 1).map(move |at| base + at)
         })
+    }
+
+    /// Pages of this page's window change hands between a zone and areas.
+    pub fn mix(&self, page: Pfn) {
+        // Relaxed: for who walks.
+        self.window(page).mixed.store(true, Relaxed);
+    }
+
+    /// The page behind the last of a window that is ours.
+    #[must_use]
+    pub fn end(&self, page: Pfn) -> Pfn {
+        let window = self.window(page);
+        Pfn(window.number * WINDOW_PAGES as u32 + window.end() as u32)
     }
 
     /// Writes the tags of the pages of a word of 64 whose bits are set.
@@ -375,7 +452,7 @@ impl Regions {
         let window = self.window(word);
         let first = (window.descs as *const Desc).wrapping_add(word.page()).wrapping_sub(window.first as usize);
         let set = |bit: usize| {
-            debug_assert!((window.first as usize..window.end as usize).contains(&(word.page() + bit)));
+            debug_assert!(window.has(word.page() + bit));
             // SAFETY: the descriptor of a page of ours. Relaxed: as all of them.
             unsafe { &*first.wrapping_add(bit) }.tag.store(tag, Relaxed);
         };
@@ -388,7 +465,7 @@ impl Regions {
         pfn.window() < WINDOWS && {
             let window = self.windows[pfn.window()].load(Acquire);
             // SAFETY: as in `window`.
-            !window.is_null() && unsafe { ((*window).first as usize..(*window).end as usize).contains(&pfn.page()) }
+            !window.is_null() && unsafe { (*window).has(pfn.page()) }
         }
     }
 
@@ -403,30 +480,132 @@ impl Regions {
         unsafe { core::ptr::write_bytes(map as *mut u8, class, pages) };
     }
 
-    /// Reserves a window with up to 1 GiB that is ours, at least `pages`; the range of its pages.
-    pub fn reserve(&self, board: &Board, paging: Paging, pages: usize, _: usize) -> Option<(Pfn, usize)> {
-        self.reserve_for(board, paging, pages, None)
+    /// `need` to `want` new pages right behind those of this page's window, which read as zero; the first, and how
+    /// many. `None` where somebody else is in the way, or the system refuses. The caller holds the lock of the
+    /// window's owner.
+    pub fn extend(&self, board: &Board, page: Pfn, need: usize, want: usize) -> Option<(Pfn, usize)> {
+        let window = self.window(page);
+        let room = (window.most as usize).saturating_sub(window.end());
+        sizes(need, want.min(room)).take_while(|_| need <= room).find_map(|pages| {
+            let first = self.end(page);
+            self.lengthen(board, window, pages).ok().map(|()| (first, pages))
+        })
     }
-    /// The same for a zone, whose newest window so far has page `older`: with blocks.
-    pub fn reserve_zone(&self, board: &Board, pages: usize, zone: usize, older: Pfn) -> Option<(Pfn, usize)> {
-        self.reserve_for(board, Paging::Small, pages, Some((zone, older)))
+
+    fn lengthen(&self, board: &Board, window: &Window, pages: usize) -> Result<(), Refused> {
+        let (end, described) = (window.end(), window.described.load(Relaxed) as usize);
+        let described_then = (end + pages - window.first as usize).next_multiple_of(DESCRIBED);
+        if described_then > described {
+            let (at, to) = (window.descs + descs_bytes(described), window.descs + descs_bytes(described_then));
+            map_at(at, to - at, Paging::Small)?;
+            window.described.store(described_then as u32, Relaxed);
+            board.raise(Level::Reserved, to - at);
+        }
+        map_at(window.base + end * PAGE, pages * PAGE, window.owner.paging())?;
+        // Release: with their descriptors.
+        window.end.store((end + pages) as u32, Release);
+        board.raise(Level::Reserved, pages * PAGE);
+        board.raise(Level::Mapped, pages * PAGE);
+        Ok(())
     }
-    fn reserve_for(
-        &self,
-        board: &Board,
-        paging: Paging,
-        pages: usize,
-        zone: Option<(usize, Pfn)>,
-    ) -> Option<(Pfn, usize)> {
+
+    /// A new window that begins with `need` to `want` pages, which read as zero; the first, and how many.
+    pub fn reserve(&self, board: &Board, owner: Owner, need: usize, want: usize) -> Option<(Pfn, usize)> {
         let mut made = self.made.lock();
-        let least = (pages * PAGE).next_multiple_of(SMALLEST).min(WINDOW);
-        // Where a whole window is refused (a limit on address space), no more than needed.
-        for len in [WINDOW, FRUGAL.max(least), least] {
-            if let Some(base) = Self::aligned(len, WINDOW, made.count) {
-                return self.install(board, &mut made, (base, len), paging, zone, false);
+        for pages in sizes(need, want.min(MOST_PAGES)).take_while(|_| need <= MOST_PAGES) {
+            let mut refused = Refused::Taken;
+            for tried in 0..SLOTS {
+                let slot = self.next_slot(&mut made, tried > 0);
+                match self.make(board, &mut made, owner, slot, pages) {
+                    Ok(first) => return Some((first, pages)),
+                    Err(why) => refused = why,
+                }
+                if refused == Refused::Limit {
+                    break;
+                }
+            }
+            // Where there are no such addresses (39 bits of them): below what the system chooses itself.
+            if refused == Refused::Taken
+                && let Ok(at) = sys::map(0, PAGE, Access::None)
+            {
+                // SAFETY: fresh, ours and unused.
+                let _ = unsafe { sys::unmap(at, PAGE) };
+                let slots = (1..=SLOTS).filter_map(|below| (at >> WINDOW_SHIFT).checked_sub(below));
+                let mut made_there = slots.filter_map(|slot| self.make(board, &mut made, owner, slot, pages).ok());
+                if let Some(first) = made_there.next() {
+                    return Some((first, pages));
+                }
             }
         }
         None
+    }
+
+    /// A slot that is not ours: the next, or anywhere if somebody else had the last.
+    fn next_slot(&self, made: &mut Made, anywhere: bool) -> usize {
+        const ALL: usize = FIRST_GIANT - FIRST_SLOT;
+        if made.slot == 0 || anywhere {
+            let place = (&raw const *self) as usize >> 12 ^ (&raw const made) as usize;
+            made.slot = (place as u32 ^ made.slot).wrapping_mul(0x9e37_79b1).rotate_left(15) % ALL as u32;
+        }
+        loop {
+            made.slot = (made.slot + 1) % ALL as u32;
+            let slot = FIRST_SLOT + made.slot as usize;
+            if self.root[slot].load(Relaxed) == 0 {
+                return slot;
+            }
+        }
+    }
+
+    /// A window in a slot.
+    fn make(&self, board: &Board, made: &mut Made, owner: Owner, slot: usize, pages: usize) -> Result<Pfn, Refused> {
+        if slot >= ROOT || self.root[slot].load(Relaxed) != 0 {
+            return Err(Refused::Taken);
+        }
+        if made.count as usize + 1 >= WINDOWS {
+            return Err(Refused::Limit);
+        }
+        let start = slot << WINDOW_SHIFT;
+        let blocks = BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT);
+        let described = pages.next_multiple_of(DESCRIBED);
+        let meta = blocks + descs_bytes(described);
+        map_at(start, meta, Paging::Small)?;
+        if let Err(refused) = map_at(start + DATA_AT, pages * PAGE, owner.paging()) {
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { sys::unmap(start, meta) };
+            return Err(refused);
+        }
+        made.count += 1;
+        let first = (DATA_AT / PAGE) as u32;
+        let window = Window {
+            base: start,
+            descs: start + blocks,
+            number: made.count,
+            first,
+            end: AtomicU32::new(first + pages as u32),
+            most: WINDOW_PAGES as u32,
+            described: AtomicU32::new(described as u32),
+            // (That of the first page.)
+            blocks: start + BLOCKS_AT,
+            zone: if let Owner::Zone(zone) = owner { zone as u32 } else { 0 },
+            owner,
+            mixed: AtomicBool::new(false),
+            giant: Giant::default(),
+        };
+        board.raise(Level::Reserved, meta + pages * PAGE);
+        board.raise(Level::Mapped, pages * PAGE);
+        Ok(self.install(board, start, window))
+    }
+
+    /// Takes a window in whose metadata is at `meta`; its first page.
+    fn install(&self, board: &Board, meta: usize, window: Window) -> Pfn {
+        let (number, base, first) = (window.number, window.base, window.first);
+        // SAFETY: fresh metadata, ours.
+        unsafe { (meta as *mut Window).write(window) };
+        // Release: the window is seen whole by whoever finds it.
+        self.windows[number as usize].store(meta as *mut Window, Release);
+        self.root[base >> WINDOW_SHIFT].store((meta + HEAD).wrapping_sub(base >> PAGE_SHIFT), Release);
+        board.raise(Level::Mappings, 2);
+        Pfn(number * WINDOW_PAGES as u32 + first)
     }
 
     /// The zone that a page goes back to.
@@ -440,16 +619,37 @@ impl Regions {
     pub fn reserve_giant(&self, board: &Board, bytes: usize, align: usize) -> Option<Pfn> {
         let mut made = self.made.lock();
         let base = Self::aligned(bytes, align.max(WINDOW), made.count)?;
+        let index = base >> WINDOW_SHIFT;
+        let usable = index < ROOT && self.root[index].load(Relaxed) == 0;
         // SAFETY: fresh and ours.
-        if unsafe { sys::protect(base, bytes, Access::ReadWrite) }.is_err() {
+        let opened = usable && unsafe { sys::protect(base, bytes, Access::ReadWrite) }.is_ok();
+        let place = if opened { self.place(board, &mut made) } else { None };
+        let Some((number, meta)) = place else {
             // SAFETY: fresh, ours and unused.
             let _ = unsafe { sys::unmap(base, bytes) };
             return None;
-        }
-        let (pfn, _) = self.install(board, &mut made, (base, bytes), Paging::Small, None, true)?;
-        // (Only its first page's descriptor is ever used.)
-        self.giant(pfn).bytes.store(bytes, Relaxed);
-        Some(pfn)
+        };
+        // SAFETY: ours; a refusal costs memory only.
+        let _ = unsafe { sys::advise(base, bytes, Advice::NoHuge) };
+        board.raise(Level::Reserved, bytes);
+        let first = (base % WINDOW / PAGE) as u32;
+        let end = (base % WINDOW + bytes).min(WINDOW) / PAGE;
+        let window = Window {
+            base: index << WINDOW_SHIFT,
+            descs: meta + BLOCKS_AT,
+            number,
+            first,
+            end: AtomicU32::new(end as u32),
+            most: end as u32,
+            // (Only its first page's descriptor is ever used.)
+            described: AtomicU32::new(1),
+            blocks: 0,
+            zone: 0,
+            owner: Owner::Giant,
+            mixed: AtomicBool::new(false),
+            giant: Giant { bytes: AtomicUsize::new(bytes), ..Giant::default() },
+        };
+        Some(self.install(board, meta, window))
     }
 
     /// Windows that serve, with their numbers: not those of giant areas that were given back, which the root does not
@@ -467,12 +667,11 @@ impl Regions {
             })
     }
 
-    /// Calls for all that is opened in each window. For a heap that nobody uses any more.
+    /// Calls for all pages of each window. For a heap that nobody uses any more.
     pub fn each_opened(&self, mut each: impl FnMut(usize, usize)) {
         for (_, window) in self.in_use() {
-            let opened = (window.opened.load(Relaxed) - window.first) as usize * PAGE;
             let bytes = match window.giant.bytes.load(Relaxed) {
-                0 => opened,
+                0 => (window.end() - window.first as usize) * PAGE,
                 giant => giant,
             };
             if bytes > 0 {
@@ -481,12 +680,14 @@ impl Regions {
         }
     }
 
-    /// Calls for the first page of each window of areas, with the pages opened there (one for a giant area's).
+    /// Calls for the first page of each window that may have areas, with its pages (one for a giant area's).
     pub fn each_of_areas(&self, mut each: impl FnMut(Pfn, usize)) {
-        for (number, window) in self.in_use().filter(|(_, window)| window.blocks == 0) {
-            let is_giant = window.giant.bytes.load(Relaxed) > 0;
-            let pages = if is_giant { 1 } else { window.opened.load(Relaxed).saturating_sub(window.first) };
-            each(Pfn((number * WINDOW_PAGES) as u32 + window.first), pages as usize);
+        // Relaxed: as in `blocks_of`.
+        let may = |window: &Window| !matches!(window.owner, Owner::Zone(_)) || window.mixed.load(Relaxed);
+        for (number, window) in self.in_use().filter(|(_, window)| may(window)) {
+            let is_giant = window.owner == Owner::Giant;
+            let pages = if is_giant { 1 } else { window.end() - window.first as usize };
+            each(Pfn((number * WINDOW_PAGES) as u32 + window.first), pages);
         }
     }
 
@@ -530,7 +731,7 @@ impl Regions {
         // Where other mappings hardly ever are; the salt is the number of windows, so
         // that they follow each other. The kernel's own choice is the way out.
         let seed = (&raw const len) as usize >> 12 & 0xfff;
-        let hint = ((0x2000 + seed + salt as usize) << WINDOW_SHIFT).next_multiple_of(align);
+        let hint = ((FIRST_GIANT + seed + salt as usize) << WINDOW_SHIFT).next_multiple_of(align);
         if let Ok(at) = sys::map(hint, len, Access::None) {
             if at.is_multiple_of(align) {
                 return Some(at);
@@ -549,72 +750,12 @@ impl Regions {
             }
             return Some(base);
         }
-        if len < align {
-            // The kernel's own choice, if it does not cross a window's end; its slot of the
-            // root may be taken, though.
-            let at = sys::map(0, len, Access::None).ok()?;
-            if at >> WINDOW_SHIFT == (at + len - 1) >> WINDOW_SHIFT {
-                return Some(at);
-            }
-            // SAFETY: fresh, ours and unused.
-            let _ = unsafe { sys::unmap(at, len) };
-        }
         None
     }
 
-    /// Makes a window of fresh address space; gives it back if that cannot be done.
-    fn install(
-        &self,
-        board: &Board,
-        made: &mut Made,
-        (base, len): (usize, usize),
-        paging: Paging,
-        zone: Option<(usize, Pfn)>,
-        giant: bool,
-    ) -> Option<(Pfn, usize)> {
-        let index = base >> WINDOW_SHIFT;
-        let usable = index < ROOT && self.root[index].load(Relaxed) == 0;
-        let pages = len.min(WINDOW) / PAGE;
-        let start = index << WINDOW_SHIFT;
-        let first = ((base - start) / PAGE) as u32;
-        let end = ((base - start + len) / PAGE).min(WINDOW_PAGES) as u32;
-        let blocks = if zone.is_some() { ((end - 1) >> BLOCK_SHIFT) - (first >> BLOCK_SHIFT) + 1 } else { 0 };
-        let described = if giant { 1 } else { pages };
-        let place = if usable { self.place(board, made, described, blocks as usize, giant) } else { None };
-        let Some((number, meta)) = place else {
-            // SAFETY: fresh, ours and unused.
-            let _ = unsafe { sys::unmap(base, len) };
-            return None;
-        };
-        // SAFETY: `meta` is ours; advice costs nothing but itself if refused.
-        unsafe {
-            let advice = if paging == Paging::Huge { Advice::Huge } else { Advice::NoHuge };
-            let _ = sys::advise(base, len, advice);
-            (meta as *mut Window).write(Window {
-                base: start,
-                descs: meta + HEAD + WINDOW_PAGES,
-                number,
-                first,
-                end,
-                blocks: if blocks == 0 { 0 } else { meta + blocks_at(pages) },
-                opened: AtomicU32::new(first),
-                zone: zone.map_or(0, |(number, _)| number as u32),
-                older: zone.map_or(Pfn::NONE, |(_, older)| older),
-                giant: Giant::default(),
-            });
-        }
-        // Release: the window is seen whole by whoever finds it.
-        self.windows[number as usize].store(meta as *mut Window, Release);
-        self.root[index].store((meta + HEAD).wrapping_sub(index << (WINDOW_SHIFT - PAGE_SHIFT)), Release);
-        board.raise(Level::Reserved, len);
-        board.raise(Level::Mappings, 2);
-        Some((Pfn(number * WINDOW_PAGES as u32 + first), (end - first) as usize))
-    }
-
-    /// A number and metadata for a window.
-    fn place(&self, board: &Board, made: &mut Made, pages: usize, blocks: usize, giant: bool) -> Option<(u32, usize)> {
-        // Giant areas leave spare windows; only another of them may do with few descriptors.
-        if made.spare != 0 && giant {
+    /// A number and metadata for a giant area's window.
+    fn place(&self, board: &Board, made: &mut Made) -> Option<(u32, usize)> {
+        if made.spare != 0 {
             let number = made.spare;
             let window = self.windows[number as usize].load(Relaxed);
             // SAFETY: a spare window's metadata is there and nobody's.
@@ -624,7 +765,7 @@ impl Regions {
         if made.count as usize + 1 >= WINDOWS {
             return None;
         }
-        let bytes = meta_bytes(pages, blocks);
+        let bytes = BLOCKS_AT + descs_bytes(1);
         let meta = sys::map(0, bytes, Access::ReadWrite).ok()?;
         // SAFETY: fresh and ours; a refusal costs memory only.
         let _ = unsafe { sys::advise(meta, bytes, Advice::NoHuge) };
@@ -633,29 +774,33 @@ impl Regions {
         made.count += 1;
         Some((made.count, meta))
     }
+}
 
-    /// Opens the window up to `end` at least, in steps of at least `step` pages; pages are
-    /// opened from the window's beginning on. The pages newly opened (none if they were open).
-    ///
-    /// The caller holds the lock of the zone or area space that the window belongs to.
-    pub fn open(&self, board: &Board, end: Pfn, step: usize) -> Option<core::ops::Range<Pfn>> {
-        let last = Pfn(end.0 - 1);
-        let window = self.window(last);
-        let opened = window.opened.load(Relaxed);
-        let first = Pfn(window.number * WINDOW_PAGES as u32 + opened);
-        if last.page() < opened as usize {
-            return Some(first..first);
-        }
-        let wanted = (last.page() + 1).next_multiple_of(step).min(window.end as usize);
-        let try_to = |to: usize| {
-            let (at, len) = (window.base + opened as usize * PAGE, (to - opened as usize) * PAGE);
-            // SAFETY: reserved for us and not in use yet.
-            unsafe { sys::protect(at, len, Access::ReadWrite) }.ok().map(|()| to)
-        };
-        // A limit may refuse the whole step and allow what is needed.
-        let to = try_to(wanted).or_else(|| try_to(last.page() + 1))?;
-        window.opened.store(to as u32, Relaxed);
-        board.raise(Level::Mapped, (to - opened as usize) * PAGE);
-        Some(first..Pfn(window.number * WINDOW_PAGES as u32 + to as u32))
+/// From `want` pages down to `need`, in quarters: a limit may refuse a whole step and allow what is needed.
+fn sizes(need: usize, want: usize) -> impl Iterator<Item = usize> {
+    core::iter::successors(Some(want.max(need)), move |&pages| (pages > need).then(|| (pages / 4).max(need)))
+}
+
+/// The pages that a heap takes at a time, when it has `pages`: as much again while it is small, 2 MiB, a
+/// sixteenth of what there is later, at most 64 MiB.
+#[must_use]
+pub fn step(pages: usize) -> usize {
+    const FIRST: usize = 128;
+    const STEP: usize = 512;
+    const MOST: usize = 16 * 1024;
+    if pages < STEP { pages.max(FIRST) } else { (pages / 16).next_multiple_of(STEP).min(MOST) }
+}
+
+/// Maps fresh memory exactly there. No flag for that: an address where nothing is serves as a hint.
+fn map_at(at: usize, len: usize, paging: Paging) -> Result<(), Refused> {
+    let found = sys::map_charged(at, len).map_err(|_| Refused::Limit)?;
+    if found != at {
+        // SAFETY: fresh, ours and unused.
+        let _ = unsafe { sys::unmap(found, len) };
+        return Err(Refused::Taken);
     }
+    let advice = if paging == Paging::Huge { Advice::Huge } else { Advice::NoHuge };
+    // SAFETY: fresh and ours; a refusal costs nothing but itself.
+    let _ = unsafe { sys::advise(at, len, advice) };
+    Ok(())
 }

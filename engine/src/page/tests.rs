@@ -10,7 +10,8 @@ use std::vec::Vec;
 
 /// A zone with windows of its own.
 struct Place {
-    regions: Box<Regions>,
+    // For ever, as its windows: where a new one looks for addresses depends on where it is itself.
+    regions: &'static Regions,
     board: Box<Board>,
     zone: Zone,
 }
@@ -19,18 +20,25 @@ impl Place {
     fn new() -> Self {
         unsafe {
             let (regions, board) = (Box::<Regions>::new_zeroed(), Box::<Board>::new_zeroed());
-            Self { regions: regions.assume_init(), board: board.assume_init(), zone: Zone::new() }
+            Self { regions: Box::leak(regions.assume_init()), board: board.assume_init(), zone: Zone::new() }
         }
     }
     fn alloc(&self, order: usize, n: usize, flags: Flags) -> Vec<(Pfn, bool)> {
         let mut got = Vec::new();
         let want = Want { node: 0, bind: false, order, flags, limit: u64::MAX };
         let take = |word: &Word| {
-            word.addresses(&self.regions, |at| got.push((self.regions.find(at).unwrap().1, word.clean)));
+            word.addresses(self.regions, |at| got.push((self.regions.find(at).unwrap().1, word.clean)));
         };
-        let (count, _) = self.zone.alloc(&self.regions, &self.board, want, n, take);
+        let (count, _) = self.zone.alloc(self.regions, &self.board, want, n, take);
         assert_eq!(count, got.len());
         got
+    }
+    /// The same with a whole block opened at once.
+    fn opened() -> Self {
+        let place = Self::new();
+        let block = place.alloc(9, 1, Flags::NONE)[0].0;
+        assert_eq!((place.free(&[(block, 9)]), place.zone.managed()), (0, 512));
+        place
     }
     /// How many pages were refused.
     fn free(&self, blocks: &[(Pfn, usize)]) -> usize {
@@ -39,17 +47,17 @@ impl Place {
             let mut gather = Gather::<64>::new();
             for &(block, order) in some {
                 if gather.is_full() {
-                    refused += self.zone.free(&self.regions, &self.board, &gather);
+                    refused += self.zone.free(self.regions, &self.board, &gather);
                     gather.clear();
                 }
                 refused += usize::from(!gather.add(block, order)) << order;
             }
-            refused += self.zone.free(&self.regions, &self.board, &gather);
+            refused += self.zone.free(self.regions, &self.board, &gather);
         }
         refused
     }
     fn verify(&self) {
-        self.zone.verify(&self.regions, &self.board);
+        self.zone.verify(self.regions, &self.board, 0);
         let levels = [Level::PagesFree, Level::PagesDirty].map(|level| self.board.level(level) as usize / PAGE);
         assert_eq!(levels, [self.zone.free_pages(), self.zone.dirty_pages()]);
     }
@@ -170,7 +178,7 @@ fn run(ops: Vec<Op>) -> Place {
             }
             Op::Purge(order, clean) => {
                 let mut out = Vec::new();
-                while let Some((first, len)) = place.zone.take_dirty(&place.regions, &place.board, order) {
+                while let Some((first, len)) = place.zone.take_dirty(place.regions, &place.board, order) {
                     assert!(len >= 1 << order.min(9));
                     for page in first.0..first.0 + len as u32 {
                         assert_eq!(*model.at(page), (true, true), "taken to be purged");
@@ -181,7 +189,7 @@ fn run(ops: Vec<Op>) -> Place {
                 }
                 assert_eq!(model.runs(order.min(9), true), 0, "left dirty");
                 for (first, len) in out {
-                    place.zone.cleaned(&place.regions, &place.board, first, len, clean);
+                    place.zone.cleaned(place.regions, &place.board, first, len, clean);
                     (first.0..first.0 + len as u32).for_each(|page| *model.at(page) = (true, !clean));
                 }
             }
@@ -189,7 +197,7 @@ fn run(ops: Vec<Op>) -> Place {
         place.verify();
         let dirty = model.pages.iter().filter(|page| page.1).count();
         assert_eq!(place.zone.dirty_pages(), dirty);
-        assert_eq!(place.zone.buddyinfo(&place.regions, &place.board), model.buddyinfo());
+        assert_eq!(place.zone.buddyinfo(place.regions, &place.board, 0), model.buddyinfo());
     }
     place
 }
@@ -228,10 +236,10 @@ fn threads_get_different_pages_and_nothing_is_lost() {
                         assert_eq!(place.free(&[(block, order)]), 0);
                     }
                     if round % 64 == 0
-                        && let Some((first, len)) = place.zone.take_dirty(&place.regions, &place.board, 2)
+                        && let Some((first, len)) = place.zone.take_dirty(place.regions, &place.board, 2)
                     {
                         let clean = unsafe { give_back(place.regions.address(first), len * PAGE) };
-                        place.zone.cleaned(&place.regions, &place.board, first, len, clean);
+                        place.zone.cleaned(place.regions, &place.board, first, len, clean);
                     }
                 }
                 assert_eq!(place.free(&held), 0);
@@ -259,24 +267,24 @@ fn clean_pages_are_zero() {
         assert!(round == 1 || clean_ones > 0, "fresh or given back");
         place.free(&held);
         while round == 1
-            && let Some((first, len)) = place.zone.take_dirty(&place.regions, &place.board, 0)
+            && let Some((first, len)) = place.zone.take_dirty(place.regions, &place.board, 0)
         {
             let clean = unsafe { give_back(place.regions.address(first), len * PAGE) };
-            place.zone.cleaned(&place.regions, &place.board, first, len, clean);
+            place.zone.cleaned(place.regions, &place.board, first, len, clean);
         }
     }
 }
 
 #[test]
 fn fragmented_blocks_are_used_up_first_and_whole_ones_stay_whole() {
-    let place = Place::new();
+    let place = Place::opened();
     let pages = place.alloc(0, 512, Flags::NONE);
     let more: Vec<_> = (0..4).flat_map(|_| place.alloc(9, 1, Flags::NONE)).collect();
     assert_eq!((pages.len(), more.len()), (512, 4));
     place.free(&more.iter().map(|&(block, _)| (block, 9)).collect::<Vec<_>>());
     // Every other page: no two are neighbours.
     place.free(&pages.iter().step_by(2).map(|&(page, _)| (page, 0)).collect::<Vec<_>>());
-    let whole = || place.zone.buddyinfo(&place.regions, &place.board)[9..].to_vec();
+    let whole = || place.zone.buddyinfo(place.regions, &place.board, 0)[9..].to_vec();
     let before = whole();
     for _ in 0..256 {
         let got = place.alloc(0, 1, Flags::NONE);
@@ -288,7 +296,7 @@ fn fragmented_blocks_are_used_up_first_and_whole_ones_stay_whole() {
 
 #[test]
 fn watermarks_keep_pages_for_the_atomic_and_small_zones_have_none() {
-    let place = Place::new();
+    let place = Place::opened();
     let mut held = place.alloc(0, 512, Flags::NONE);
     assert_eq!((place.zone.managed(), place.zone.free_pages()), (512, 0), "a small zone gives its last page");
     while place.zone.managed() < 20_000 {
@@ -310,8 +318,8 @@ fn watermarks_keep_pages_for_the_atomic_and_small_zones_have_none() {
     }
     assert!(n > 0);
     assert_eq!((place.zone.managed(), place.zone.free_pages()), (managed, 0));
-    assert!(place.zone.below_low() && place.zone.prepare_more(&place.regions, &place.board, 0, false));
-    assert!(!place.zone.below_low() && !place.zone.prepare_more(&place.regions, &place.board, 0, false));
+    assert!(place.zone.below_low() && place.zone.prepare_more(place.regions, &place.board, 0, false));
+    assert!(!place.zone.below_low() && !place.zone.prepare_more(place.regions, &place.board, 0, false));
     place.verify();
 }
 

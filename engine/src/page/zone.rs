@@ -36,7 +36,7 @@
 
 use super::api::{Flags, ZoneStats};
 use super::block::{self, BLOCK_PAGES, BLOCK_SHIFT, Bits, Block, DIRTY, FREE, WORDS};
-use super::region::{Pfn, Regions, each};
+use super::region::{self, Owner, Pfn, Regions, each};
 use crate::arch::atomic::AtomicUsize;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::Lock;
@@ -50,9 +50,6 @@ pub const ORDERS: usize = 11;
 const PAIR: usize = ORDERS - 1;
 /// The order of a block.
 const WHOLE: usize = BLOCK_SHIFT as usize;
-/// Pages opened at a time, at least: 2 MiB; a sixteenth of what is there later, at most 64 MiB.
-const STEP: usize = BLOCK_PAGES;
-const STEP_MAX: usize = 16 * 1024;
 /// Pages of a zone that is large enough for watermarks.
 const MARKED: usize = 8 * 1024;
 /// Blocks that [`Zone::take_dirty`] gives at once, at most: 8 MiB.
@@ -72,9 +69,6 @@ pub struct Zone {
 struct State {
     /// By [`FREE`] and [`DIRTY`].
     lists: [List; 2],
-    /// Pages not opened yet of the newest window.
-    next: Pfn,
-    end: Pfn,
     /// A page of the newest window.
     newest: Pfn,
 }
@@ -243,7 +237,7 @@ impl Zone {
     pub const fn new() -> Self {
         const EMPTY: List = List { first: [0; ORDERS], last: [0; ORDERS], any: 0 };
         Self {
-            state: Lock::new(State { lists: [EMPTY; 2], next: Pfn::NONE, end: Pfn::NONE, newest: Pfn::NONE }),
+            state: Lock::new(State { lists: [EMPTY; 2], newest: Pfn::NONE }),
             managed: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
@@ -300,9 +294,9 @@ impl Zone {
         let mut change = Change { state: &mut state, regions, board, managed, free: 0, dirty: 0, opened: 0, room };
         let result = body(&mut change);
         let Change { free, dirty, opened, .. } = change;
-        if opened > 0 {
-            self.managed.store(managed + opened, Relaxed);
-            board.raise(Level::PagesManaged, opened * PAGE);
+        if opened != 0 {
+            self.managed.store(managed.wrapping_add_signed(opened), Relaxed);
+            board.shift(Level::PagesManaged, opened * PAGE as isize);
         }
         // On the board, too, under the lock: else a reader could see less than nothing.
         for (count, level, by) in [(&self.free, Level::PagesFree, free), (&self.dirty, Level::PagesDirty, dirty)] {
@@ -393,6 +387,36 @@ impl Zone {
         debug_assert_eq!(refused, 0, "freed while it was given back");
     }
 
+    /// Takes a free run of at least `least` pages out of the zone for good, up to about `most` of it: the first, and
+    /// how many. They are nobody's now, and may be dirty. Cost: a look at each block, in the lock.
+    pub fn hand_over(
+        &self,
+        regions: &Regions,
+        board: &Board,
+        node: usize,
+        least: usize,
+        most: usize,
+    ) -> Option<(Pfn, usize)> {
+        if self.free_pages() < least {
+            return None;
+        }
+        self.change(regions, board, |change| {
+            let (first, pages) = change.find_run(node, least, most)?;
+            change.clear_range(first, first.add(pages));
+            change.opened -= pages as isize;
+            Some((first, pages))
+        })
+    }
+
+    /// Pages that were nobody's are the zone's from now on.
+    pub fn take_over(&self, regions: &Regions, board: &Board, first: Pfn, pages: usize, clean: bool) {
+        let refused = self.change(regions, board, |change| {
+            change.opened += pages as isize;
+            change.put_range(first, first.add(pages), !clean)
+        });
+        debug_assert_eq!(refused, 0, "they were the zone's already");
+    }
+
     /// Whether a page is free in the zone (not in a list).
     #[must_use]
     pub fn is_free(&self, regions: &Regions, board: &Board, page: Pfn) -> bool {
@@ -404,11 +428,10 @@ impl Zone {
 
     /// Free blocks by order (`/proc/buddyinfo`). The lock is held for a block at a time.
     #[must_use]
-    pub fn buddyinfo(&self, regions: &Regions, board: &Board) -> [usize; ORDERS] {
-        let newest = self.state.lock().newest;
+    pub fn buddyinfo(&self, regions: &Regions, board: &Board, node: usize) -> [usize; ORDERS] {
         let mut orders = [0; ORDERS];
         let mut halves = 0;
-        for number in regions.blocks_of(newest) {
+        for number in regions.blocks_of(node) {
             let (of_block, key) = self.change(regions, board, |change| {
                 let block = change.block(number);
                 (block::by_order(&block.bits[FREE]), block.key[FREE])
@@ -429,7 +452,7 @@ impl Zone {
     #[must_use]
     pub fn stats(&self, regions: &Regions, board: &Board, node: usize) -> ZoneStats {
         let Watermarks { min, low, high } = self.watermarks();
-        let by_order = self.buddyinfo(regions, board);
+        let by_order = self.buddyinfo(regions, board, node);
         let (managed, free, dirty) = (self.managed(), self.free_pages(), self.dirty_pages());
         ZoneStats { node, managed, free, dirty, min, low, high, by_order }
     }
@@ -438,8 +461,8 @@ impl Zone {
     ///
     /// # Panics
     /// When one does not hold.
-    pub fn verify(&self, regions: &Regions, board: &Board) {
-        let (newest, counts) = self.change(regions, board, |change| {
+    pub fn verify(&self, regions: &Regions, board: &Board, node: usize) {
+        let counts = self.change(regions, board, |change| {
             let mut counts = [0; 2];
             let mut listed = [0; 2];
             for which in [FREE, DIRTY] {
@@ -456,7 +479,7 @@ impl Zone {
                     assert_eq!(last, previous);
                 }
             }
-            for number in regions.blocks_of(change.state.newest) {
+            for number in regions.blocks_of(node) {
                 let buddy = regions.block(number ^ 1).is_some() && change.block(number ^ 1).count[FREE] == 512;
                 let block = change.block(number);
                 assert!((0..WORDS).all(|word| block.bits[DIRTY][word] & !block.bits[FREE][word] == 0));
@@ -471,10 +494,10 @@ impl Zone {
                 }
             }
             assert_eq!(listed, [0; 2], "blocks on lists and blocks with free pages");
-            (change.state.newest, counts)
+            counts
         });
         assert_eq!(counts, [self.free_pages(), self.dirty_pages()]);
-        assert!(newest == Pfn::NONE || self.managed() >= counts[FREE]);
+        assert!(self.managed() >= counts[FREE]);
     }
 }
 
@@ -486,7 +509,7 @@ struct Change<'a> {
     managed: usize,
     free: isize,
     dirty: isize,
-    opened: usize,
+    opened: isize,
     /// Clean pages that may be taken: what is dirty the heap has anyway.
     room: usize,
 }
@@ -761,24 +784,72 @@ impl Change<'_> {
         Some((Pfn(first << BLOCK_SHIFT), (end - first) as usize * BLOCK_PAGES))
     }
 
-    /// Opens more address space; false when the system refuses.
-    fn grow(&mut self, node: usize, bind: bool, order: usize) -> bool {
-        let (regions, board, managed) = (self.regions, self.board, self.managed + self.opened);
-        let least = STEP.max(1 << order);
-        let state = &mut *self.state;
-        if state.next.0 + (1 << order) > state.end.0 {
-            let Some((first, pages)) = regions.reserve_zone(board, least, node, state.newest) else { return false };
-            (state.next, state.end, state.newest) = (first, first.add(pages), first);
-            if bind {
-                sys::bind(regions.address(first), pages * PAGE, node);
+    /// The first free run of at least `least` pages, across blocks, up to about `most` of it.
+    fn find_run(&mut self, node: usize, least: usize, most: usize) -> Option<(Pfn, usize)> {
+        let regions = self.regions;
+        let (mut first, mut len) = (Pfn::NONE, 0);
+        for number in regions.blocks_of(node) {
+            let begin = Pfn(number << BLOCK_SHIFT);
+            if first.add(len) != begin || !first.same_window(begin) {
+                len = 0;
+            }
+            let (bits, mut at) = (self.block(number).bits[FREE], 0);
+            while at < BLOCK_PAGES {
+                let ahead = bits[at / 64] >> (at % 64);
+                let left = 64 - at % 64;
+                if ahead & 1 == 0 {
+                    if len >= least {
+                        return Some((first, len));
+                    }
+                    len = 0;
+                    at += (ahead.trailing_zeros() as usize).min(left);
+                    continue;
+                }
+                if len == 0 {
+                    first = begin.add(at);
+                }
+                let more = (ahead.trailing_ones() as usize).min(left);
+                (len, at) = (len + more, at + more);
+                if len >= most.max(least) {
+                    return Some((first, len));
+                }
             }
         }
-        let next = state.next;
-        let step = (managed / 16).next_multiple_of(least).clamp(least, STEP_MAX);
-        let Some(fresh) = regions.open(board, next.add(least).min(state.end), step) else { return false };
-        state.next = fresh.end;
-        self.opened += (fresh.end.0 - next.0) as usize;
-        self.put_range(next, fresh.end, false);
+        (len >= least).then_some((first, len))
+    }
+
+    /// Takes free pages out of the bitmaps.
+    fn clear_range(&mut self, first: Pfn, end: Pfn) {
+        let (mut at, end) = (first.0 as usize, end.0 as usize);
+        while at < end {
+            let base = at & !(BLOCK_PAGES - 1);
+            let to = end.min(base + BLOCK_PAGES);
+            self.clear((base >> BLOCK_SHIFT) as u32, &block::range(at - base, to - base), to - at);
+            at = to;
+        }
+    }
+
+    /// Maps more memory; false when the system refuses.
+    fn grow(&mut self, node: usize, bind: bool, order: usize) -> bool {
+        let (regions, board, newest, want) = (
+            self.regions,
+            self.board,
+            self.state.newest,
+            region::step(self.managed.saturating_add_signed(self.opened)),
+        );
+        let longer = (newest != Pfn::NONE).then(|| {
+            let end = regions.end(newest).0 as usize;
+            let need = end.next_multiple_of(1 << order) - end + (1 << order);
+            regions.extend(board, newest, need, want)
+        });
+        let fresh = longer.flatten().or_else(|| regions.reserve(board, Owner::Zone(node), 1 << order, want));
+        let Some((first, pages)) = fresh else { return false };
+        self.state.newest = first;
+        if bind {
+            sys::bind(regions.address(first), pages * PAGE, node);
+        }
+        self.opened += pages as isize;
+        self.put_range(first, first.add(pages), false);
         true
     }
 }

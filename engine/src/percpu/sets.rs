@@ -47,8 +47,10 @@ use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
 pub const INDICES: usize = 8192;
 /// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
 const NO_CPU: u32 = 0x7fff_ffff;
-/// Bytes of the mapping that [`Sets::open`] wants.
+/// Bytes of sets, board, tallies and texts.
 pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES + SHOW_BYTES;
+/// Sets (and tallies) that are there at first, where nobody else sees them.
+const FIRST: usize = 16;
 
 // What the assembly takes for granted.
 const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
@@ -106,6 +108,61 @@ pub struct Sets {
     pub(super) home: [AtomicUsize; INDICES],
     /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
     pub(super) other: [AtomicUsize; INDICES],
+    /// The texts of a board that nobody else sees; 0 until there are any.
+    text: AtomicUsize,
+    /// Sets that are mapped; 0: all. Changed under the lock of the state.
+    mapped: AtomicUsize,
+}
+
+/// Memory for [`Sets::open`].
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Where it begins.
+    pub base: usize,
+    /// Its bytes now.
+    pub bytes: usize,
+    /// Sets in it; 0: all.
+    mapped: usize,
+}
+
+impl Room {
+    /// All of it, for a board that others see.
+    ///
+    /// # Errors
+    /// Without memory.
+    pub fn whole() -> Result<Self, sys::Errno> {
+        Ok(Self { base: sys::map(0, BYTES, Access::ReadWrite)?, bytes: BYTES, mapped: 0 })
+    }
+
+    /// As much as most processes need, where there is room to map the rest when it is used: address space counts, too.
+    ///
+    /// # Errors
+    /// Without memory.
+    pub fn small() -> Result<Self, sys::Errno> {
+        const SLOT: usize = 1 << 30;
+        // Below the windows of memory (`page::region`), where hardly ever anybody is.
+        let base = (0x1000 + (core::ptr::from_ref(&SLOT) as usize >> 12 & 0x7ff)) * SLOT;
+        let board = base + SETS_MAX * PAGE;
+        if map_there(base, FIRST * PAGE) {
+            if map_there(board, BOARD_BYTES + FIRST * TALLY_BYTES) {
+                let bytes = FIRST * PAGE + BOARD_BYTES + FIRST * TALLY_BYTES;
+                return Ok(Self { base, bytes, mapped: FIRST });
+            }
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { sys::unmap(base, FIRST * PAGE) };
+        }
+        Self::whole()
+    }
+}
+
+/// Maps memory exactly there, or not at all.
+fn map_there(at: usize, len: usize) -> bool {
+    let Ok(found) = sys::map(at, len, Access::ReadWrite) else { return false };
+    if found != at {
+        // SAFETY: fresh, ours and unused.
+        let _ = unsafe { sys::unmap(found, len) };
+    }
+    found == at
 }
 
 /// Classes of a set that are collected in one step.
@@ -138,6 +195,8 @@ impl Sets {
             clock: Clock::new(),
             state: Owned::new(),
             made: AtomicUsize::new(0),
+            text: AtomicUsize::new(0),
+            mapped: AtomicUsize::new(0),
             isolated: Isolated::new(),
             slots: [const { AtomicUsize::new(0) }; INDICES],
             home: [const { AtomicUsize::new(0) }; INDICES],
@@ -159,6 +218,11 @@ impl Sets {
         }
         // Release: whoever sees the mode sees the rest.
         self.mode.store(mode as u32, Release);
+    }
+
+    /// Of the memory for [`Sets::open`] only so much is there.
+    pub fn roomy(&self, room: Room) {
+        self.mapped.store(room.mapped, Relaxed);
     }
 
     /// How sets are reached.
@@ -325,7 +389,7 @@ impl Sets {
     pub(super) fn fresh(&self, _: &Held<'_>) -> Option<usize> {
         // Relaxed: under the lock.
         let number = self.made.load(Relaxed) + 1;
-        if number >= SETS_MAX {
+        if number >= SETS_MAX || number == self.mapped.load(Relaxed) && !self.map_more() {
             return None;
         }
         self.made.store(number, Relaxed);
@@ -335,6 +399,25 @@ impl Sets {
         // No CPU may use it yet.
         self.set_at(offset).cpu.store(NO_CPU, Relaxed);
         Some(offset)
+    }
+
+    /// As many sets again as there are, with their tallies; false if there is no room.
+    #[cold]
+    fn map_more(&self) -> bool {
+        // Relaxed: under the lock.
+        let (base, more) = (self.base.load(Relaxed), self.mapped.load(Relaxed));
+        let (sets, tallies) = (base + more * PAGE, base + TALLY + more * TALLY_BYTES);
+        if !map_there(sets, more * PAGE) {
+            return false;
+        }
+        if !map_there(tallies, more * TALLY_BYTES) {
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { sys::unmap(sets, more * PAGE) };
+            return false;
+        }
+        self.board().raise_quietly(Level::Reserved, more * (PAGE + TALLY_BYTES));
+        self.mapped.store(2 * more, Relaxed);
+        true
     }
 
     /// Runs `body` as a sequence on a fake CPU.
@@ -719,10 +802,21 @@ impl Sets {
         self.copy.load(Relaxed) != 0
     }
 
-    /// Where the board's texts are.
+    /// Where the board's texts are; 0 without memory.
     #[must_use]
     pub fn show(&self) -> usize {
-        self.base.load(Relaxed) + SETS_MAX * PAGE + SHOW
+        if self.is_shared() {
+            return self.base.load(Relaxed) + SETS_MAX * PAGE + SHOW;
+        }
+        // Relaxed: the mapping is zero for whoever sees it, and one thread writes it.
+        if self.text.load(Relaxed) == 0
+            && let Ok(at) = sys::map(0, SHOW_BYTES, Access::ReadWrite)
+            && self.text.compare_exchange(0, at, Relaxed, Relaxed).is_err()
+        {
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { sys::unmap(at, SHOW_BYTES) };
+        }
+        self.text.load(Relaxed)
     }
 
     /// Bytes of board and tallies that are in use.

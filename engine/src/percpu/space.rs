@@ -67,8 +67,8 @@ use core::ptr::null_mut;
 
 pub use super::chunk::Wrong;
 
-/// Claims: an index has that of its number, modulo this.
-pub const CLAIMS: usize = 512;
+/// Claims: an index has that of its number, modulo this. (10 KiB each, of every process that locks its memory.)
+pub const CLAIMS: usize = 64;
 /// Bytes of the first chunk that only [`How::Reserved`] takes.
 pub const RESERVED: usize = if UNIT >= SMALL_UNIT { 8 << 10 } else { 0 };
 /// Models have units of a page, without a reserved region.

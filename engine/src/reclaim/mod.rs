@@ -19,7 +19,7 @@
 //!
 //! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and
 //! no free waits for a whole purge: those run in slices, and end after one for which a fork waits. An allocation
-//! while much still waits gives back as much as it takes: what is resident does not grow by it.
+//! above the limit gives back as much as it takes: what is resident does not grow by it.
 //!
 //! Lock: `purging` (to gather, to give pages back, to drain), before all others; slices of areas go without it,
 //! see `vmap::flight`. Cost: a few loads when the levels have changed; a purge is system calls.
@@ -194,8 +194,8 @@ impl Reclaim {
             return;
         }
         let pressed = idle > limit.saturating_mul(2);
-        let mut most = if pressed { HELP_MORE.max(bytes) } else { HELP };
-        if !pressed && (vmap.areas.flying() > 0 || self.is_manned(cache, vmap)) {
+        let mut most = if pressed { HELP_MORE } else { HELP }.max(bytes);
+        if !pressed && bytes < HELP_MORE && (vmap.areas.flying() > 0 || self.is_manned(cache, vmap)) {
             return;
         }
         // Two at a time are as fast as more on any machine but one of many nodes.

@@ -42,8 +42,8 @@ use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
 use crate::knob::Id;
-use crate::page::region::WINDOW_PAGES;
-use crate::page::{Kind, Paging, Pfn, Regions};
+use crate::page::region::{self, WINDOW_PAGES};
+use crate::page::{Kind, Owner, Paging, Pfn, Regions};
 use crate::percpu::Cache;
 use crate::stat::board::VMAP_NODES;
 use crate::stat::{Board, Event, Level, Mode};
@@ -59,14 +59,17 @@ const REFUSED: u8 = 2;
 /// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas, and
 /// where a soft limit is small.
 pub const LENT: usize = 8 << 20;
-/// Areas from this many pages begin at a huge-page boundary, so that page tables move whole.
+/// Pages of a page table.
 const CONGRUENT: usize = 512;
+/// Areas from this many pages begin at a page table's beginning, so that those move whole. (Smaller ones move quickly
+/// enough, and the gaps before them would be a part of all.)
+const MOVES_WHOLE: usize = 8 * CONGRUENT;
+/// Parts of larger lazy areas are looked for on all nodes from this many pages on: to fault them in costs more.
+const FAR: usize = 64;
 /// Areas above this many pages get a window of their own.
 const GIANT: usize = WINDOW_PAGES / 2;
 /// Most bytes of one, and of its alignment: half of the addresses that there are.
 const MOST: usize = 1 << 46;
-/// Pages opened at a time, at least.
-const STEP: usize = 512;
 
 /// In an area's rest: in the huge-page space.
 const HUGE: u32 = 1;
@@ -90,7 +93,10 @@ struct Space {
 #[derive(Debug)]
 struct State {
     tree: Tree,
+    /// Pages of its windows.
     opened: usize,
+    /// A page of the newest of them.
+    newest: Pfn,
 }
 
 /// All areas.
@@ -190,7 +196,7 @@ impl Areas {
     #[must_use]
     pub const fn new() -> Self {
         const fn space() -> Space {
-            Space { state: Lock::new(State { tree: Tree::new(), opened: 0 }), rest: Lists::new() }
+            Space { state: Lock::new(State { tree: Tree::new(), opened: 0, newest: Pfn::NONE }), rest: Lists::new() }
         }
         Self {
             spaces: [const { space() }; 2],
@@ -230,23 +236,48 @@ impl Areas {
 }
 
 impl State {
-    /// A free run, opened; `None` if there is none or the system refuses.
-    fn take(&mut self, regions: &Regions, board: &Board, pages: usize, align: usize) -> Option<Pfn> {
-        let at = self.tree.take(regions, pages, align)?;
-        let step = (self.opened / 16).next_multiple_of(STEP).clamp(STEP, 32 * STEP);
-        let Some(fresh) = regions.open(board, at.add(pages), step) else {
-            self.tree.insert(regions, at, pages);
-            return None;
-        };
-        self.opened += (fresh.end.0 - fresh.start.0) as usize;
-        Some(at)
+    /// `need` pages more, or some, behind a window's end; false where that cannot be had.
+    fn extend(&mut self, regions: &Regions, board: &Board, page: Pfn, need: usize) -> bool {
+        let want = region::step(self.opened);
+        let Some((first, pages)) = regions.extend(board, page, need, want) else { return false };
+        self.opened += pages;
+        self.tree.insert(regions, first, pages);
+        true
     }
 
-    /// The same from more address space.
+    /// Takes exactly the `more` pages from `tail` on, if they are free, or the window ends there and gets longer.
+    fn take_behind(&mut self, regions: &Regions, board: &Board, tail: Pfn, more: usize) -> bool {
+        if self.tree.take_at(regions, tail, more) {
+            return true;
+        }
+        let (page, end) = (Pfn(tail.0 - 1), regions.end(Pfn(tail.0 - 1)));
+        let is_last = tail == end || self.tree.ends_at(regions, end) == Some(tail);
+        let owned = self.newest != Pfn::NONE && page.same_window(self.newest);
+        is_last
+            && owned
+            && self.extend(regions, board, page, (tail.0 as usize + more).saturating_sub(end.0 as usize))
+            && self.tree.take_at(regions, tail, more)
+    }
+
+    /// A free run from more memory: the newest window's last run made longer, or a new window.
     fn grow(&mut self, regions: &Regions, board: &Board, paging: Paging, pages: usize, align: usize) -> Option<Pfn> {
-        let (first, len) = regions.reserve(board, paging, pages + align, 0)?;
+        let aligned = |at: Pfn| Pfn(at.0.next_multiple_of(align as u32));
+        if self.newest != Pfn::NONE {
+            let end = regions.end(self.newest);
+            let run = self.tree.ends_at(regions, end).unwrap_or(end);
+            let then = aligned(run).add(pages);
+            // (A run that has room as it is would have been taken, but for its alignment.)
+            if then <= end || self.extend(regions, board, self.newest, (then.0 - end.0) as usize) {
+                return self.tree.carve(regions, run, aligned(run), pages);
+            }
+        }
+        // A window begins well aligned: for half of one that is enough.
+        let pad = align.saturating_sub(region::ALIGNED);
+        let (first, len) = regions.reserve(board, Owner::Areas(paging), pages + pad, region::step(self.opened))?;
+        self.newest = first;
+        self.opened += len;
         self.tree.insert(regions, first, len);
-        self.take(regions, board, pages, align)
+        self.tree.carve(regions, first, aligned(first), pages)
     }
 }
 
@@ -322,13 +353,13 @@ impl Vmap<'_> {
         }
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
         let flags = if huge_bytes > 0 && bytes >= huge_bytes { HUGE } else { 0 };
-        (pages, if pages >= CONGRUENT { align.max(CONGRUENT) } else { align }, Some(flags))
+        (pages, if pages >= MOVES_WHOLE { align.max(CONGRUENT) } else { align }, Some(flags))
     }
 
     /// The same for who wants zeros: no giant area with old contents, of which no more than a part may be in memory.
     pub fn alloc_zero(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align_pages, flags) = self.shape(bytes, align);
-        if flags.is_none() { self.alloc_charged(flags, pages, align_pages, 0) } else { self.alloc(bytes, align) }
+        if flags.is_none() { self.alloc_charged(flags, pages, [align_pages; 2], 0) } else { self.alloc(bytes, align) }
     }
 
     /// Counts `bytes` that are about to be an area, if there is a hard limit and they do not pass it by more than
@@ -368,18 +399,24 @@ impl Vmap<'_> {
 
     /// A part of a larger lazily freed area of this node, likewise: what a program that frees one size and asks for
     /// another would otherwise fault in anew, and give back. Not for who wants zeros. Cost: see [`Lists::take_part`].
+    #[cold]
+    #[inline(never)]
     pub fn reuse_part(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align, flags) = self.shape(bytes, align);
-        let (home, flags) = (self.home(), flags?);
-        let node = &self.areas.nodes[home];
-        if node.is_empty() {
-            return None;
-        }
-        let turn = node.enter()?;
-        let pfn = turn.take_part(self.regions, Want { pages, align, flags, mask: LIKE }, ALONE)?;
-        self.lend(home, &turn, -((pages * PAGE) as isize));
-        drop(turn);
-        Some(self.reused(pfn))
+        let want = Want { pages, align, flags: flags?, mask: LIKE };
+        let home = self.home();
+        let others = if pages < FAR { 0 } else { self.areas.top.load(Relaxed) as usize };
+        let pfn = core::iter::once(home).chain((0..others).filter(|&at| at != home)).find_map(|at| {
+            let node = &self.areas.nodes[at];
+            if node.is_empty() {
+                return None;
+            }
+            let turn = node.enter()?;
+            let pfn = turn.take_part(self.regions, want, ALONE)?;
+            self.lend(at, &turn, -((pages * PAGE) as isize));
+            Some(pfn)
+        });
+        pfn.map(|pfn| self.reused(pfn))
     }
 
     #[inline]
@@ -459,21 +496,23 @@ impl Vmap<'_> {
     }
 
     fn alloc_fresh(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let least = align.div_ceil(PAGE).max(1);
         let (pages, align, flags) = self.shape(bytes, align);
-        self.alloc_charged(flags, pages, align, 0)
+        self.alloc_charged(flags, pages, [align, least], 0)
     }
 
-    /// Fresh pages; `credit` as in [`Vmap::charge`].
-    fn alloc_charged(&self, flags: Option<u32>, pages: usize, align: usize, credit: usize) -> Option<Fresh> {
+    /// Fresh pages, aligned as is best or at least as is asked; `credit` as in [`Vmap::charge`].
+    fn alloc_charged(&self, flags: Option<u32>, pages: usize, aligns: [usize; 2], credit: usize) -> Option<Fresh> {
+        let [align, least] = aligns;
         let bytes = pages.checked_mul(PAGE)?;
         let charged = self.charge(bytes, credit)?;
         let fresh = match flags {
             None => self.alloc_giant(pages, align, charged),
-            // Where no more windows can be had: a run of the other kind, or exactly these pages.
+            // Where there is no more memory: a run of the other kind, or one that is aligned as was asked.
             Some(flags) => self
                 .alloc_run(flags, pages, align, true, charged)
-                .or_else(|| self.alloc_run(flags ^ HUGE, pages, align, false, charged))
-                .or_else(|| self.alloc_giant(pages, align, charged)),
+                .or_else(|| self.alloc_run(flags ^ HUGE, pages, least, false, charged))
+                .or_else(|| self.alloc_run(flags, pages, least, true, charged)),
         };
         if fresh.is_none() {
             self.discharge(charged, bytes);
@@ -484,7 +523,7 @@ impl Vmap<'_> {
     fn alloc_run(&self, flags: u32, pages: usize, align: usize, grow: bool, charged: bool) -> Option<Fresh> {
         let (regions, board) = (self.regions, self.board());
         let mut state = self.space(flags).state.lock_elided();
-        let mut run = state.take(regions, board, pages, align);
+        let mut run = state.tree.take(regions, pages, align);
         if run.is_none() && grow {
             run = state.grow(regions, board, Self::paging(flags), pages, align);
         }
@@ -656,34 +695,119 @@ impl Vmap<'_> {
             }
             desc.set_len(then);
             let tail = area.pfn.add(then);
-            self.regions.desc(tail).set_len(now - then);
-            self.regions.desc(tail).set(Kind::Lazy, area.flags);
-            self.make_lazy(tail, now - then, area.flags);
+            self.put_lazy(tail, now - then, area.flags);
         } else {
+            // What is behind it: lazy, with its old contents; free; not there yet.
             let (tail, more) = (area.pfn.add(now), then - now);
-            let Some(charged) = self.charge(more * PAGE, 0) else { return false };
-            let mut state = self.space(area.flags).state.lock();
-            if !area.pfn.same_window(area.pfn.add(then - 1)) || !state.tree.take_at(self.regions, tail, more) {
-                drop(state);
-                self.discharge(charged, more * PAGE);
+            if !self.may_take_behind(tail, more, area.flags) {
                 return false;
             }
-            let Some(fresh) = self.regions.open(self.board(), tail.add(more), STEP) else {
-                state.tree.insert(self.regions, tail, more);
-                drop(state);
-                self.discharge(charged, more * PAGE);
+            let got = self.take_behind(tail, more, area.flags);
+            if got < more {
+                if got > 0 {
+                    self.put_lazy(tail, got, area.flags);
+                }
                 return false;
-            };
-            state.opened += (fresh.end.0 - fresh.start.0) as usize;
+            }
             desc.set_len(then);
-            drop(state);
-            if !charged {
-                self.account((more * PAGE) as isize, 0);
-            }
             self.board().grown();
         }
         self.cache.sets.count(Event::AreaGrow, 1);
         true
+    }
+
+    /// Whether so many pages from `tail` on are lazy or free, or would lie behind the window's end. A look.
+    fn may_take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
+        let end = self.regions.end(Pfn(tail.0 - 1));
+        let mut at = tail;
+        while at < end && ((at.0 - tail.0) as usize) < pages {
+            let desc = self.regions.desc(at);
+            match (desc.kind(), desc.rest()) {
+                (Kind::Lazy, rest) if rest == flags => {}
+                (Kind::Run, _) => {}
+                _ => return false,
+            }
+            // (Of a giant area, which is none of these, it is 0.)
+            at = at.add(desc.len().max(1));
+        }
+        true
+    }
+
+    /// Takes up to `pages` such pages; how many.
+    fn take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> usize {
+        let end = self.regions.end(Pfn(tail.0 - 1));
+        let mut got = 0;
+        while got < pages {
+            let (at, left) = (tail.add(got), pages - got);
+            let (kind, rest, len) = if at < end {
+                let desc = self.regions.desc(at);
+                (desc.kind(), desc.rest(), desc.len())
+            } else {
+                (Kind::Run, 0, 0)
+            };
+            if kind == Kind::Lazy && rest == flags && len > 0 && self.take_this(at, len, flags) {
+                self.regions.desc(at).set(Kind::None, 0);
+                if len > left {
+                    self.put_lazy(at.add(left), len - left, flags);
+                }
+                got += len.min(left);
+                continue;
+            }
+            // The last one goes on behind the window's end.
+            let some = if at.add(len) < end { len.min(left) } else { left };
+            if kind != Kind::Run || !self.take_free_behind(at, some, flags) {
+                break;
+            }
+            got += some;
+        }
+        got
+    }
+
+    /// Pages of an area that is cut become a lazy one.
+    fn put_lazy(&self, first: Pfn, pages: usize, flags: u32) {
+        self.regions.desc(first).set_len(pages);
+        self.regions.desc(first).set(Kind::Lazy, flags);
+        self.make_lazy(first, pages, flags);
+    }
+
+    /// Takes a lazy area off whichever list it is on; false if it is in somebody's hand, or hard to find.
+    fn take_this(&self, area: Pfn, pages: usize, flags: u32) -> bool {
+        let bytes = (pages * PAGE) as isize;
+        let top = self.areas.top.load(Relaxed) as usize;
+        let mut nodes = (0..top).filter(|&at| self.areas.nodes[at].may_have(pages));
+        nodes.any(|at| {
+            let Some(turn) = self.areas.nodes[at].enter() else { return false };
+            let is_here = turn.take_this(self.regions, area, pages);
+            if is_here {
+                self.lend(at, &turn, -bytes);
+            }
+            is_here
+        }) || {
+            let space = self.space(flags);
+            let is_here = space.rest.may_have(pages) && {
+                let _state = space.state.lock();
+                space.rest.take_this(self.regions, area, pages)
+            };
+            let is_here = is_here || self.take_pending_one(area, pages);
+            if is_here {
+                self.account(bytes, -bytes);
+            }
+            is_here
+        }
+    }
+
+    /// Takes exactly these pages, if they are free or can be had where a window ends.
+    fn take_free_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
+        let Some(charged) = self.charge(pages * PAGE, 0) else { return false };
+        let mut state = self.space(flags).state.lock();
+        let is_ours = state.take_behind(self.regions, self.board(), tail, pages);
+        drop(state);
+        if !is_ours {
+            self.discharge(charged, pages * PAGE);
+        } else if !charged {
+            self.account((pages * PAGE) as isize, 0);
+        }
+        is_ours
     }
 
     /// Moves an area's pages into a new area of `bytes`, by page tables; its address.
@@ -704,7 +828,7 @@ impl Vmap<'_> {
         // (Its pages move: what it has counts as gone.)
         let (pages, align, flags) = self.shape(bytes, PAGE);
         let reused = if flags.is_some() { self.reuse(bytes, PAGE) } else { None };
-        let fresh = reused.or_else(|| self.alloc_charged(flags, pages, align, area.bytes))?;
+        let fresh = reused.or_else(|| self.alloc_charged(flags, pages, [align, 1], area.bytes))?;
         let target = self.find(fresh.address)?;
         let from = self.regions.address(area.pfn);
         // SAFETY: both are ours; the target's contents are not needed.
@@ -742,6 +866,40 @@ impl Vmap<'_> {
         self.account(-(area.bytes as isize), 0);
         self.space(area.flags).state.lock().tree.insert(self.regions, area.pfn, area.bytes / PAGE);
         Some(fresh.address)
+    }
+
+    /// Takes a free run of at least `least` pages, and a multiple of them, out of the areas for good, the largest
+    /// there is up to a block of a zone. It is nobody's now, and zero.
+    pub fn hand_over(&self, least: usize) -> Option<(Pfn, usize)> {
+        const BLOCK: usize = 512;
+        for space in &self.areas.spaces {
+            let mut state = space.state.lock();
+            let mut pages = BLOCK.max(least);
+            loop {
+                // Aligned like itself; the smallest, like what is asked for.
+                if let Some(first) = state.tree.take(self.regions, pages, pages) {
+                    state.opened -= pages;
+                    self.regions.desc(first).set(Kind::None, 0);
+                    self.regions.mix(first);
+                    return Some((first, pages));
+                }
+                if pages == least {
+                    break;
+                }
+                pages = (pages / 8).max(least);
+            }
+        }
+        None
+    }
+
+    /// Pages that were nobody's are a free run from now on; zero.
+    pub fn take_over(&self, first: Pfn, pages: usize) {
+        // What they were is over; of a run only the first page says what it is.
+        (0..pages).for_each(|page| self.regions.desc(first.add(page)).set(Kind::None, 0));
+        self.regions.mix(first);
+        let mut state = self.areas.spaces[0].state.lock();
+        state.opened += pages;
+        state.tree.insert(self.regions, first, pages);
     }
 
     /// Advises fresh memory as its neighbours are, so that the mappings merge.

@@ -115,20 +115,45 @@ impl Lists {
                 && desc.rest() & want.mask == want.flags
                 && (at.0 as usize).is_multiple_of(want.align)
             {
-                if previous != Pfn::NONE {
-                    regions.desc(previous).set_links(next, Pfn::NONE);
-                } else {
-                    head.store(next.0, Relaxed);
-                    if next == Pfn::NONE {
-                        self.bits.store(self.bits.load(Relaxed) & !(1 << list), Relaxed);
-                    }
-                }
-                self.count.store(self.count.load(Relaxed) - 1, Relaxed);
+                self.unlink(regions, list, previous, next);
                 return Some(at);
             }
             (previous, at) = (at, next);
         }
         None
+    }
+
+    /// Takes just this area out, if it is here and not far down its list.
+    #[cold]
+    pub fn take_this(&self, regions: &Regions, area: Pfn, pages: usize) -> bool {
+        let list = pages % LISTS;
+        let (mut previous, mut at) = (Pfn::NONE, Pfn(self.heads[list].load(Relaxed)));
+        for _ in 0..LISTS {
+            if at == Pfn::NONE {
+                return false;
+            }
+            let next = regions.desc(at).links().0;
+            if at == area && regions.desc(at).len() == pages {
+                self.unlink(regions, list, previous, next);
+                return true;
+            }
+            (previous, at) = (at, next);
+        }
+        false
+    }
+
+    /// What is behind `previous` on a list is `next` now.
+    #[inline(always)]
+    fn unlink(&self, regions: &Regions, list: usize, previous: Pfn, next: Pfn) {
+        if previous != Pfn::NONE {
+            regions.desc(previous).set_links(next, Pfn::NONE);
+        } else {
+            self.heads[list].store(next.0, Relaxed);
+            if next == Pfn::NONE {
+                self.bits.store(self.bits.load(Relaxed) & !(1 << list), Relaxed);
+            }
+        }
+        self.count.store(self.count.load(Relaxed) - 1, Relaxed);
     }
 
     /// Takes a part of a larger area, or of neighbours that are one together; only while there are few areas, and none

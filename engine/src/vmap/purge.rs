@@ -337,6 +337,36 @@ impl Vmap<'_> {
         pending
     }
 
+    /// Takes just this area from what is pending, if it is among the first.
+    pub(super) fn take_pending_one(&self, area: Pfn, pages: usize) -> bool {
+        // Relaxed: a hint.
+        if !self.areas.is_pending() {
+            return false;
+        }
+        let mut queue = self.areas.flights.lock();
+        let (mut previous, mut at) = (Pfn::NONE, queue.pending);
+        for _ in 0..RANGES {
+            if at == Pfn::NONE || at > area {
+                return false;
+            }
+            let next = self.next(at);
+            if at == area {
+                if self.regions.desc(at).len() != pages {
+                    return false;
+                }
+                if previous == Pfn::NONE {
+                    queue.pending = next;
+                } else {
+                    self.regions.desc(previous).set_links(next, Pfn::NONE);
+                }
+                self.areas.shift_backlog(-(pages as isize));
+                return true;
+            }
+            (previous, at) = (at, next);
+        }
+        false
+    }
+
     /// Makes everything lazy pending, and giant areas that are kept wait again; false if there is nothing. The caller
     /// has the right to gather, and nothing was pending before.
     fn gather(&self) -> bool {

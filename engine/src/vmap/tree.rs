@@ -152,10 +152,16 @@ impl Tree {
                 run = nodes.right(run);
             }
         }
-        let len = nodes.pages(run);
+        self.carve(regions, run, Pfn(run.0.next_multiple_of(align as u32)), pages)
+    }
+
+    /// Takes `pages` pages from `at` on out of a run; the rest of it stays. `None` if they are not in it.
+    pub fn carve(&mut self, regions: &Regions, run: Pfn, at: Pfn, pages: usize) -> Option<Pfn> {
+        let (len, skipped) = (regions.desc(run).len(), (at.0 - run.0) as usize);
+        if skipped + pages > len {
+            return None;
+        }
         self.remove(regions, run);
-        let at = Pfn(run.0.next_multiple_of(align as u32));
-        let skipped = (at.0 - run.0) as usize;
         if skipped > 0 {
             self.insert(regions, run, skipped);
         }
@@ -163,6 +169,17 @@ impl Tree {
             self.insert(regions, at.add(pages), len - skipped - pages);
         }
         Some(at)
+    }
+
+    /// The run that ends right before `end`.
+    #[must_use]
+    pub fn ends_at(&self, regions: &Regions, end: Pfn) -> Option<Pfn> {
+        let nodes = Nodes(regions);
+        let (mut at, mut last) = (self.root, Pfn::NONE);
+        while at != Pfn::NONE {
+            (at, last) = if at < end { (nodes.right(at), at) } else { (nodes.left(at), last) };
+        }
+        (last != Pfn::NONE && last.add(nodes.pages(last)) == end && last.same_window(Pfn(end.0 - 1))).then_some(last)
     }
 
     /// Takes exactly the `pages` pages that begin at `at`, if a run begins there and is long enough.

@@ -45,7 +45,7 @@ fn keeps_to_the_limit(heap: &Heap<Test>, cases: u32) {
         let (most, meta) = (limit(heap, 12 * MIB), board(heap).level(Level::Meta));
         let mut model = Model { heap, live: BTreeMap::new(), seed: 1 };
         for (kind, size, which, shift) in ops {
-            let before = refused(heap);
+            let mut before = refused(heap);
             let (at, align) = match kind {
                 0..=2 => (heap.malloc(size) as usize, 16),
                 3 => (heap.calloc(size) as usize, 16),
@@ -57,6 +57,11 @@ fn keeps_to_the_limit(heap: &Heap<Test>, cases: u32) {
                     unsafe { check(if new == 0 { old } else { new }, len, seed, if new == 0 { len } else { size }) };
                     if new != 0 {
                         model.live.remove(&old);
+                    }
+                    // What shrinks stays where it is if there is no memory for a smaller one.
+                    prop_assert!(new != 0 || size > len);
+                    if new == old && size <= len {
+                        before = refused(heap);
                     }
                     (new, 16)
                 }
@@ -85,7 +90,7 @@ fn keeps_to_the_limit(heap: &Heap<Test>, cases: u32) {
         // Others can have it now, all but new metadata. What caches got since the last drain may be much: that rests for as
         // long as it pays, and it took long if others had the CPU.
         heap.reclaim.limits.end_rest();
-        let large = heap.malloc(9 << 20);
+        let large = heap.malloc((9 << 20) - (board(heap).level(Level::Meta) - meta) as usize);
         prop_assert!(!large.is_null(), "{} held of {most}", board(heap).held());
         unsafe { heap.free(large) };
         heap.cache.knobs.set(Id::HardLimit as usize, 0);
