@@ -39,7 +39,7 @@ use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
-use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
+use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, VERSION};
 use crate::stat::{Event, Index, Level, Mode, Reason, Timing};
 use crate::vmap::{Areas, Freed, Fresh, Vmap};
 use core::marker::PhantomData;
@@ -65,6 +65,8 @@ pub trait Environment: Sized + 'static {
     fn publish() -> Option<usize> {
         None
     }
+    /// That file is not used after all.
+    fn withdraw() {}
     /// Writes the statistics of the process's per-CPU memory.
     ///
     /// # Errors
@@ -89,6 +91,8 @@ pub trait Environment: Sized + 'static {
     fn profile_file() -> Option<usize> {
         None
     }
+    /// That file is not used after all.
+    fn withdraw_profile() {}
     /// Is told of a sampled allocation: address, size, and the bytes that it stands for.
     fn sampled(_: usize, _: usize, _: u64) {}
     /// Is told that a sampled allocation is freed.
@@ -227,13 +231,16 @@ impl<E: Environment> Heap<E> {
         // SAFETY: fresh and zeroed, for ever; still closed.
         unsafe { sets.open(base, Mode::Closed, opening.area, opening.simulation) };
         if let Some(file) = opening.share {
-            // SAFETY: the part for board and tallies of our own fresh mapping.
-            if unsafe { sys::map_file_over(base + SETS_MAX * PAGE, SHARE_BYTES, file) }.is_ok() {
-                sets.shared();
+            if sets.share(file) {
                 sets.board().magic.store(0, Relaxed);
                 let used = (sets.board().sets.load(Relaxed) as usize).clamp(1, SETS_MAX);
+                let used = if sets.ensure(used) { used } else { 1 };
+                let unseen = sets.board().unseen.load(Relaxed);
                 // SAFETY: our own mapping; an image that ran here before `exec` left its numbers.
                 unsafe { ptr::write_bytes((base + SETS_MAX * PAGE) as *mut u8, 0, BOARD_BYTES + used * PAGE) };
+                sets.board().unseen.store(unseen, Relaxed);
+            } else {
+                E::withdraw();
             }
         }
         let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
@@ -797,6 +804,9 @@ impl<E: Environment> Heap<E> {
         sets.unshare(file);
         if let Some(file) = file {
             sys::close(file);
+            if !sets.is_shared() {
+                E::withdraw();
+            }
         }
         let board = sets.board();
         board.pid.store(sys::pid(), Relaxed);
