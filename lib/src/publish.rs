@@ -80,8 +80,13 @@ pub fn file() -> Option<usize> {
 
 /// The process ends: removes its file, unless somebody waits to read it.
 pub fn withdraw() {
-    // (A filter may kill for any of what follows.) Relaxed: as in `file`.
-    if !HEAP.is_confined() && PUBLISHED.load(Relaxed) != NOBODY && !crate::profile::has_heir() {
+    // (A filter may kill for any of what follows.)
+    if HEAP.is_confined() {
+        return;
+    }
+    HEAP.note_end();
+    // Relaxed: as in `file`.
+    if PUBLISHED.load(Relaxed) != NOBODY && !crate::profile::has_heir() {
         remove();
     }
 }

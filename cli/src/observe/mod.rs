@@ -29,6 +29,7 @@ mod watch;
 
 pub use find::sweep;
 pub use steer::{drain, purge, tune};
+pub use sys::euid;
 pub use top::top;
 
 use crate::args::Stat;

@@ -239,7 +239,7 @@ fn running(pid: u32) -> End {
 /// What is known of a copy's process.
 fn copied(target: &Target) -> End {
     End {
-        program: target.path.display().to_string(),
+        program: crate::term::printable(&target.path.to_string_lossy()),
         pid: target.pid,
         running: Some(Running::default()),
         ..End::default()

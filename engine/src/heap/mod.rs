@@ -789,6 +789,13 @@ impl<E: Environment> Heap<E> {
         self.count_if_open(Event::Fork);
     }
 
+    /// The process ends in the usual way: says so to those who read its board. (Not what a child of `vfork` does.)
+    pub fn note_end(&self) {
+        if self.opened.load(Acquire) == 2 && self.cache.sets.is_shared() && self.pid.load(Relaxed) == sys::pid() {
+            self.cache.sets.board().ended.store(1, Relaxed);
+        }
+    }
+
     /// In a forked child: a board of its own, and none of its parent's threads.
     fn unshare(&self) {
         let sets = &self.cache.sets;

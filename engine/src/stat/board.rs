@@ -206,6 +206,8 @@ pub struct Board {
     pub levels: [AtomicU64; Level::ALL.len()],
     /// Levels by class.
     pub class: [ClassLevels; CLASSES_MAX],
+    /// 1 when the process has ended in the usual way, in the image that wrote this.
+    pub ended: AtomicU64,
     /// Tallies from this number on are in private memory, because the file's file system was full; 0: none are.
     pub unseen: AtomicU64,
     /// By node of `vmap`.
