@@ -877,10 +877,13 @@ fn a_full_shared_memory_costs_what_is_seen() {
         return;
     }
     // Room for the board and two tallies: some sets are missing, and the texts.
-    let script = "mkfifo /dev/shm/in; \"$1\" run --set mode=fallback -- \"$2\" wait < /dev/shm/in & exec 3> /dev/shm/in; \
-                  until \"$1\" stat $! > /dev/null 2>&1; do kill -0 $! || exit 1; sleep 0.05; done; sleep 1; \
-                  \"$1\" stat $! zoneinfo vmstat; echo $?";
-    let Some(output) = with_shared_memory(test, "24k", script, &program) else { return };
+    let scratch = Scratch::new("full");
+    let said = scratch.join("said").display().to_string();
+    let script = format!(
+        "mkfifo /dev/shm/in; \"$1\" run --set mode=fallback -- \"$2\" wait < /dev/shm/in > {said} & exec 3> /dev/shm/in; \
+         until grep ok {said}; do kill -0 $! || exit 1; sleep 0.05; done; \"$1\" stat $! zoneinfo vmstat; echo $?"
+    );
+    let Some(output) = with_shared_memory(test, "24k", &script, &program) else { return };
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("allocs ") && text.ends_with("0\n"), "{text}{said}");
     assert!(said.contains("sets of process") && said.contains("/dev/shm was full"), "{said}");
