@@ -11,6 +11,7 @@
 //!   bench ── contenders, repetitions, tables; workers that malloc
 //!   profile ─ samples of a heap: reading, names, text, pprof's format
 //!   doctor ─ what this machine offers
+//!   file ── files that others may have made    term ── what goes to terminals
 //! ```
 //!
 //! The command's own heap is the system's. Exit codes are in [`code`].
@@ -19,6 +20,7 @@ mod args;
 mod bench;
 mod conf;
 mod doctor;
+mod file;
 mod observe;
 mod profile;
 mod report;

@@ -40,9 +40,19 @@ impl Paint {
     }
 }
 
-/// One line on standard error; a closed stream is no reason to fail.
+/// One line on standard error, whatever is in it; a closed stream is no reason to fail.
 pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "allotment: {line}");
+    let _ = writeln!(std::io::stderr().lock(), "allotment: {}", printable(line));
+}
+
+/// A stranger's text without what a terminal would obey: controls, and letters that turn or hide what follows. What others
+/// named goes through here before it is printed, stored or exported.
+pub fn printable(text: &str) -> String {
+    let is_obeyed = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+    };
+    text.chars().map(|letter| if is_obeyed(letter) { '?' } else { letter }).collect()
 }
 
 /// An error's text without the number behind it.
@@ -90,6 +100,11 @@ pub fn nanoseconds(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strangers_do_not_steer_the_terminal() {
+        assert_eq!(printable("a\x1b[31mb\nc\u{9b}\u{202e}ä…"), "a?[31mb?c??ä…");
+    }
 
     #[test]
     fn numbers_for_eyes() {

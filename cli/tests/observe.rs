@@ -843,3 +843,136 @@ fn top_wants_a_terminal_and_a_process() {
     let Some(watched) = Watched::start(&[]) else { return };
     watched.fails("top", &[], 1, &["terminal", "--watch"]);
 }
+
+/// Runs a script of the shell with a `/dev/shm` of its own, of `size`; `$1` is the command, `$2` the program. `None`: skipped.
+fn with_shared_memory(test: &str, size: &str, script: &str, program: &str) -> Option<Output> {
+    let mount = "mount -t tmpfs -o size=$0 none /dev/shm || exit 77; ";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &format!("{mount}{script}"), size, ALLOTMENT, program]);
+    let output = command.env("LC_ALL", "C").output().ok()?;
+    if output.status.code() == Some(77) || String::from_utf8_lossy(&output.stderr).contains("unshare: ") {
+        skip(test, "cannot mount a /dev/shm of its own here");
+        return None;
+    }
+    Some(output)
+}
+
+/// However little room there is, the program goes on; others see what has room.
+#[test]
+fn a_full_shared_memory_costs_what_is_seen() {
+    let test = "a_full_shared_memory_costs_what_is_seen";
+    let Some(program) = program("crowd.c") else { return };
+    for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
+        let run = format!("\"$1\" run --set mode={} --set profile_bytes=64K --", mode.name());
+        for size in ["4k", "16k", "24k", "28k", "64k", "128k"] {
+            let Some(output) = with_shared_memory(test, size, &format!("{run} \"$2\"; echo $?"), &program) else {
+                return;
+            };
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.starts_with("ok ") && text.ends_with("\n0\n"), "{size}: {output:?}");
+            assert!(output.stderr.is_empty(), "{size}: {output:?}");
+        }
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return;
+    }
+    // Room for the board and two tallies: some sets are missing, and the texts.
+    let scratch = Scratch::new("full");
+    let said = scratch.join("said").display().to_string();
+    let script = format!(
+        "mkfifo /dev/shm/in; \"$1\" run --set mode=fallback -- \"$2\" wait < /dev/shm/in > {said} & exec 3> /dev/shm/in; \
+         until grep ok {said}; do kill -0 $! || exit 1; sleep 0.05; done; \"$1\" stat $! zoneinfo vmstat; echo $?"
+    );
+    let Some(output) = with_shared_memory(test, "24k", &script, &program) else { return };
+    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("allocs ") && text.ends_with("0\n"), "{text}{said}");
+    assert!(said.contains("sets of process") && said.contains("/dev/shm was full"), "{said}");
+    assert!(said.contains("has no room for it in its file"), "{said}");
+}
+
+/// A process may write no file as long as a board: it runs, without; `run --stats` says so.
+#[test]
+fn a_limit_of_files_is_asked_first() {
+    let Some(program) = program("crowd.c") else { return };
+    for (stats, lines) in [("", 0), ("--stats", 1)] {
+        let script = format!("ulimit -f 1000; exec \"$0\" run {stats} -- \"$1\"");
+        let output = Command::new("sh").args(["-c", &script, ALLOTMENT, &program]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && output.stdout.starts_with(b"ok "), "{output:?}");
+        assert_eq!(said.lines().count(), lines, "{said}");
+        assert!(lines == 0 || said.contains("no statistics") && said.contains("ulimit -f"), "{said}");
+    }
+}
+
+/// A process that cuts its board when it is asked costs a line, and nobody's life.
+#[test]
+fn a_board_that_is_cut_is_a_line() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    watched.json(&[]);
+    let Some(liar) = program("liar.c") else { return };
+    let mut child = Command::new(liar).arg(watched.file()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = line.trim().strip_prefix("ready ").expect("ready").to_owned();
+    for words in [&["purge", &pid][..], &["drain", &pid], &["stat", &pid, "zoneinfo"], &["tune", &pid, "lazy_floor=1M"]]
+    {
+        // (Which of its looks finds it cut is chance.)
+        let output = allotment(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)) && said.lines().count() <= 2, "{words:?} {output:?}");
+        assert!(said.contains("cut short") || said.contains("truncated"), "{words:?} {output:?}");
+        until("whole again", || allotment(&["stat", &pid, "vmstat"]).status.success());
+    }
+    let file = format!("{}-{pid}", watched.file().to_str().unwrap().rsplit_once('-').unwrap().0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let _ = fs::remove_file(file);
+}
+
+/// Nobody is waited for, nothing else than files is opened.
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let scratch = Scratch::new("kinds");
+    let fifo = scratch.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for name in [fifo.to_str().unwrap(), "/dev/null", "/proc/kmsg", "/"] {
+        fails(&["stat", name], 1, &["not a regular file"]);
+        fails(&["profile", name], 1, &["not a regular file"]);
+    }
+    // In the place of a heap's file.
+    let heap = PathBuf::from(format!("{}.heap", watched.file().display()));
+    assert!(Command::new("mkfifo").arg(&heap).status().unwrap().success());
+    watched.fails("profile", &[], 1, &["no heap profile"]);
+    fs::remove_file(&heap).unwrap();
+}
+
+/// Files of other pid namespaces: of one that has ended they go, of one that lives they stay.
+#[test]
+fn ended_namespaces_are_swept_and_living_ones_are_not() {
+    let test = "ended_namespaces_are_swept_and_living_ones_are_not";
+    let Some(program) = program("crowd.c") else { return };
+    let words = ["--fork", "--pid", "--kill-child", "--mount-proc", ALLOTMENT, "run", "--", &program, "wait"];
+    let mut command = Command::new("unshare");
+    let mut child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let Some(inner) = line.trim().strip_prefix("ok ").map(str::to_owned) else {
+        let _ = child.wait();
+        return skip(test, "no pid namespace can be made here");
+    };
+    let files = || {
+        let names = fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path());
+        let end = format!("-{inner}");
+        names.filter(|path| path.to_str().is_some_and(|name| name.ends_with(&end))).collect::<Vec<_>>()
+    };
+    done(&["stat"]);
+    let before = files();
+    assert!(!before.is_empty(), "swept while it lived");
+    let _ = child.kill();
+    let _ = child.wait();
+    until("swept", || {
+        done(&["stat"]);
+        before.iter().any(|path| !path.exists())
+    });
+}

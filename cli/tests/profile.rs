@@ -403,3 +403,31 @@ fn a_debugger_sees_samples() {
     assert!((weight - wanted).abs() <= 1.0 + wanted * 1e-6, "{text}");
     assert!(text.contains("site_") && text.contains("free 1"), "{text}");
 }
+
+/// Names are a stranger's: what a terminal would obey is not printed, whoever is called so.
+#[test]
+fn names_do_not_steer_the_terminal() {
+    let Some(program) = program("profile.c") else { return };
+    let scratch = Scratch::new("escapes");
+    let path = scratch.join("p\x1b[2J\x1b]0;title\x07\u{9b}1m\u{202e}x");
+    std::fs::copy(&program, &path).unwrap();
+    let name = path.to_str().unwrap();
+    let is_tame =
+        |text: &str| text.chars().all(|letter| letter == '\n' || !letter.is_control() && letter != '\u{202e}');
+    let (_, report) = leaks(Mode::Auto, "profile_bytes=8K", &[name, "sites"]);
+    assert!(report.contains("p?[2J") && is_tame(&report), "{report:?}");
+    let output = Command::new(ALLOTMENT).args(["run", "--stats", "--", name, "sites"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("p?[2J") && is_tame(&said), "{said:?}");
+    let output = Command::new(ALLOTMENT).args(["run", "--", &format!("{name}-none")]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("p?[2J") && is_tame(&said), "{said:?}");
+    let waiting = Waiting::start(&["profile_bytes=8K"], &[name, "wait"], "site_grown");
+    let pid = waiting.child.id().to_string();
+    for words in [&["profile", &pid][..], &["stat", &pid], &["stat"], &["stat", &pid, "--openmetrics"]] {
+        let output = Command::new(ALLOTMENT).args(words).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && is_tame(&text), "{words:?} {text:?}");
+    }
+    waiting.end();
+}

@@ -358,3 +358,71 @@ fn children_are_preloaded() {
     let done = sh("echo $LD_PRELOAD").set("LD_PRELOAD", "libc.so.6").run().ended(0);
     assert!(done.out.contains("liballotment") && done.out.contains("libc.so.6"), "{}", done.out);
 }
+
+/// Root's library lies where every user can read it and only root writes, whatever the environment says.
+#[test]
+fn a_launcher_that_drops_its_privileges_keeps_the_library() {
+    let test = "a_launcher_that_drops_its_privileges_keeps_the_library";
+    let Some(_) = need(test, "perl", "perl-base") else { return };
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let plain = Command::new(user[0]).args(&user[1..]).arg("true").status();
+    if !plain.is_ok_and(|status| status.success()) {
+        return skip(test, "cannot become another user here");
+    }
+    let work = ["perl", "-e", "my %h; $h{$_} = \"x$_\" for 1..50000; print scalar keys %h"];
+    for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
+        let words = [&user[..], &work].concat();
+        let done = Program::new(mode, &words).run().ended(0).took(mode, 50_000);
+        assert_eq!((done.out.as_str(), done.err.as_str()), ("50000", ""));
+        let done = Program::new(mode, &words).without_stats().run().ended(0);
+        assert_eq!((done.out.as_str(), done.err.as_str()), ("50000", ""));
+    }
+    // The home of somebody else, prepared; and one that is our own below a directory of his.
+    let directory = std::env::temp_dir().join(format!("allotment-home-{}", std::process::id()));
+    let cache = directory.join(".cache/allotment");
+    fs::create_dir_all(&cache).unwrap();
+    std::os::unix::fs::chown(&directory, Some(65_533), None).unwrap();
+    std::os::unix::fs::chown(&cache, Some(65_534), None).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+    let command = directory.join("allotment");
+    fs::copy(ALLOTMENT, &command).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    for words in [&[][..], &user] {
+        let mut all: Vec<&str> = words.to_vec();
+        all.extend([command.to_str().unwrap(), "run", "--", "sh", "-c", "echo $LD_PRELOAD"]);
+        let mut preload = Command::new(all[0]);
+        preload
+            .args(&all[1..])
+            .env("HOME", &directory)
+            .env("XDG_CACHE_HOME", directory.join(".cache"))
+            .current_dir("/");
+        let output = preload.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("liballotment") || said.contains("/fd/"), "{output:?}");
+        assert!(!said.contains(directory.to_str().unwrap()), "{said}");
+    }
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Whatever a launcher does, a program that runs without Allotment in the end is said so, in one line.
+#[test]
+fn what_loses_the_library_is_said() {
+    for (script, code, word) in [
+        ("exec env -i sleep 1", 0, "dropped LD_PRELOAD"),
+        ("exec env -i true", 0, "true is run without Allotment"),
+        ("exec env -i sh -c 'exit 3'", 3, ""),
+        ("exec env LD_PRELOAD= sleep 1", 0, "dropped LD_PRELOAD"),
+    ] {
+        for stats in [true, false] {
+            let program = sh(script);
+            let done = if stats { program.run() } else { program.without_stats().run() }.ended(code);
+            // (A short one of the launcher's own name cannot be told from it.)
+            assert_eq!(done.err.lines().count(), usize::from(!word.is_empty()), "{script}: {}", done.err);
+            assert!(done.err.contains(word), "{script}: {}", done.err);
+        }
+    }
+    for script in ["exit 0", "exec true", "exec sleep 1", "kill -9 $$", "exec sh -c 'exec sleep 0.1'"] {
+        let done = sh(script).without_stats().run();
+        assert_eq!(done.err, "", "{script}");
+    }
+}

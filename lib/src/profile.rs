@@ -21,12 +21,23 @@ pub fn set_heir(text: Option<&[u8]>) {
     HEIR.store(number.unwrap_or(NOBODY), Relaxed);
 }
 
-/// A new file to show the profile in; none where a filter may forbid it, or the process may write no file so long.
+/// A new file to show the profile in; none where a filter may forbid it, or it cannot be had.
 pub fn file() -> Option<usize> {
-    if HEAP.is_confined() || is_secure() || sys::file_limit() < PROFILE_BYTES as u64 {
+    if HEAP.is_confined() || is_secure() {
         return None;
     }
     sys::create_private(Path::of(sys::pid(), HEAP_SUFFIX).as_c(), PROFILE_BYTES).ok()
+}
+
+/// The file is not used after all.
+pub fn withdraw() {
+    sys::unlink(Path::of(sys::pid(), HEAP_SUFFIX).as_c());
+}
+
+/// Whether the process that started this one reads after its end what it shows.
+pub fn has_heir() -> bool {
+    // Relaxed: a number.
+    HEIR.load(Relaxed) == sys::parent_pid()
 }
 
 /// The process ends.
@@ -35,8 +46,8 @@ pub fn end() {
     if HEAP.is_confined() {
         return;
     }
-    if HEAP.end_profile() && HEIR.load(Relaxed) != sys::parent_pid() {
-        sys::unlink(Path::of(sys::pid(), HEAP_SUFFIX).as_c());
+    if HEAP.end_profile() && !has_heir() {
+        withdraw();
     }
 }
 

@@ -4,12 +4,17 @@
 //! /dev/shm/allotment-<pid namespace>-<pid>      mode 0600, as long as a board, sparse
 //! ```
 //! Named by the process as its namespace knows it, and by the number of that namespace, because containers may share
-//! `/dev/shm`. Made when the heap opens, and afresh in a forked child; what `exec` leaves is taken over by the next
-//! image, or swept by the command like what a killed process leaves. Removed at the process's end.
-//! Where there is no `/dev/shm`, or somebody else's file has the name, the process runs without. Set-uid programs
-//! never publish. Who filters system calls leaves the file behind, and its children make none.
+//! `/dev/shm`. Made when the heap opens, and afresh in a forked child; what `exec` leaves is replaced by the next
+//! image's, or swept by the command like what a killed process leaves. Removed at the process's end, unless
+//! `allotment run` waits for it ([`HEIR_ENV`](allotment_engine::stat::profile::HEIR_ENV)).
+//! Where there is no `/dev/shm`, or it is full, or somebody else's file has the name, or the process may write no file so
+//! long, it runs without. Set-uid programs never publish. A process that filters system calls leaves the file behind,
+//! and its children make none.
 //!
-//! Cost: six system calls at the start, as many in a forked child.
+//! Invariant: the file is open for writing, or mapped so, from its making until its process is gone or has another
+//! image. The command's sweep rests on that.
+//!
+//! Cost: ten system calls at the start, as many in a forked child.
 
 use crate::HEAP;
 use crate::start::{NOBODY, is_secure};
@@ -73,12 +78,21 @@ pub fn file() -> Option<usize> {
     Some(file)
 }
 
-/// Removes this process's file; the child of a `vfork`, which shares this memory, is another process.
+/// The process ends: removes its file, unless somebody waits to read it.
 pub fn withdraw() {
-    // (A filter may kill for any of what follows.) Relaxed: as in `file`.
-    if HEAP.is_confined() || PUBLISHED.load(Relaxed) == NOBODY {
+    // (A filter may kill for any of what follows.)
+    if HEAP.is_confined() {
         return;
     }
+    HEAP.note_end();
+    // Relaxed: as in `file`.
+    if PUBLISHED.load(Relaxed) != NOBODY && !crate::profile::has_heir() {
+        remove();
+    }
+}
+
+/// Removes this process's file; the child of a `vfork`, which shares this memory, is another process.
+pub fn remove() {
     let pid = sys::pid();
     // Relaxed: as in `file`.
     if PUBLISHED.compare_exchange(pid, NOBODY, Relaxed, Relaxed).is_ok() {

@@ -209,6 +209,9 @@ impl Environment for Process {
     fn publish() -> Option<usize> {
         crate::publish::file()
     }
+    fn withdraw() {
+        crate::publish::remove();
+    }
     fn percpu_stats(mut out: &mut dyn core::fmt::Write) -> core::fmt::Result {
         crate::percpu::report(&mut out)
     }
@@ -226,6 +229,9 @@ impl Environment for Process {
     }
     fn profile_file() -> Option<usize> {
         crate::profile::file()
+    }
+    fn withdraw_profile() {
+        crate::profile::withdraw();
     }
     fn sampled(address: usize, size: usize, weight: u64) {
         crate::profile::sampled(address, size, weight as usize);

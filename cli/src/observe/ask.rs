@@ -126,6 +126,9 @@ fn answered(target: &Target, mapping: &Mapping, number: u32, patience: Duration)
     loop {
         // Acquire: the results were written before.
         let last = word.load(Acquire);
+        if mapping.is_cut() {
+            return Err(Silence::Why(format!("the board of process {} was cut short", target.pid)));
+        }
         if last == number {
             return Ok(());
         }
@@ -216,6 +219,27 @@ mod tests {
         let (answer, results) = ask(&target(&path), Order::Tune, [21, 0], SOON).expect("answered");
         assert_eq!((answer, results[0]), (Answer::Done, 42));
         assert_eq!(server.join().expect("served"), [(Order::Tune as u32, 21)]);
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn a_board_that_is_cut_is_a_line() {
+        let path = board("cut");
+        let target = target(&path);
+        let file = target.file.try_clone().expect("cloned");
+        let cutter = std::thread::spawn(move || {
+            // When the request is there.
+            let mapping = Mapping::of(&file).expect("mapped");
+            while mapping.desk().asked.load(Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            file.set_len(0).expect("cut");
+        });
+        let why = ask(&target, Order::Show, [0; 2], SOON).expect_err("cut").line(target.pid);
+        assert!(why.contains("cut short"), "{why}");
+        cutter.join().expect("cut");
+        let why = ask(&target, Order::Show, [0; 2], SOON).expect_err("cut").line(target.pid);
+        assert!(why.contains("cut short"), "{why}");
         std::fs::remove_file(path).expect("removed");
     }
 

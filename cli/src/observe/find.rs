@@ -6,22 +6,24 @@
 //! FILE ─► that file: a copy, nobody is asked for anything
 //! ```
 //!
-//! A file is believed when it is this user's (root: the process's), regular, nobody else's to open, long enough, has the
-//! magic, the version and the process's id, and the process maps it: one that does not has exec'ed another program
-//! since. Everything else is one line that says what to do.
+//! A file is opened when it is this user's (root: the process's), regular, nobody else's to open, and the process maps it:
+//! one that does not has exec'ed another program since. It is believed when it is long enough and has the magic, the version
+//! and the process's id. Everything else is one line that says what to do.
 //!
-//! What processes leave behind at a death by signal is swept: files of this user and this pid namespace whose process
-//! is gone or does not map them.
+//! What processes leave behind at a death by signal is swept, whatever their pid namespace: files of this user (root: of all)
+//! that nobody has open for writing or maps so, as their process does from the file's making to its own end. `/proc` is
+//! not asked: it may hide a process that lives (`hidepid`), and shows none of other namespaces.
 
 use super::process::{self, Maps, Status};
 use super::sys;
+use crate::file::{self, Found};
 use crate::term::plain;
 use allotment_engine::stat::board::{Board, MAGIC, SHARE_BYTES, SHARE_ENV, SHOW, VERSION};
 use allotment_engine::stat::profile::HEAP_SUFFIX;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io;
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -93,27 +95,27 @@ impl Target {
         }
         let inner = status.ids.last().copied().unwrap_or(pid);
         let root = root(pid);
-        let published = in_root(&root, &name(namespace, inner, ""));
+        let published = name(namespace, inner, "");
         let mut stale = false;
         // A memfd has no mode of its own: only who may look into the process comes that far.
-        let found = [(Some(published), true), (shared_by_environment(pid, inner).map(|path| root.join(path)), false)];
-        for (path, private) in found.into_iter().filter_map(|(path, private)| Some((path?, private))) {
-            let file = match open(&path, true, !private) {
-                Ok(file) => file,
+        let ways = [(Some(Found::below(&root, &published)), true), (shared(pid, inner, &root, &status.users), false)];
+        for (found, private) in ways.into_iter().filter_map(|(found, private)| Some((found?, private))) {
+            let found = match found {
+                Ok(found) => found,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(denied(error)),
             };
-            let info = file.metadata().map_err(denied)?;
-            if !maps.has(&info) {
+            if !maps.has(&found.info) {
                 stale = true;
                 continue;
             }
-            if let Some(why) = foreign(&info, &status.users, private) {
-                return Err(format!("{who}: its file {} is not believed: {why}", path.display()));
+            if let Some(why) = foreign(&found.info, &status.users, private) {
+                return Err(format!("{who}: its file {} is not believed: {why}", published.display()));
             }
-            check(&file, &info, Some(inner)).map_err(|why| format!("{who}: {why}"))?;
+            let file = found.open(true).map_err(denied)?;
+            check(&file, &found.info, Some(inner)).map_err(|why| format!("{who}: {why}"))?;
             let born = process::Usage::of(pid).map_or(0, |usage| usage.born);
-            return Ok(Self { pid, born, live: true, file, path });
+            return Ok(Self { pid, born, live: true, file, path: published });
         }
         Err(match (stale, maps.has_library()) {
             (true, false) => format!("{who} has exec'ed a program that does not run on Allotment"),
@@ -132,12 +134,9 @@ impl Target {
     /// One line.
     pub fn copy(path: &Path) -> Result<Self, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let file = open(path, false, true).map_err(|error| wrong(&plain(&error)))?;
-        let info = file.metadata().map_err(|error| wrong(&plain(&error)))?;
-        if !info.is_file() {
-            return Err(wrong(&"not a regular file"));
-        }
-        check(&file, &info, None).map_err(|why| wrong(&why))?;
+        let found = Found::at(path, true).map_err(|error| wrong(&plain(&error)))?;
+        let file = found.open(false).map_err(|error| wrong(&plain(&error)))?;
+        check(&file, &found.info, None).map_err(|why| wrong(&why))?;
         let mut word = [0; 4];
         file.read_exact_at(&mut word, offset_of!(Board, pid) as u64).map_err(|error| wrong(&plain(&error)))?;
         Ok(Self { pid: u32::from_ne_bytes(word), born: 0, live: false, file, path: path.to_owned() })
@@ -162,19 +161,20 @@ pub fn root(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root"))
 }
 
-/// A path of a process, below its root.
-pub fn in_root(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
+/// The board that `allotment run --stats` made for a process, by its environment: a descriptor of a process that is ours, or
+/// (for root) of the user's whose process it is.
+fn shared(pid: u32, inner: u32, root: &Path, users: &[u32]) -> Option<io::Result<Found>> {
+    let (owner, number) = shared_by_environment(pid, inner)?;
+    let (found, process) = match Found::descriptor(root, owner, number) {
+        Ok(found) => found,
+        Err(error) => return Some(Err(error)),
+    };
+    let own = sys::euid();
+    (process.uid() == own || own == 0 && users.contains(&process.uid())).then_some(Ok(found))
 }
 
-/// Opens a file that may be anything, without waiting for it; a link at its end is followed if `follow`.
-fn open(path: &Path, write: bool, follow: bool) -> io::Result<File> {
-    let link = if follow { 0 } else { libc::O_NOFOLLOW };
-    OpenOptions::new().read(true).write(write).custom_flags(link | libc::O_NONBLOCK).open(path)
-}
-
-/// The board that `allotment run --stats` made for a process, by its environment.
-fn shared_by_environment(pid: u32, inner: u32) -> Option<PathBuf> {
+/// Process and descriptor that an environment names.
+fn shared_by_environment(pid: u32, inner: u32) -> Option<(u32, u32)> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let prefix = [SHARE_ENV.as_bytes(), b"="].concat();
     let word = environment.split(|&byte| byte == 0).find_map(|word| word.strip_prefix(prefix.as_slice()))?;
@@ -183,13 +183,12 @@ fn shared_by_environment(pid: u32, inner: u32) -> Option<PathBuf> {
     // Nothing else is opened because an environment says so.
     let path = std::str::from_utf8(&word[..split]).ok()?;
     let (owner, descriptor) = path.strip_prefix("/proc/")?.split_once("/fd/")?;
-    let is_plain = [owner, descriptor].iter().all(|word| word.parse::<u32>().is_ok());
     // (What it exec'ed or forked has the same environment.)
-    (id == inner && is_plain).then(|| PathBuf::from(&path[1..]))
+    (id == inner).then_some((owner.parse().ok()?, descriptor.parse().ok()?))
 }
 
 /// Why a file is not believed.
-fn foreign(info: &Metadata, users: &[u32], private: bool) -> Option<String> {
+pub fn foreign(info: &Metadata, users: &[u32], private: bool) -> Option<String> {
     let (own, owner) = (sys::euid(), info.uid());
     if !info.is_file() {
         return Some("not a regular file".into());
@@ -242,55 +241,71 @@ fn parse(name: &str) -> Option<(u64, u32, bool)> {
         .then(|| Some((namespace.parse().ok()?, id.parse().ok()?, !rest.ends_with(HEAP_SUFFIX))))?
 }
 
-/// Files in the directory that are of this namespace: name, id, whether a board.
-fn published(directory: &Path) -> Vec<(PathBuf, u32, bool)> {
-    let Ok(own) = process::namespace(std::process::id()) else { return Vec::new() };
+/// A file of the directory.
+#[derive(Debug)]
+struct Published {
+    path: PathBuf,
+    namespace: u64,
+    id: u32,
+    is_board: bool,
+}
+
+/// Files in the directory.
+fn published(directory: &Path) -> Vec<Published> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let of_ours = |entry: fs::DirEntry| {
+    let named = |entry: fs::DirEntry| {
         let (namespace, id, is_board) = parse(entry.file_name().to_str()?)?;
-        (namespace == own).then(|| (entry.path(), id, is_board))
+        Some(Published { path: entry.path(), namespace, id, is_board })
     };
-    let mut found: Vec<_> = entries.filter_map(of_ours).collect();
-    found.sort_by_key(|(_, id, _)| *id);
+    let mut found: Vec<_> = entries.filter_map(named).collect();
+    found.sort_by_key(|file| file.id);
     found
 }
 
-/// Removes what dead processes of this user left. Cost: a directory, and the mappings of each process that has a file
-/// there.
+/// Removes what dead processes of this user (for root: of all) left. Cost: a directory, and five system calls for each file.
 pub fn sweep() -> usize {
     sweep_in(Path::new(DIRECTORY))
 }
 
 fn sweep_in(directory: &Path) -> usize {
-    let is_stale = |(path, id, is_board): &(PathBuf, u32, bool)| {
-        let Ok(info) = fs::symlink_metadata(path) else { return false };
-        if !info.is_file() || info.uid() != sys::euid() {
+    let is_swept = |file: &Published| {
+        let Ok(found) = Found::at(&file.path, false) else { return false };
+        let (own, owner) = (sys::euid(), found.info.uid());
+        if !found.info.is_file() || owner != own && own != 0 {
             return false;
         }
-        match Maps::of(*id) {
-            // (A profile may belong to whatever ran under that number before.)
-            Ok(maps) => *is_board && !maps.has(&info) && !is_younger(&info, Duration::from_secs(2)),
-            Err(error) if error.kind() != io::ErrorKind::NotFound && error.raw_os_error() != Some(libc::ESRCH) => false,
-            Err(_) => *is_board || is_condemned(path, &info),
+        let Ok(opened) = found.open(false) else { return false };
+        if !is_dead(&opened, file) || !file.is_board && !is_condemned(&opened, &found.info) {
+            return false;
         }
+        // (The process may have begun another since.)
+        let is_same = fs::symlink_metadata(&file.path).is_ok_and(|now| now.ino() == found.info.ino());
+        is_same && fs::remove_file(&file.path).is_ok()
     };
-    published(directory).into_iter().filter(is_stale).filter(|(path, _, _)| fs::remove_file(path).is_ok()).count()
+    published(directory).iter().filter(|file| is_swept(file)).count()
+}
+
+/// Whether the process of a file is gone.
+fn is_dead(opened: &File, file: &Published) -> bool {
+    file::is_written(opened).map_or_else(
+        // Where there are no leases: whether there is such a process, which nothing hides.
+        || process::namespace(std::process::id()).is_ok_and(|own| own == file.namespace) && !sys::is_process(file.id),
+        |is_written| !is_written,
+    )
 }
 
 /// A dead process's profile may be about to be read by the `allotment run` that has just waited for it: the first sweep
 /// that finds it takes the permission to write away, and one a minute later takes the file.
-fn is_condemned(path: &Path, info: &Metadata) -> bool {
+fn is_condemned(file: &File, info: &Metadata) -> bool {
     if info.mode() & 0o200 == 0 {
         return !is_younger(info, Duration::from_secs(60));
     }
-    if let Ok(file) = open(path, true, false) {
-        let _ = file.set_permissions(Permissions::from_mode(0o400));
-        let _ = file.set_modified(SystemTime::now());
-    }
+    let _ = file.set_permissions(Permissions::from_mode(0o400));
+    let _ = file.set_modified(SystemTime::now());
     false
 }
 
-/// Changed so lately: its process may be about to map it.
+/// Changed so lately.
 fn is_younger(info: &Metadata, than: Duration) -> bool {
     let age = info.modified().ok().and_then(|time| time.elapsed().ok());
     age.is_none_or(|age| age < than)
@@ -298,8 +313,9 @@ fn is_younger(info: &Metadata, than: Duration) -> bool {
 
 /// Every process that publishes and may be looked into.
 pub fn all() -> Vec<Target> {
-    let boards = published(Path::new(DIRECTORY)).into_iter().filter(|(_, _, is_board)| *is_board);
-    boards.filter_map(|(_, id, _)| Target::of(id).ok()).collect()
+    let Ok(own) = process::namespace(std::process::id()) else { return Vec::new() };
+    let boards = published(Path::new(DIRECTORY)).into_iter().filter(|file| file.is_board && file.namespace == own);
+    boards.filter_map(|file| Target::of(file.id).ok()).collect()
 }
 
 #[cfg(test)]
@@ -351,6 +367,7 @@ mod tests {
         fs::remove_dir_all(&directory).expect("removed");
     }
 
+    /// Whoever has a file open for writing lives, wherever it is; whoever has not is dead, whatever its number says.
     #[test]
     fn what_the_dead_leave_is_swept_and_nothing_else() {
         let directory = scratch("sweep");
@@ -358,28 +375,33 @@ mod tests {
         let mut child = Command::new("true").spawn().expect("started");
         let dead = child.id();
         child.wait().expect("ended");
-        let swept = [format!("allotment-{own}-{dead}")];
+        let living = std::process::id();
+        let swept = [
+            format!("allotment-{own}-{dead}"),
+            format!("allotment-{}-{dead}", own + 1),
+            format!("allotment-{own}-{living}"),
+        ];
         let profile = directory.join(format!("allotment-{own}-{dead}.heap"));
         fs::write(&profile, b"samples").expect("written");
-        let kept = [
-            format!("allotment-{}-{dead}", own + 1),
-            format!("allotment-{own}-{dead}.txt"),
-            // Just made: it may be about to be mapped.
-            format!("allotment-{own}-{}", std::process::id()),
-        ];
-        for name in swept.iter().chain(&kept) {
+        let written = format!("allotment-{}-{living}", own + 2);
+        let writer = File::create(directory.join(&written)).expect("made");
+        if file::is_written(&File::open(&profile).expect("there")).is_none() {
+            eprintln!("skipped: this file system has no leases");
+            return;
+        }
+        let kept = [format!("allotment-{own}-{dead}.txt"), written];
+        for name in swept.iter().chain(&kept[..1]) {
             fs::write(directory.join(name), b"").expect("written");
         }
-        assert_eq!(sweep_in(&directory), 1);
+        let link = directory.join(format!("allotment-{own}-1"));
+        std::os::unix::fs::symlink(directory.join(&kept[0]), &link).expect("linked");
+        assert_eq!(sweep_in(&directory), 3);
         assert!(swept.iter().all(|name| !directory.join(name).exists()));
-        assert!(kept.iter().all(|name| directory.join(name).exists()));
-        // A process that lives and does not map it.
-        let old = SystemTime::now() - Duration::from_secs(70);
-        let last = directory.join(&kept[2]);
-        File::options().write(true).open(&last).and_then(|file| file.set_modified(old)).expect("dated");
+        assert!(kept.iter().all(|name| directory.join(name).exists()) && link.exists());
+        drop(writer);
         assert_eq!(sweep_in(&directory), 1);
-        assert!(!last.exists());
         // A profile may still be read for a minute after the first sweep that finds its process dead.
+        let old = SystemTime::now() - Duration::from_secs(70);
         assert_eq!(fs::read(&profile).expect("kept"), b"samples");
         assert_eq!(fs::metadata(&profile).expect("kept").mode() & 0o777, 0o400);
         File::open(&profile).and_then(|file| file.set_modified(old)).expect("dated");

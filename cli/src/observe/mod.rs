@@ -29,6 +29,7 @@ mod watch;
 
 pub use find::sweep;
 pub use steer::{drain, purge, tune};
+pub use sys::euid;
 pub use top::top;
 
 use crate::args::Stat;
@@ -107,6 +108,7 @@ fn list(asked: &Stat) -> Result<(), String> {
 fn once(target: &Target, asked: &Stat) -> Result<(), String> {
     let view = View::take(target, is_asking(asked))?;
     let text = rendered(&view, asked, None, Paint::of(&io::stdout()));
+    text::missing(&view).iter().for_each(|line| say(line));
     // (Of the process's texts: who asked for none of them need not know.)
     if let Some(caveat) = text::caveat(&view).filter(|_| is_asking(asked)) {
         say(&caveat);

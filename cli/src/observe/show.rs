@@ -11,7 +11,7 @@
 //!
 //! Units: bytes, but for `Zone`s, which count pages as the kernel does.
 
-use super::process::printable;
+use crate::term::printable;
 use allotment_engine::stat::board::{SECTIONS, SHOW, SHOW_BYTES, Section, Show};
 use serde::Serialize;
 use std::collections::BTreeMap;

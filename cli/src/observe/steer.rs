@@ -16,12 +16,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
 /// An answer that is not `Done`, as one line.
-fn refusal(pid: u32, answer: Answer) -> Option<String> {
+pub fn refusal(pid: u32, answer: Answer) -> Option<String> {
     let why = match answer {
         Answer::Done => return None,
         Answer::Unknown => "does not know this request: it is of another version",
         Answer::Range => "refused: an argument is out of range",
         Answer::Fixed => "refused: this knob is read at the start only",
+        Answer::NoRoom => "has no room for it in its file: /dev/shm is full",
         Answer::Confined => "filters its system calls and may not send fences: nothing was done",
     };
     Some(format!("process {pid} {why}"))

@@ -1,6 +1,6 @@
 //! # The system calls of observing
 //!
-//! A shared mapping of a board's first pages, futexes that processes share, a lock on a file, signals that set a flag.
+//! A shared mapping of a board's first pages that survives being cut, futexes that processes share, a lock on a file, signals that set a flag.
 //! Everything else is read through files.
 #![allow(unsafe_code)] // mapping, futex, flock, signal handlers
 
@@ -9,7 +9,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The user that files must belong to.
@@ -24,17 +25,68 @@ pub fn clock_ticks() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100).max(1)
 }
 
-/// The first pages of a board, mapped for reading and writing: for the desk.
+/// Whether there is a process of this number, visible or not.
+pub fn is_process(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    // SAFETY: numbers; signal 0 is none.
+    unsafe { libc::kill(pid, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
+}
+
+/// A page.
+const PAGE: usize = 4096;
+
+/// Where a mapping is (0: none), and whether a page of it was gone when it was needed. Boards of others may be cut at any moment.
+struct Watched {
+    at: AtomicUsize,
+    is_cut: AtomicBool,
+}
+
+/// Mappings at one time, at most.
+static WATCHED: [Watched; 64] = [const { Watched { at: AtomicUsize::new(0), is_cut: AtomicBool::new(false) } }; 64];
+
+/// A page of a file that is gone becomes one of zeros, and is noted; any other fault is what it was.
+extern "C" fn fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid siginfo; the system calls are those that a handler may make, on pages of a mapping of ours.
+    unsafe {
+        let address = (*info).si_addr() as usize;
+        // Relaxed: written by this process before it used the mapping; a flag.
+        let watched = WATCHED.iter().find(|watched| {
+            let at = watched.at.load(Relaxed);
+            at != 0 && (at..at + BOARD_BYTES).contains(&address)
+        });
+        if let Some(watched) = watched {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            let page = (address & !(PAGE - 1)) as *mut libc::c_void;
+            watched.is_cut.store(true, Relaxed);
+            if libc::mmap(page, PAGE, access, flags, -1, 0) != libc::MAP_FAILED {
+                return;
+            }
+        }
+        libc::signal(signal, libc::SIG_DFL);
+    }
+}
+
+/// The first pages of a board, mapped for reading and writing: for the desk. Cut short, they read as zero.
 #[derive(Debug)]
-pub struct Mapping(*mut libc::c_void);
+pub struct Mapping(*mut libc::c_void, usize);
 
 impl Mapping {
     /// Maps them.
     ///
     /// # Errors
-    /// As `mmap`. The file must be at least that long: whoever cuts it later ends this process by SIGBUS, which only the
-    /// file's owner can.
+    /// As `mmap`.
     pub fn of(file: &File) -> io::Result<Self> {
+        static HANDLED: Once = Once::new();
+        HANDLED.call_once(|| {
+            // SAFETY: all-zero bytes are a valid sigaction; the handler does what a handler may.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = fault as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
+            }
+        });
         // SAFETY: a new mapping of our own; every word in it is read and written as an atomic.
         let address = unsafe {
             libc::mmap(
@@ -46,7 +98,19 @@ impl Mapping {
                 0,
             )
         };
-        if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(address)) }
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // Relaxed: read by this thread's handler.
+        let free = |watched: &Watched| watched.at.compare_exchange(0, address as usize, Relaxed, Relaxed).is_ok();
+        let mapping = Self(address, WATCHED.iter().position(free).unwrap_or(WATCHED.len()));
+        let watched = WATCHED.get(mapping.1).ok_or(io::ErrorKind::ResourceBusy)?;
+        watched.is_cut.store(false, Relaxed);
+        Ok(mapping)
+    }
+    /// Whether a page of it was gone when it was needed.
+    pub fn is_cut(&self) -> bool {
+        WATCHED.get(self.1).is_some_and(|watched| watched.is_cut.load(Relaxed))
     }
     /// The desk.
     pub fn desk(&self) -> &Desk {
@@ -59,6 +123,9 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: ours, and nobody holds a reference into it any more.
         unsafe { libc::munmap(self.0, BOARD_BYTES) };
+        if let Some(watched) = WATCHED.get(self.1) {
+            watched.at.store(0, Relaxed);
+        }
     }
 }
 

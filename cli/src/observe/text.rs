@@ -128,6 +128,14 @@ pub fn knob(at: usize, value: u64) -> String {
     format!("{:<23} {now:<10} default {default}, {}{fixed}", knob.name, knob.range())
 }
 
+/// What the reader should know of the numbers, if some are missing.
+pub fn missing(view: &View) -> Option<String> {
+    let (unseen, sets) = (view.snapshot.unseen, view.snapshot.sets);
+    let line =
+        || format!("{unseen} of {sets} sets of process {} are not in these numbers: /dev/shm was full", view.pid);
+    (unseen > 0).then(line)
+}
+
 /// What the reader should know of the texts, if they are not of now.
 pub fn caveat(view: &View) -> Option<String> {
     let age = match view.age_ns() {

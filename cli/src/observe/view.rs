@@ -14,6 +14,7 @@ use super::find::Target;
 use super::latency::{Latency, Tick};
 use super::process;
 use super::show::Texts;
+use super::steer::refusal;
 use crate::report::{Class, End, Missing, Report, Running, Snapshot};
 use crate::run::{monotonic_ns, ticks};
 use allotment_engine::knob::{Id, TABLE};
@@ -93,10 +94,13 @@ impl View {
     /// # Errors
     /// One line.
     pub fn take(target: &Target, asking: bool) -> Result<Self, String> {
-        let asked =
-            if asking && target.live { ask::ask(target, Order::Show, [0; 2], SOON).map(|_| ()) } else { Ok(()) };
+        let asked = if asking && target.live {
+            ask::ask(target, Order::Show, [0; 2], SOON).map(|(answer, _)| refusal(target.pid, answer))
+        } else {
+            Ok(None)
+        };
         let silence = match asked {
-            Ok(()) => None,
+            Ok(refused) => refused,
             Err(ask::Silence::Ended) => return Err(ask::Silence::Ended.line(target.pid)),
             Err(silence) => Some(silence.line(target.pid)),
         };
@@ -235,7 +239,7 @@ fn running(pid: u32) -> End {
 /// What is known of a copy's process.
 fn copied(target: &Target) -> End {
     End {
-        program: target.path.display().to_string(),
+        program: crate::term::printable(&target.path.to_string_lossy()),
         pid: target.pid,
         running: Some(Running::default()),
         ..End::default()

@@ -12,7 +12,9 @@ mod symbols;
 
 use crate::args::Profile as Asked;
 use crate::code;
-use crate::term::{Paint, bytes, count, say};
+use crate::file::Found;
+use crate::observe::process::Maps;
+use crate::term::{Paint, bytes, count, plain, printable, say};
 use read::{Amount, Profile, Stack};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -38,7 +40,7 @@ pub fn profile(asked: &Asked) -> ExitCode {
 
 fn show(asked: &Asked) -> Result<(), String> {
     let (file, pid) = open(&asked.source)?;
-    let what = &asked.source;
+    let what = &printable(&asked.source);
     let read = || Profile::read(&file).map_err(|why| format!("{what}: {why}"));
     let mut profile = read()?;
     if let Some(seconds) = asked.seconds {
@@ -62,32 +64,15 @@ fn show(asked: &Asked) -> Result<(), String> {
 
 /// The profile of a process, or a file; which process, if it runs.
 fn open(source: &str) -> Result<(File, Option<u32>), String> {
-    let Ok(pid) = source.parse::<u32>() else {
-        let file = File::open(source).map_err(|error| format!("{source}: {error}"))?;
-        // It may be that of a process that still runs.
-        let pid = source.strip_suffix(".heap").and_then(|name| name.rsplit('-').next()?.parse().ok());
-        return Ok((file, pid.filter(|&pid| is_mapped_by(pid, source))));
-    };
-    let path = read::of_process(pid)?;
-    let file = match File::open(&path) {
-        Ok(file) if is_mapped_by(pid, &path.to_string_lossy()) => file,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(format!("process {pid} belongs to somebody else"));
-        }
-        _ => {
-            return Err(format!(
-                "process {pid} has no heap profile: `allotment tune {pid} profile_bytes=512K` switches it on, or `allotment run --set \
-                 profile_bytes=512K -- PROGRAM` from the start; and it must have allocated so much since"
-            ));
-        }
-    };
-    Ok((file, Some(pid)))
-}
-
-/// Whether a process has the file of that name mapped: a program before its last exec may have left one.
-fn is_mapped_by(pid: u32, path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.lines().any(|line| line.ends_with(name)))
+    if let Ok(pid) = source.parse::<u32>() {
+        return Ok((read::of_process(pid)?, Some(pid)));
+    }
+    let wrong = |error: io::Error| format!("{source}: {}", plain(&error));
+    let found = Found::at(Path::new(source), true).map_err(wrong)?;
+    let file = found.open(false).map_err(wrong)?;
+    // It may be that of a process that still runs.
+    let pid = source.strip_suffix(".heap").and_then(|name| name.rsplit('-').next()?.parse().ok());
+    Ok((file, pid.filter(|&pid| Maps::of(pid).is_ok_and(|maps| maps.has(&found.info)))))
 }
 
 /// Writes pprof's format.
@@ -225,11 +210,16 @@ pub struct Heir {
     pub leaks: bool,
 }
 
+/// Removes what a process left to be read after its end.
+pub fn remove_of_child(pid: u32) {
+    let _ = fs::remove_file(read::of_child(pid));
+}
+
 impl Heir {
     /// Reads what process `pid` left, tells, and removes it.
     pub fn tell(&self, pid: u32, name: &str, program: Option<&Path>) {
         let path = read::of_child(pid);
-        let file = File::open(&path);
+        let file = Found::at(&path, false).and_then(|found| found.open(false));
         let _ = fs::remove_file(&path);
         let profile = match file {
             Ok(file) => Profile::read(&file),
@@ -249,7 +239,7 @@ impl Heir {
         }
         if self.leaks {
             let paint = Paint::of(&io::stderr());
-            let text = text(&profile, &mut symbols, name, true, None, paint);
+            let text = text(&profile, &mut symbols, &printable(name), true, None, paint);
             let _ = io::stderr().lock().write_all(text.as_bytes());
         }
     }

@@ -4,8 +4,9 @@
 //! anything: what is not a profile is refused with one line, and within one every number is
 //! checked before it is used.
 
+use crate::file::Found;
 use crate::observe::find;
-use crate::observe::process::{self, Status};
+use crate::observe::process::{self, Maps, Status};
 use allotment_engine::stat::profile::{
     DEPTH, FRAMES, FRAMES_AT, HEAP_SUFFIX, Header, MAGIC, MODULES, MODULES_AT, Module as ModuleWords, PROFILE_BYTES,
     STACKS, STACKS_AT, Stack as StackWords, VERSION,
@@ -219,15 +220,35 @@ impl Profile {
     }
 }
 
-/// The file of a running process, and where its own files are seen from here.
-pub fn of_process(pid: u32) -> Result<PathBuf, String> {
+/// The file of a running process.
+///
+/// # Errors
+/// One line.
+pub fn of_process(pid: u32) -> Result<File, String> {
     let status = Status::of(pid).map_err(|_| format!("there is no process {pid}"))?;
     let namespace = process::namespace(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => format!("process {pid} belongs to somebody else"),
         _ => format!("process {pid}: {error}"),
     })?;
     let inner = status.ids.last().copied().unwrap_or(pid);
-    Ok(find::in_root(&find::root(pid), &find::name(namespace, inner, HEAP_SUFFIX)))
+    let name = find::name(namespace, inner, HEAP_SUFFIX);
+    let found = Found::below(&find::root(pid), &name).and_then(|found| {
+        let maps = Maps::of(pid)?;
+        // A program before its last exec may have left one.
+        if maps.has(&found.info) { Ok(found) } else { Err(io::ErrorKind::NotFound.into()) }
+    });
+    match found.map(|found| (find::foreign(&found.info, &status.users, true), found.open(false))) {
+        Ok((Some(why), _)) => Err(format!("process {pid}: its file {} is not believed: {why}", name.display())),
+        Ok((None, Ok(file))) => Ok(file),
+        Ok((_, Err(error))) | Err(error) => Err(match error.kind() {
+            io::ErrorKind::PermissionDenied => format!("process {pid} belongs to somebody else"),
+            io::ErrorKind::NotFound => format!(
+                "process {pid} has no heap profile: `allotment tune {pid} profile_bytes=512K` switches it on, or `allotment run --set \
+                 profile_bytes=512K -- PROGRAM` from the start; and it must have allocated so much since"
+            ),
+            _ => format!("process {pid}: {}", crate::term::plain(&error)),
+        }),
+    }
 }
 
 /// The file of a process that was started from here.

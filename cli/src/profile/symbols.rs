@@ -3,14 +3,24 @@
 //! From the symbol tables and debug information of the files that were mapped (those of separate debug
 //! packages, too, found by build id): functions, those inlined into them, and lines; C++ and Rust names as
 //! they are written. What has no name is a file and an offset.
+//!
+//! The files are another process's: only regular ones are read, each into memory as far as [`MOST`] and [`MOST_TOGETHER`]
+//! go, and no file is opened because one of them says so. (Debug information that was split off into `.dwo` files is not looked for.)
 
 use super::read::{Module, Profile};
-use addr2line::Loader;
-use object::{Object as _, ObjectSegment as _};
+use crate::file::Found;
+use crate::term::printable;
+use addr2line::gimli::{self, EndianSlice, RunTimeEndian};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, SymbolMap, SymbolMapName};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Bytes of the longest file that is read.
+const MOST: u64 = 2 << 30;
+/// Bytes of all of them.
+const MOST_TOGETHER: u64 = 4 << 30;
 
 /// One function at an address; an address has several where they were inlined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -43,13 +53,61 @@ impl Function {
     }
 }
 
-/// A file, opened.
+type Reader = EndianSlice<'static, RunTimeEndian>;
+
+/// A file, read.
+#[derive(Default)]
 struct Source {
-    /// Read from here.
-    path: PathBuf,
-    loader: Option<Loader>,
-    /// Added to the file's own addresses.
-    bias: u64,
+    lines: Option<addr2line::Context<Reader>>,
+    symbols: Option<SymbolMap<SymbolMapName<'static>>>,
+    build_id: String,
+    /// The lowest address that the file itself counts from.
+    lowest: u64,
+}
+
+impl Source {
+    /// What can be known of a file; `room` is what may still be read.
+    fn of(found: &Found, room: &mut u64) -> Option<Self> {
+        let object = parsed(found, room)?;
+        let hexadecimal = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let build_id = object.build_id().ok().flatten().map(hexadecimal).unwrap_or_default();
+        // What was stripped is in a package of its own, below a directory of the system's.
+        let separate = build_id.split_at_checked(2).filter(|_| object.section_by_name(".debug_info").is_none());
+        let separate = separate.and_then(|(first, rest)| {
+            let path = format!("/usr/lib/debug/.build-id/{first}/{rest}.debug");
+            parsed(&Found::at(Path::new(&path), true).ok()?, room)
+        });
+        let symbols = separate.as_ref().unwrap_or(&object).symbol_map();
+        let symbols = if symbols.symbols().is_empty() { object.symbol_map() } else { symbols };
+        Some(Self {
+            lines: lines(separate.as_ref().unwrap_or(&object)),
+            symbols: Some(symbols),
+            lowest: object.segments().map(|segment| segment.address() & !4095).min().unwrap_or(0),
+            build_id,
+        })
+    }
+}
+
+/// A file's content for as long as the command runs: names lead into it.
+fn parsed(found: &Found, room: &mut u64) -> Option<object::File<'static>> {
+    let bytes = found.read(MOST.min(*room)).ok()?;
+    *room -= bytes.len() as u64;
+    object::File::parse(&*bytes.leak()).ok()
+}
+
+/// Debug information.
+fn lines(object: &object::File<'static>) -> Option<addr2line::Context<Reader>> {
+    let endian = if object.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let section = |id: gimli::SectionId| {
+        let content = object.section_by_name(id.name()).and_then(|section| section.uncompressed_data().ok());
+        let content: &'static [u8] = match content {
+            Some(Cow::Borrowed(bytes)) => bytes,
+            Some(Cow::Owned(bytes)) => bytes.leak(),
+            None => &[],
+        };
+        Ok::<_, gimli::Error>(EndianSlice::new(content, endian))
+    };
+    addr2line::Context::from_dwarf(gimli::Dwarf::load(section).ok()?).ok()
 }
 
 /// The names of a process's addresses.
@@ -78,30 +136,31 @@ impl Symbols {
         if let Some(pid) = live {
             add_maps(&mut modules, &fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default());
         }
+        let mut room = MOST_TOGETHER;
         let open = |module: Module| {
             let mut module = module;
             let mut candidates = Vec::new();
             if module.path.is_empty() {
                 if let Some(pid) = live {
-                    candidates.push(PathBuf::from(format!("/proc/{pid}/exe")));
-                    module.path = fs::read_link(&candidates[0]).unwrap_or_default().to_string_lossy().into_owned();
+                    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+                    candidates.push(Found::at(&link, true));
+                    module.path = fs::read_link(&link).unwrap_or_default().to_string_lossy().into_owned();
                 }
                 if let Some(program) = program {
-                    candidates.push(program.to_owned());
+                    candidates.push(Found::at(program, true));
                     if module.path.is_empty() {
                         module.path = program.to_string_lossy().into_owned();
                     }
                 }
             } else {
                 if let Some(pid) = live {
-                    candidates.push(Path::new(&format!("/proc/{pid}/root")).join(module.path.trim_start_matches('/')));
+                    candidates.push(Found::below(&crate::observe::find::root(pid), Path::new(&module.path)));
                 }
-                candidates.push(PathBuf::from(&module.path));
+                candidates.push(Found::at(Path::new(&module.path), true));
             }
-            let path = candidates.into_iter().find(|path| path.is_file()).unwrap_or_default();
-            let loader = if path.as_os_str().is_empty() { None } else { Loader::new(&path).ok() };
-            let bias = module.start.wrapping_sub(lowest(&path).unwrap_or(0));
-            (module, Source { path, loader, bias })
+            let found = candidates.into_iter().flatten().find(|found| found.info.is_file());
+            let source = found.and_then(|found| Source::of(&found, &mut room)).unwrap_or_default();
+            (module, source)
         };
         Self { modules: modules.into_iter().map(open).collect(), known: HashMap::new() }
     }
@@ -130,8 +189,8 @@ impl Symbols {
         let mapping = |(module, source): &(Module, Source)| Mapping {
             start: module.start,
             end: module.end,
-            path: module.path.clone(),
-            build_id: build_id(&source.path).unwrap_or_default(),
+            path: printable(&module.path),
+            build_id: source.build_id.clone(),
         };
         self.modules.iter().map(mapping).collect()
     }
@@ -156,58 +215,39 @@ fn add_maps(modules: &mut Vec<Module>, maps: &str) {
     }
 }
 
-/// The lowest address that a file itself counts from.
-fn lowest(path: &Path) -> Option<u64> {
-    let bytes = fs::read(path).ok()?;
-    let file = object::File::parse(&*bytes).ok()?;
-    file.segments().map(|segment| segment.address() & !4095).min()
-}
-
-/// A file's build id.
-fn build_id(path: &Path) -> Option<String> {
-    let bytes = fs::read(path).ok()?;
-    let file = object::File::parse(&*bytes).ok()?;
-    Some(file.build_id().ok()??.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 fn named(module: &Module, source: &Source, probe: u64) -> Vec<Function> {
-    let own = probe.wrapping_sub(source.bias);
+    let own = probe.wrapping_sub(module.start.wrapping_sub(source.lowest));
     let mut functions = Vec::new();
-    if let Some(loader) = &source.loader {
-        if let Ok(mut frames) = loader.find_frames(own) {
-            while let Ok(Some(frame)) = frames.next() {
-                let raw = frame.function.as_ref().and_then(|name| Some(name.raw_name().ok()?.into_owned()));
-                let name = frame.function.as_ref().and_then(|name| Some(name.demangle().ok()?.into_owned()));
-                let location = frame.location.as_ref();
-                functions.push(Function {
-                    name: name.unwrap_or_default(),
-                    system_name: raw.unwrap_or_default(),
-                    file: location.and_then(|location| location.file).unwrap_or_default().to_owned(),
-                    line: location.and_then(|location| location.line).unwrap_or(0),
-                });
-            }
-        }
-        let symbol = || {
-            let raw = loader.find_symbol(own)?.to_owned();
-            Some((addr2line::demangle_auto(Cow::Borrowed(&raw), None).into_owned(), raw))
-        };
-        if functions.is_empty() {
-            functions.push(Function::default());
-        }
-        // The outermost of them is the one that has a symbol.
-        if let Some(last) = functions.last_mut()
-            && last.name.is_empty()
-            && let Some((name, raw)) = symbol()
-        {
-            (last.name, last.system_name) = (name, raw);
+    if let Some(lines) = &source.lines
+        && let Ok(mut frames) = lines.find_frames(own).skip_all_loads()
+    {
+        while let Ok(Some(frame)) = frames.next() {
+            let raw = frame.function.as_ref().and_then(|name| Some(name.raw_name().ok()?.into_owned()));
+            let name = frame.function.as_ref().and_then(|name| Some(name.demangle().ok()?.into_owned()));
+            let location = frame.location.as_ref();
+            functions.push(Function {
+                name: printable(&name.unwrap_or_default()),
+                system_name: printable(&raw.unwrap_or_default()),
+                file: printable(location.and_then(|location| location.file).unwrap_or_default()),
+                line: location.and_then(|location| location.line).unwrap_or(0),
+            });
         }
     }
     if functions.is_empty() {
         functions.push(Function::default());
     }
-    let file = module.path.rsplit('/').next().unwrap_or_default();
+    // The outermost of them is the one that has a symbol.
+    if let Some(last) = functions.last_mut().filter(|last| last.name.is_empty())
+        && let Some(symbol) =
+            source.symbols.as_ref().and_then(|symbols| symbols.containing(own).or_else(|| symbols.before(own)))
+    {
+        let raw = symbol.name();
+        last.name = printable(&addr2line::demangle_auto(Cow::Borrowed(raw), None));
+        last.system_name = printable(raw);
+    }
+    let file = printable(module.path.rsplit('/').next().unwrap_or_default());
     for function in functions.iter_mut().filter(|function| function.name.is_empty()) {
-        function.name = format!("{}+{own:#x}", if file.is_empty() { "program" } else { file });
+        function.name = format!("{}+{own:#x}", if file.is_empty() { "program" } else { &file });
     }
     // What was inlined into a caller and belongs to the allocator is left out; one that is nothing else stays.
     let own = functions.iter().take_while(|function| function.is_allocators()).count();
@@ -223,14 +263,13 @@ mod tests {
 
     #[test]
     fn this_test_is_named() {
-        let start = lowest(&std::env::current_exe().expect("self")).expect("an ELF file");
         let maps = fs::read_to_string("/proc/self/maps").expect("maps");
         let mut profile = Profile::default();
         add_maps(&mut profile.modules, &maps);
         let here = this_test_is_named as fn() as usize as u64;
         let mut symbols = Symbols::new(&profile, Some(std::process::id()), None);
         let functions = symbols.at(here + 8).to_vec();
-        assert!(functions.iter().any(|function| function.name.contains("this_test_is_named")), "{functions:?} {start}");
+        assert!(functions.iter().any(|function| function.name.contains("this_test_is_named")), "{functions:?}");
         let mapping = symbols.mapping_of(here).expect("mapped");
         assert!(symbols.mappings()[mapping].path.contains("allotment"));
         assert_eq!(symbols.at(3)[0].name, "0x3");

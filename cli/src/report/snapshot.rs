@@ -80,6 +80,8 @@ pub struct Snapshot {
     pub by_set: Vec<SetOps>,
     /// Areas that purges took.
     pub purged: u64,
+    /// Sets whose numbers are missing, because the file's file system was full.
+    pub unseen: u32,
 }
 
 /// Why there is no snapshot.
@@ -233,6 +235,10 @@ impl Snapshot {
             knobs,
             by_set,
             purged,
+            unseen: match board.long(offset_of!(Board, unseen)) {
+                0 => 0,
+                first => sets.saturating_sub(u32::try_from(first).unwrap_or(u32::MAX)),
+            },
         })
     }
 

@@ -11,6 +11,7 @@
 
 use super::origin;
 use super::signals::Signals;
+use super::watch::Watch;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -29,10 +30,12 @@ pub enum Failure {
 }
 
 /// How a program ended and what it used.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Finish {
     /// Its id.
     pub pid: u32,
+    /// Its name at the end, as `/proc` has it.
+    pub name: Option<String>,
     /// As `wait` gives it.
     pub status: i32,
     /// From fork to end.
@@ -136,6 +139,19 @@ pub fn memfd(name: &CStr, bytes: u64) -> io::Result<File> {
         File::from_raw_fd(descriptor)
     };
     if bytes > 0 {
+        // SAFETY: all-zero bytes are a valid rlimit, which the call fills. Beyond it the kernel sends a signal that ends us.
+        let limit = unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit);
+            limit.rlim_cur
+        };
+        if limit < bytes {
+            return Err(io::Error::other(format!(
+                "files may be {} long (ulimit -f), it takes {}",
+                crate::term::bytes(limit),
+                crate::term::bytes(bytes)
+            )));
+        }
         file.set_len(bytes)?;
         // A board that a program could cut short would end its other readers by SIGBUS.
         // SAFETY: an operation on a descriptor that is ours, without pointers.
@@ -177,7 +193,7 @@ pub fn attend(
     program: &[OsString],
     mut environment: Environment,
     share: Option<(&str, &File)>,
-) -> Result<Finish, Failure> {
+) -> Result<(Finish, Watch), Failure> {
     let own = |what: &str| Failure::Own(format!("{what}: {}", io::Error::last_os_error()));
     let strings = arguments(program)?;
     if let Some((name, _)) = share {
@@ -221,6 +237,7 @@ pub fn attend(
     let failed = exec_error(&report);
     let mut finish = Finish {
         pid: child.cast_unsigned(),
+        name: None,
         status: 0,
         wall_ns: 0,
         cpu_ns: 0,
@@ -231,7 +248,9 @@ pub fn attend(
         ticks: 0,
         now_ns: 0,
     };
-    let waited = signals.until_end(child, &mut finish);
+    let given = share.and_then(|(_, file)| file.try_clone().ok());
+    let mut watch = Watch::new(finish.pid, given, start_ns);
+    let waited = signals.until_end(child, &mut finish, &mut watch);
     signals.restore();
     if let Some(error) = failed {
         return Err(Failure::Exec(error));
@@ -240,7 +259,7 @@ pub fn attend(
     finish.now_ns = monotonic_ns();
     finish.ticks = ticks();
     finish.wall_ns = finish.now_ns.saturating_sub(start_ns);
-    Ok(finish)
+    Ok((finish, watch))
 }
 
 /// A pipe that closes on exec: reading end, writing end.

@@ -3,13 +3,15 @@
 //! The library is inside the command; a preload needs a path. In this order:
 //!
 //! 1. `ALLOTMENT_PRELOAD_SO=PATH`: that file (developers);
-//! 2. a per-user cache: `$XDG_CACHE_HOME/allotment`, `~/.cache/allotment`,
+//! 2. a cache. Root's: `/var/cache/allotment`, `/var/lib/allotment`, `/run/allotment`, which all can read, so that a program
+//!    that drops its privileges keeps the library. Others': `$XDG_CACHE_HOME/allotment`, `~/.cache/allotment`,
 //!    `/tmp/allotment-UID`, `$TMPDIR/allotment-UID`;
-//! 3. a descriptor of our own (`/proc/PID/fd/N`): works while `run` stays.
+//! 3. a descriptor of our own (`/proc/PID/fd/N`): works while `run` stays, for this user's programs.
 //!
-//! A directory is taken only if it is ours, nobody else may write to it, the
-//! file system executes, and the path has no space or colon (`LD_PRELOAD`
-//! splits there). A file is taken only if every byte is as embedded; its name
+//! A directory is taken only if it is ours, and nobody but us and root could put another one, or another file, into its place:
+//! no directory above it is somebody else's or can be written by others (but for those like `/tmp`, where only the owner of
+//! a name may change it). The environment may name a home that is somebody else's (`sudo -E`, `su`). The
+//! file system executes, and the path has no space or colon (`LD_PRELOAD` splits there). A file is taken only if every byte is as embedded; its name
 //! carries the content's hash, and it appears by an atomic rename, so that
 //! versions live side by side and half a file is never seen.
 #![allow(unsafe_code)] // geteuid, statvfs
@@ -64,8 +66,10 @@ pub fn locate() -> Result<Library, String> {
         }
         return Ok(Library { path, held: None });
     }
-    for directory in directories() {
-        if let Ok(path) = keep(&directory, NAME, EMBEDDED) {
+    // SAFETY: no arguments, cannot fail.
+    let user = unsafe { libc::geteuid() };
+    for directory in directories(user) {
+        if let Ok(path) = keep(&directory, NAME, EMBEDDED, user) {
             return Ok(Library { path, held: None });
         }
     }
@@ -75,10 +79,12 @@ pub fn locate() -> Result<Library, String> {
 }
 
 /// Places to try, best first.
-fn directories() -> Vec<PathBuf> {
+fn directories(user: u32) -> Vec<PathBuf> {
+    if user == 0 {
+        return ["/var/cache/allotment", "/var/lib/allotment", "/run/allotment"].map(PathBuf::from).into();
+    }
     let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    // SAFETY: no arguments, cannot fail.
-    let own = format!("allotment-{}", unsafe { libc::geteuid() });
+    let own = format!("allotment-{user}");
     [
         var("XDG_CACHE_HOME").map(|path| path.join("allotment")),
         var("HOME").map(|path| path.join(".cache/allotment")),
@@ -96,11 +102,11 @@ fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|&byte| matches!(byte, b' ' | b':' | b'\t' | b'\n'))
 }
 
-/// The file `name` with this content in `directory`, made if need be.
-fn keep(directory: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
-    make(directory)?;
+/// The file `name` with this content in `directory`, made if need be; `user` is who we are.
+fn keep(directory: &Path, name: &str, content: &[u8], user: u32) -> io::Result<PathBuf> {
+    let directory = &make(directory, user)?;
     let info = fs::symlink_metadata(directory)?;
-    if !info.is_dir() || !is_ours(&info) || !executes(directory) {
+    if !info.is_dir() || !is_ours(&info) || !executes(directory) || !is_plain(directory) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let path = directory.join(name);
@@ -120,19 +126,38 @@ fn keep(directory: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
 }
 
 /// Makes a directory, and the one above it if need be; no further, for a home
-/// that does not exist (`/nonexistent`) shall not begin to.
-fn make(directory: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.mode(0o700);
-    if let Some(above) = directory.parent()
-        && !above.exists()
-    {
-        builder.create(above)?;
+/// that does not exist (`/nonexistent`) shall not begin to. Its name without links, if nobody else can change what that means.
+fn make(directory: &Path, user: u32) -> io::Result<PathBuf> {
+    let mode = if user == 0 { 0o755 } else { 0o700 };
+    let above = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let there = if above.exists() { above } else { above.parent().ok_or(io::ErrorKind::InvalidInput)? };
+    let mut path = fs::canonicalize(there)?;
+    if !is_safe(&path, user) {
+        return Err(io::ErrorKind::PermissionDenied.into());
     }
-    match builder.create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
+    for name in directory.strip_prefix(there).map_err(|_| io::ErrorKind::InvalidInput)? {
+        path.push(name);
+        match DirBuilder::new().mode(mode).create(&path) {
+            // (Whatever the umask.)
+            Ok(()) => fs::set_permissions(&path, fs::Permissions::from_mode(mode))?,
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) => {}
+        }
+        path = fs::canonicalize(&path)?;
     }
+    if is_safe(&path, user) { Ok(path) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Whether nobody but `user` and root can change what a path without links means, and (root's) all can read there.
+fn is_safe(path: &Path, user: u32) -> bool {
+    const STICKY: u32 = 0o1000;
+    path.ancestors().all(|directory| {
+        fs::symlink_metadata(directory).is_ok_and(|info| {
+            let is_trusted = info.is_dir() && (info.uid() == user || info.uid() == 0);
+            let is_shut = info.mode() & 0o022 == 0 || info.mode() & STICKY != 0;
+            is_trusted && is_shut && (user != 0 || info.mode() & 0o001 != 0)
+        })
+    })
 }
 
 /// Owned by this user and writable by nobody else.
@@ -202,6 +227,11 @@ fn hold() -> io::Result<File> {
 mod tests {
     use super::*;
 
+    fn user() -> u32 {
+        // SAFETY: no arguments, cannot fail.
+        unsafe { libc::geteuid() }
+    }
+
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("allotment-test-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -211,9 +241,11 @@ mod tests {
     #[test]
     fn makes_mends_and_reuses_the_file() {
         let directory = scratch("keep").join("deep");
+        let keep = |directory: &Path, name: &str, content: &[u8]| keep(directory, name, content, user());
         let path = keep(&directory, "liballotment-x.so", b"code").expect("made");
         assert_eq!(fs::read(&path).expect("read"), b"code");
-        assert_eq!(fs::metadata(&directory).expect("there").mode() & 0o777, 0o700);
+        let mode = if user() == 0 { 0o755 } else { 0o700 };
+        assert_eq!(fs::metadata(&directory).expect("there").mode() & 0o777, mode);
         assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o755);
         let inode = fs::metadata(&path).expect("there").ino();
         keep(&directory, "liballotment-x.so", b"code").expect("reused");
@@ -227,7 +259,7 @@ mod tests {
     #[test]
     fn a_home_that_does_not_exist_is_not_made() {
         let home = scratch("home");
-        assert!(keep(&home.join(".cache/allotment"), "liballotment-x.so", b"code").is_err());
+        assert!(keep(&home.join(".cache/allotment"), "liballotment-x.so", b"code", user()).is_err());
         assert!(!home.exists());
     }
 
@@ -236,18 +268,47 @@ mod tests {
         let directory = scratch("open");
         fs::create_dir_all(&directory).expect("made");
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("opened");
-        assert!(keep(&directory, "liballotment-x.so", b"code").is_err());
+        assert!(keep(&directory, "liballotment-x.so", b"code", user()).is_err());
+    }
+
+    /// Whoever owns or may write a directory above could put another one into its place.
+    #[test]
+    fn refuses_a_directory_below_somebody_elses() {
+        let above = scratch("above");
+        let directory = above.join("cache/allotment");
+        fs::create_dir_all(above.join("cache")).expect("made");
+        let kept = || keep(&directory, "liballotment-x.so", b"code", user());
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o777)).expect("opened");
+        assert!(kept().is_err() && !directory.exists(), "others may write above");
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o1777)).expect("opened");
+        assert!(kept().is_ok(), "as in /tmp");
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).expect("shut");
+        assert!(kept().is_ok());
+        // By a link: what it leads to counts.
+        let link = scratch("above-link");
+        std::os::unix::fs::symlink(&above, &link).expect("linked");
+        let by_link = keep(&link.join("cache/allotment"), "liballotment-x.so", b"code", user()).expect("followed");
+        assert!(by_link.starts_with(fs::canonicalize(&above).expect("there")), "{}", by_link.display());
+        fs::remove_file(&link).expect("removed");
+        if user() != 0 {
+            return;
+        }
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o700)).expect("shut");
+        assert!(kept().is_err(), "a program that drops its privileges could not read there");
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).expect("opened");
+        std::os::unix::fs::chown(&above, Some(65534), None).expect("given away");
+        assert!(kept().is_err(), "somebody else's");
     }
 
     #[test]
     fn refuses_a_link_in_place_of_the_file() {
         let directory = scratch("link");
-        let path = keep(&directory, "liballotment-x.so", b"code").expect("made");
+        let path = keep(&directory, "liballotment-x.so", b"code", user()).expect("made");
         let other = directory.join("other");
         fs::rename(&path, &other).expect("moved");
         std::os::unix::fs::symlink(&other, &path).expect("linked");
         assert!(!holds(&path, b"code"));
-        keep(&directory, "liballotment-x.so", b"code").expect("replaced");
+        keep(&directory, "liballotment-x.so", b"code", user()).expect("replaced");
         assert!(fs::symlink_metadata(&path).expect("there").is_file());
     }
 

@@ -2,21 +2,24 @@
 //!
 //! ```text
 //!   without --stats   allotment ──exec──► PROGRAM          same process, nothing in between
-//!   with --stats      allotment ──fork──► child ──exec──► PROGRAM
-//!                        │  ◄──── signals on, status back ────┘
+//!   with --stats, or  allotment ──fork──► child ──exec──► PROGRAM
+//!   for a launcher       │  ◄──── signals on, status back ────┘
 //!                        └─ reads the board (a memfd) that the program's library
 //!                           opened through /proc/<allotment>/fd/<n>
 //! ```
 //!
 //! The board is given as `ALLOTMENT_SHARE=PATH:PID`; only the process with that
 //! id publishes, at its last exec, so that a shell shim that starts 33 others
-//! shows none of them.
+//! shows none of them. One that has become another user cannot open it, publishes as any other process
+//! does, and leaves that file for `run` to read. A launcher (`setpriv`, `su`, `env`, a script) is attended, too, so that
+//! somebody is there to say that what it started runs without Allotment ([`watch`]).
 
 mod launch;
 mod library;
 mod origin;
 mod program;
 mod signals;
+mod watch;
 
 pub use launch::{monotonic_ns, ticks};
 pub use library::locate as locate_library;
@@ -26,7 +29,7 @@ use crate::args::Run;
 use crate::code;
 use crate::conf::{self, Merged};
 use crate::profile::Heir;
-use crate::report::{End, Report, Snapshot};
+use crate::report::{End, Missing, Report, Snapshot};
 use crate::term::{self, Paint, plain, say};
 use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
 use allotment_engine::stat::profile::HEIR_ENV;
@@ -39,6 +42,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::process::ExitCode;
+use watch::Watch;
 
 /// What is set unless the environment or `--set` says otherwise.
 const PUBLISHED: &str = "publish=on";
@@ -80,7 +84,9 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
     let library = library::locate()?;
     let found = program::search(&asked.program[0]);
     let reach = found.as_deref().map_or(Reach::Unknown, program::inspect);
-    if let Some(why) = reach.why_not() {
+    // (A static launcher may start what is not.)
+    let is_launcher = matches!(reach, Reach::Static(_)) || program::is_launcher(&asked.program, found.as_deref());
+    if let Some(why) = reach.why_not().filter(|_| !is_launcher) {
         say(&format!("{} is run without Allotment: {why}", asked.program[0].display()));
     }
     let mut environment = Environment::inherited();
@@ -88,28 +94,31 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
     if let Some(conf) = &conf {
         environment.set(CONF_ENV, conf);
     }
-    if is_profiled(asked) {
-        environment.set(HEIR_ENV, OsStr::new(&std::process::id().to_string()));
-    }
-    let Some(output) = output else {
-        if library.is_held() || is_profiled(asked) {
-            // The library lives in a descriptor of ours: somebody must keep it. Or the profile is to be read.
-            let finish = launch::attend(&asked.program, environment, None);
-            return end(asked, finish.map(|finish| (finish, None)), reach, found.as_deref());
-        }
+    // (Where the library lives in a descriptor of ours somebody must keep it.)
+    if output.is_none() && !library.is_held() && !is_profiled(asked) && !is_launcher {
         let failure = launch::replace(&asked.program, environment);
-        return end(asked, Err(failure), reach, found.as_deref());
+        return end(asked, Err(failure), None, reach, found.as_deref());
+    }
+    environment.set(HEIR_ENV, OsStr::new(&std::process::id().to_string()));
+    let share = match launch::memfd(c"allotment-board", SHARE_BYTES as u64) {
+        Ok(share) => Some(share),
+        Err(error) => {
+            if output.is_some() {
+                say(&format!("no statistics: cannot make the shared board: {}", plain(&error)));
+            }
+            None
+        }
     };
-    let share = launch::memfd(c"allotment-board", SHARE_BYTES as u64)
-        .map_err(|error| format!("cannot make the shared board: {error}"))?;
-    let finish = launch::attend(&asked.program, environment, Some((SHARE_ENV, &share)));
-    end(asked, finish.map(|finish| (finish, Some((share, output)))), reach, found.as_deref())
+    let output = output.filter(|_| share.is_some());
+    let finish = launch::attend(&asked.program, environment, share.as_ref().map(|share| (SHARE_ENV, share)));
+    end(asked, finish, output, reach, found.as_deref())
 }
 
 /// What follows the program's end: statistics, and the same status.
 fn end(
     asked: &Run,
-    finish: Result<(Finish, Option<(File, Output)>), Failure>,
+    finish: Result<(Finish, Watch), Failure>,
+    output: Option<Output>,
     reach: Reach,
     found: Option<&Path>,
 ) -> Result<ExitCode, String> {
@@ -122,9 +131,21 @@ fn end(
             say(&format!("cannot run '{name}': {}{hint}", plain(&error)));
             Ok(if missing { code::NOT_FOUND } else { code::CANNOT_EXECUTE }.into())
         }
-        Ok((finish, kept)) => {
-            if let Some((share, output)) = kept {
-                statistics(asked, &finish, &share, output, reach);
+        Ok((finish, mut watch)) => {
+            let program = found.unwrap_or_else(|| Path::new(&asked.program[0]));
+            let board = watch.end(finish.name.as_deref(), program, libc::WIFEXITED(finish.status));
+            match (board, output) {
+                (Some(board), Some(output)) => statistics(asked, &finish, &board, output),
+                (None, output) if !watch.is_said() && (output.is_some() || !watch.is_on()) => {
+                    say(&match reach.why_not() {
+                        Some(why) => format!("{name} is run without Allotment: {why}"),
+                        None => format!("{name} ended without ever reaching Allotment: {}", Missing::Empty.reason()),
+                    })
+                }
+                _ => {}
+            }
+            if !is_profiled(asked) {
+                crate::profile::remove_of_child(finish.pid);
             }
             if is_profiled(asked) {
                 let path = asked.profile.clone().flatten();
@@ -137,9 +158,9 @@ fn end(
 }
 
 /// Prints what the program left on its board.
-fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, reach: Reach) {
+fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output) {
     let end = End {
-        program: asked.program[0].to_string_lossy().into_owned(),
+        program: term::printable(&asked.program[0].to_string_lossy()),
         pid: finish.pid,
         status: finish.status,
         running: None,
@@ -155,8 +176,6 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, reach:
     let report = Snapshot::read(share).map(|snapshot| Report::new(&snapshot, end));
     match report {
         Ok(report) => output.write(&report),
-        // Why it could not be reached was said when it started, in the one line.
-        Err(_) if reach.why_not().is_some() => {}
         Err(missing) => {
             let (name, why) = (asked.program[0].display(), missing.reason());
             say(&format!("{name} ended without ever reaching Allotment: {why}"));

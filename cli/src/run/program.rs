@@ -9,6 +9,7 @@
 //! `#!` scripts are followed to their interpreter, as the kernel does.
 #![allow(unsafe_code)] // getuid, access, statvfs, getxattr, prctl
 
+use crate::file::Found;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -52,6 +53,53 @@ impl Reach {
     }
 }
 
+/// Programs that become others, with other rights or another environment.
+const LAUNCHERS: [&str; 30] = [
+    "bash",
+    "bwrap",
+    "capsh",
+    "chpst",
+    "chroot",
+    "dash",
+    "doas",
+    "env",
+    "firejail",
+    "gosu",
+    "ksh",
+    "newgrp",
+    "nsenter",
+    "pkexec",
+    "runuser",
+    "s6-applyuidgid",
+    "s6-setuidgid",
+    "setarch",
+    "setpriv",
+    "setuidgid",
+    "sg",
+    "sh",
+    "softlimit",
+    "start-stop-daemon",
+    "su",
+    "su-exec",
+    "sudo",
+    "unshare",
+    "zsh",
+    "busybox",
+];
+
+/// Whether a program is there to start another one in its place: by its name, or a script of a shell. (A shell that is not told what to do talks
+/// to somebody.)
+pub fn is_launcher(program: &[std::ffi::OsString], found: Option<&Path>) -> bool {
+    let name = Path::new(&program[0]).file_name().unwrap_or_default();
+    let is_script = || {
+        let mut start = Vec::new();
+        let file = found.and_then(|path| Found::at(path, true).ok()?.open(false).ok());
+        let _ = file.is_some_and(|file| file.take(256).read_to_end(&mut start).is_ok());
+        interpreter(&start).is_some_and(|shell| shell.as_os_str().as_bytes().ends_with(b"sh"))
+    };
+    program.len() > 1 && LAUNCHERS.iter().any(|launcher| name == OsStr::new(launcher)) || is_script()
+}
+
 /// The file that `name` means, as `execvp` searches.
 pub fn search(name: &OsStr) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
@@ -85,8 +133,9 @@ pub fn inspect(path: &Path) -> Reach {
     let mut path = path.to_path_buf();
     for _ in 0..SCRIPTS_MAX {
         let mut start = Vec::with_capacity(256);
-        let Ok(file) = File::open(&path) else { return Reach::Unknown };
-        if !file.metadata().is_ok_and(|info| info.is_file()) || (&file).take(256).read_to_end(&mut start).is_err() {
+        // (Never a fifo: whoever opens one waits.)
+        let Ok(file) = Found::at(&path, true).and_then(|found| found.open(false)) else { return Reach::Unknown };
+        if (&file).take(256).read_to_end(&mut start).is_err() {
             return Reach::Unknown;
         }
         match interpreter(&start) {

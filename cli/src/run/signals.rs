@@ -21,6 +21,7 @@
 #![allow(unsafe_code)] // sigprocmask, sigwaitinfo, wait4, kill
 
 use super::launch::Finish;
+use super::watch::Watch;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::ptr;
@@ -79,11 +80,11 @@ impl Signals {
         }
     }
 
-    /// Takes signals until the child has ended.
+    /// Takes signals until the child has ended, and looks at it meanwhile.
     ///
     /// # Errors
     /// The child cannot be waited for.
-    pub fn until_end(&self, child: libc::pid_t, finish: &mut Finish) -> io::Result<()> {
+    pub fn until_end(&self, child: libc::pid_t, finish: &mut Finish, watch: &mut Watch) -> io::Result<()> {
         let mut stopped = None;
         // Job-control stops that came to us and may have come to the child.
         let mut asked_to_stop = 0_u64;
@@ -106,8 +107,19 @@ impl Signals {
             // SAFETY: all-zero bytes are a valid siginfo, which the call fills.
             let (signal, info) = unsafe {
                 let mut info: libc::siginfo_t = std::mem::zeroed();
-                (libc::sigwaitinfo(&raw const self.taken, &raw mut info), info)
+                let taken = match watch.next() {
+                    None => libc::sigwaitinfo(&raw const self.taken, &raw mut info),
+                    Some(left) => {
+                        let left = libc::timespec {
+                            tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(0),
+                            tv_nsec: left.subsec_nanos().into(),
+                        };
+                        libc::sigtimedwait(&raw const self.taken, &raw mut info, &raw const left)
+                    }
+                };
+                (taken, info)
             };
+            watch.look();
             match signal {
                 -1 | libc::SIGCHLD => continue,
                 libc::SIGCONT if std::mem::take(&mut resumed) && !is_stopped(child) => continue,
@@ -178,6 +190,17 @@ fn is_stopped(child: libc::pid_t) -> bool {
 
 /// The next change of the child, if there is one; its end fills `finish`.
 fn reap(child: libc::pid_t, finish: &mut Finish) -> io::Result<Option<Change>> {
+    // What it is called at its end: the name goes with the process.
+    // SAFETY: all-zero bytes are a valid siginfo, which the call fills.
+    let has_ended = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        libc::waitid(libc::P_PID, child.cast_unsigned(), &raw mut info, how) == 0 && info.si_pid() == child
+    };
+    if has_ended {
+        let name = std::fs::read(format!("/proc/{child}/comm")).ok();
+        finish.name = name.map(|name| String::from_utf8_lossy(&name).trim_end().to_owned());
+    }
     let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
     let mut status = 0;
     // SAFETY: all-zero bytes are a valid rusage; the call fills it and `status`.

@@ -29,6 +29,8 @@ impl Errno {
     pub const EBUSY: Self = Self(16);
     /// Invalid argument.
     pub const EINVAL: Self = Self(22);
+    /// A file would become too long.
+    pub const EFBIG: Self = Self(27);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -52,8 +54,6 @@ mod nr {
     pub const FTRUNCATE: usize = 77;
     pub const READLINKAT: usize = 267;
     pub const UNLINKAT: usize = 263;
-    pub const STATX: usize = 332;
-    pub const GETEUID: usize = 107;
     pub const GETPID: usize = 39;
     pub const GETPPID: usize = 110;
     pub const PRLIMIT64: usize = 302;
@@ -90,8 +90,6 @@ mod nr {
     pub const FTRUNCATE: usize = 46;
     pub const READLINKAT: usize = 78;
     pub const UNLINKAT: usize = 35;
-    pub const STATX: usize = 291;
-    pub const GETEUID: usize = 175;
     pub const READ: usize = 63;
     pub const WRITE: usize = 64;
     pub const FUTEX: usize = 98;
@@ -299,6 +297,37 @@ pub struct Range {
 pub unsafe fn advise(at: usize, len: usize, advice: Advice) -> Result<(), Errno> {
     // SAFETY: as promised by the caller.
     unsafe { call(nr::MADVISE, [at, len, advice as usize, 0, 0, 0]).map(drop) }
+}
+
+/// Makes sure of fresh pages of a shared file, which read as zero: from then on a write there ends nobody by a
+/// signal, however full the file system is. What stood there may be lost.
+///
+/// # Safety
+/// The range is ours, mapped for writing, whole pages, and nothing in it is needed.
+///
+/// # Errors
+/// There is no room; part of the range may have been done.
+pub unsafe fn make_sure(at: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: as promised by the caller; nothing changes.
+    match unsafe { advise(at, len, Advice::PopulateWrite) } {
+        // (Before Linux 5.14.) SAFETY: as promised by the caller.
+        Err(Errno::EINVAL) => unsafe { touch(at, len) },
+        done => done,
+    }
+}
+
+/// [`make_sure`] page by page: where the kernel itself writes and cannot, it says so. (By a call that every C library makes.)
+///
+/// # Safety
+/// As [`make_sure`].
+unsafe fn touch(at: usize, len: usize) -> Result<(), Errno> {
+    (at..at + len).step_by(super::PAGE).try_for_each(|page| {
+        // SAFETY: the kernel writes eight bytes of a page that is the caller's to lose.
+        unsafe { call(nr::RT_SIGPROCMASK, [0, 0, page, 8, 0, 0])? };
+        // SAFETY: there is a page now.
+        unsafe { (page as *mut u64).write_volatile(0) };
+        Ok(())
+    })
 }
 
 /// Advises the kernel about many ranges of ours in one call; the bytes done, from the first range on. At most
@@ -652,9 +681,8 @@ pub fn parent_pid() -> u32 {
     unsafe { call(nr::GETPPID, [0; 6]).unwrap_or(0) as u32 }
 }
 
-/// How long a file may get that we write (beyond, the kernel sends a signal that ends the process).
-#[must_use]
-pub fn file_limit() -> u64 {
+/// How long a file may get that we write.
+fn file_limit() -> u64 {
     const RLIMIT_FSIZE: usize = 1;
     let mut limit = [0_u64; 2];
     // SAFETY: the kernel writes two words that are ours.
@@ -739,44 +767,28 @@ pub fn complain(text: &[u8]) {
     }
 }
 
-/// A file for this user alone, `bytes` long and zero, made if there is none; open for reading and writing. One that
-/// belongs to somebody else, is a link, or that others may open is refused and left as it is.
+/// A new file for this user alone, `bytes` long, zero and without pages (see [`make_sure`]); open for reading and
+/// writing. What an earlier process of this number left there loses the name, and whoever maps it keeps it. The process's
+/// limit is asked first: beyond, the kernel sends a signal that ends it.
 ///
 /// # Errors
-/// As `open` and `ftruncate`; `EPERM` for what is refused.
+/// As `open` and `ftruncate`; `EEXIST` where the name is somebody else's, `EFBIG` for the limit.
 pub fn create_private(path: &core::ffi::CStr, bytes: usize) -> Result<usize, Errno> {
     const O_CREAT: usize = 0o100;
+    const O_EXCL: usize = 0o200;
     const O_NOFOLLOW: usize = 0o400_000;
-    let file = open_as(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NOCTTY)?;
-    let made = is_private(file).and_then(|private| {
-        if !private {
-            return Err(Errno::EPERM);
-        }
-        // SAFETY: the descriptor is ours. What an earlier process of this number left is dropped first.
-        unsafe { call(nr::FTRUNCATE, [file, 0, 0, 0, 0, 0]).and(call(nr::FTRUNCATE, [file, bytes, 0, 0, 0, 0])) }
-    });
-    match made {
-        Ok(_) => Ok(file),
-        Err(error) => {
-            close(file);
-            Err(error)
-        }
+    if file_limit() < bytes as u64 {
+        return Err(Errno::EFBIG);
     }
-}
-
-/// Whether a file is a regular one with one name that belongs to us and that nobody else may open.
-fn is_private(file: usize) -> Result<bool, Errno> {
-    const EMPTY_PATH: usize = 0x1000;
-    const BASIC: usize = 0x7ff;
-    // struct statx: links at 16, owner at 20, mode at 28 (16 bits).
-    let mut status = [0_u32; 64];
-    let empty = c"";
-    // SAFETY: the kernel writes 256 bytes of ours.
-    unsafe { call(nr::STATX, [file, empty.as_ptr() as usize, EMPTY_PATH, BASIC, status.as_mut_ptr() as usize, 0])? };
-    // SAFETY: takes and touches nothing.
-    let user = unsafe { call(nr::GETEUID, [0; 6])? } as u32;
-    let (links, owner, mode) = (status[4], status[5], status[7] & 0xffff);
-    Ok(links == 1 && owner == user && mode >> 12 == 0o10 && mode & 0o077 == 0)
+    unlink(path);
+    let file = open_as(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY)?;
+    // SAFETY: the descriptor is ours.
+    if let Err(error) = unsafe { call(nr::FTRUNCATE, [file, bytes, 0, 0, 0, 0]) } {
+        close(file);
+        unlink(path);
+        return Err(error);
+    }
+    Ok(file)
 }
 
 /// What a symbolic link says, as far as `into` goes.
@@ -1044,6 +1056,28 @@ mod tests {
         // SAFETY: the kernel writes four bytes.
         unsafe { call(nr::GET_MEMPOLICY, [&raw mut policy as usize, 0, 0, at, OF_ADDRESS, 0]) }.ok()?;
         Some(policy)
+    }
+
+    /// Beyond a file's end there is as little room as in a full file system.
+    #[test]
+    fn pages_that_cannot_be_had_are_an_error_and_no_signal() {
+        use crate::arch::PAGE;
+        for make in [make_sure, touch] {
+            // SAFETY: a descriptor of our own.
+            let file = unsafe { libc::memfd_create(c"short".as_ptr(), 0) };
+            // SAFETY: as above.
+            assert!(file >= 0 && unsafe { libc::ftruncate(file, 2 * PAGE as i64) } == 0);
+            let at = map_file(4 * PAGE, file as usize).expect("mapped");
+            // SAFETY: fresh and ours.
+            unsafe {
+                assert_eq!(make(at, 2 * PAGE), Ok(()));
+                assert!((at..at + 2 * PAGE).step_by(8).all(|word| *(word as *const u64) == 0));
+                assert_eq!(make(at + PAGE, 3 * PAGE), Err(Errno(14)));
+                assert_eq!(make(at + 2 * PAGE, PAGE), Err(Errno(14)));
+                unmap(at, 4 * PAGE).expect("ours");
+            }
+            close(file as usize);
+        }
     }
 
     #[test]

@@ -66,10 +66,8 @@ impl<E: Environment> Heap<E> {
         let mut results = [0; 8];
         let answer = match Order::from_word(desk.order.load(Relaxed)) {
             Order::None => Answer::Unknown,
-            Order::Show => {
-                self.show();
-                Answer::Done
-            }
+            Order::Show if self.show() => Answer::Done,
+            Order::Show => Answer::NoRoom,
             Order::Tune => self.tune(arguments[0], arguments[1]),
             Order::Drain => self.serve_drain(arguments, &mut results),
             Order::Purge => {

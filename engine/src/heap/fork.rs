@@ -70,6 +70,9 @@ impl<E: Environment> Heap<E> {
         sets.unshare(file);
         if let Some(file) = file {
             sys::close(file);
+            if !sets.is_shared() {
+                E::withdraw();
+            }
         }
         let board = sets.board();
         board.pid.store(sys::pid(), Relaxed);

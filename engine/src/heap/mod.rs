@@ -43,7 +43,7 @@ use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
-use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, SHARE_BYTES, VERSION};
+use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, VERSION};
 use crate::stat::{Event, Index, Level, Mode, Reason, Timing};
 use crate::vmap::{Areas, Freed, Fresh, Vmap};
 use core::marker::PhantomData;
@@ -82,6 +82,8 @@ pub trait Environment: Sized + 'static {
     fn publish() -> Option<usize> {
         None
     }
+    /// That file is not used after all.
+    fn withdraw() {}
     /// Writes the statistics of the process's per-CPU memory.
     ///
     /// # Errors
@@ -106,6 +108,8 @@ pub trait Environment: Sized + 'static {
     fn profile_file() -> Option<usize> {
         None
     }
+    /// That file is not used after all.
+    fn withdraw_profile() {}
     /// Is told of a sampled allocation: address, size, and the bytes that it stands for.
     fn sampled(_: usize, _: usize, _: u64) {}
     /// Is told that a sampled allocation is freed.
@@ -266,13 +270,16 @@ impl<E: Environment> Heap<E> {
         // SAFETY: fresh and zeroed, for ever; still closed.
         unsafe { sets.open(base, Mode::Closed, opening.area, opening.simulation) };
         if let Some(file) = opening.share {
-            // SAFETY: the part for board and tallies of our own fresh mapping.
-            if unsafe { sys::map_file_over(base + SETS_MAX * PAGE, SHARE_BYTES, file) }.is_ok() {
-                sets.shared();
+            if sets.share(file) {
                 sets.board().magic.store(0, Relaxed);
                 let used = (sets.board().sets.load(Relaxed) as usize).clamp(1, SETS_MAX);
+                let used = if sets.ensure(used) { used } else { 1 };
+                let unseen = sets.board().unseen.load(Relaxed);
                 // SAFETY: our own mapping; an image that ran here before `exec` left its numbers.
                 unsafe { ptr::write_bytes((base + SETS_MAX * PAGE) as *mut u8, 0, BOARD_BYTES + used * PAGE) };
+                sets.board().unseen.store(unseen, Relaxed);
+            } else {
+                E::withdraw();
             }
         }
         sets.roomy(room);
@@ -899,6 +906,13 @@ impl<E: Environment> Heap<E> {
                 .for_each(|(sum, n)| *sum += n);
         }
         sum
+    }
+
+    /// The process ends in the usual way: says so to those who read its board. (Not what a child of `vfork` does.)
+    pub fn note_end(&self) {
+        if self.opened.load(Acquire) == 2 && self.cache.sets.is_shared() && self.pid() == sys::pid() {
+            self.cache.sets.board().ended.store(1, Relaxed);
+        }
     }
 
     fn count_if_open(&self, event: Event) {

@@ -138,6 +138,9 @@ impl<E: Environment> Process for Seen<E> {
     fn file() -> Option<usize> {
         E::profile_file()
     }
+    fn withdraw() {
+        E::withdraw_profile();
+    }
 }
 
 impl<E: Environment> Heap<E> {

@@ -87,6 +87,8 @@ pub trait Process {
     fn module(address: usize, path: &mut [u8]) -> Option<(usize, usize)>;
     /// A file of [`PROFILE_BYTES`] to be shown, or none.
     fn file() -> Option<usize>;
+    /// That file is not used after all.
+    fn withdraw();
 }
 
 /// The samples.
@@ -209,7 +211,7 @@ impl Turn<'_> {
     /// Memory for samples, made if there is none; false if there can be none.
     pub fn ready<P: Process>(&mut self, mean: u64) -> bool {
         if self.table.shown == 0 {
-            self.table.make(P::file());
+            self.table.make::<P>();
             if let Some(header) = self.table.header() {
                 header.mean.store(mean, Relaxed);
                 // Relaxed: who reads it reads a page that this thread has filled, or has the lock.
@@ -297,8 +299,9 @@ impl Table {
     }
 
     /// Both mappings: of the file, or without it.
-    fn make(&mut self, file: Option<usize>) {
+    fn make<P: Process>(&mut self) {
         let Ok(private) = sys::map(0, size_of::<Private>(), Access::ReadWrite) else { return };
+        let file = P::file();
         let mut shown = file.and_then(|file| sys::map_file(PROFILE_BYTES, file).ok());
         if let Some(file) = file {
             sys::close(file);
@@ -306,12 +309,15 @@ impl Table {
         self.is_file = false;
         if let Some(at) = shown {
             // SAFETY: fresh and ours.
-            self.is_file = unsafe { sys::advise(at, PAGE, Advice::PopulateWrite) }.is_ok();
+            self.is_file = unsafe { sys::make_sure(at, PAGE) }.is_ok();
             if !self.is_file {
                 // SAFETY: as above; nobody has seen it.
                 let _ = unsafe { sys::unmap(at, PROFILE_BYTES) };
                 shown = None;
             }
+        }
+        if file.is_some() && !self.is_file {
+            P::withdraw();
         }
         let Some(shown) = shown.or_else(|| sys::map(0, PROFILE_BYTES, Access::ReadWrite).ok()) else {
             // SAFETY: fresh and ours.
@@ -356,8 +362,8 @@ impl Table {
         ][part];
         while self.sure[part] < bytes {
             let step = STEP.min(most - self.sure[part]);
-            // SAFETY: a part of our own mapping, of which nothing changes.
-            if unsafe { sys::advise(self.shown + at + self.sure[part], step, Advice::PopulateWrite) }.is_err() {
+            // SAFETY: a part of our own mapping that was never written.
+            if unsafe { sys::make_sure(self.shown + at + self.sure[part], step) }.is_err() {
                 return false;
             }
             self.sure[part] += step;
@@ -535,6 +541,7 @@ mod tests {
         fn file() -> Option<usize> {
             None
         }
+        fn withdraw() {}
     }
 
     fn unmap(samples: &Samples) {

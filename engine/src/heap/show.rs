@@ -11,7 +11,7 @@
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::fence;
-use crate::percpu::NODES;
+use crate::percpu::{NODES, Sets};
 use crate::stat::board::{SECTIONS, SHOW_BYTES, Section, Show};
 use crate::vmap::Shown;
 use core::fmt::{self, Write};
@@ -19,20 +19,23 @@ use core::fmt::{self, Write};
 /// Areas in `vmallocinfo`, at most: each takes about 80 bytes.
 const AREAS: usize = 8 * 1024;
 
-/// Text that ends where its room does.
-struct Text {
-    at: *mut u8,
-    room: usize,
+/// Text that ends where its room does, or where there is no more room in the file.
+struct Text<'a> {
+    sets: &'a Sets,
+    /// From the beginning of the [`Show`].
+    at: usize,
     len: usize,
     lost: usize,
 }
 
-impl Write for Text {
+impl Write for Text<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.at + self.len;
         // Nothing follows what had no room: the text is cut, and has no hole.
-        let n = if self.lost == 0 { text.len().min(self.room - self.len) } else { 0 };
+        let fits = self.lost == 0 && end + text.len() <= SHOW_BYTES && self.sets.ensure_texts(end + text.len());
+        let n = if fits { text.len() } else { 0 };
         // SAFETY: the room is ours; readers are other processes.
-        unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), self.at.add(self.len), n) };
+        unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), (self.sets.show() + end) as *mut u8, n) };
         self.len += n;
         self.lost += text.len() - n;
         Ok(())
@@ -134,11 +137,15 @@ impl<E: Environment> Heap<E> {
         Ok(())
     }
 
-    /// Writes all of it into the board. The housekeeper's alone.
-    pub(super) fn show(&self) {
-        let address = self.cache.sets.show();
+    /// Writes all of it into the board; false if there is no room for any. The housekeeper's alone.
+    pub(super) fn show(&self) -> bool {
+        let sets = &self.cache.sets;
+        if !sets.ensure_texts(size_of::<Show>()) {
+            return false;
+        }
+        let address = sets.show();
         if address == 0 {
-            return;
+            return false;
         }
         // SAFETY: the last part of the board's mapping, all atomics, for ever.
         let show = unsafe { &*(address as *const Show) };
@@ -147,7 +154,7 @@ impl<E: Environment> Heap<E> {
         fence(Release);
         let mut at = size_of::<Show>();
         let mut section = |section: Section, write: &dyn Fn(&mut Text) -> fmt::Result| {
-            let mut text = Text { at: (address + at) as *mut u8, room: SHOW_BYTES - at, len: 0, lost: 0 };
+            let mut text = Text { sets, at, len: 0, lost: 0 };
             // (The text itself never fails.)
             let _ = write(&mut text);
             let words = [at, text.len, text.lost];
@@ -165,5 +172,6 @@ impl<E: Environment> Heap<E> {
         // Acquire is not needed to read our own word; Release orders the text before it.
         let version = show.version.load(Acquire);
         show.version.store(version.wrapping_add(1), Release);
+        true
     }
 }

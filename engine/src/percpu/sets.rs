@@ -60,6 +60,8 @@ const _: () = assert!(core::mem::offset_of!(Set, cpu) == seq::CPU);
 const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
 const _: () = assert!(super::layout::ONE == seq::ONE as u64);
 
+/// Tallies that have their pages when a board is shared: nobody's, and the first set's.
+const FIRST_TALLIES: usize = 2;
 /// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
 pub const NODES: usize = 8;
 
@@ -99,7 +101,7 @@ pub struct Sets {
     confined: AtomicU32,
     /// What slow paths know the time by.
     pub clock: Clock,
-    pub(super) state: Owned,
+    pub(crate) state: Owned,
     /// Sets made so far: 1 to this (set 0 serves no index). Under `state`.
     made: AtomicUsize,
     /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
@@ -112,6 +114,9 @@ pub struct Sets {
     text: AtomicUsize,
     /// Sets that are mapped; 0: all. Changed under the lock of the state.
     mapped: AtomicUsize,
+    /// Of a shared board: tallies that have their pages, and bytes of texts that do (see [`Sets::ensure`]).
+    sure: AtomicUsize,
+    sure_texts: AtomicUsize,
 }
 
 /// Memory for [`Sets::open`].
@@ -201,6 +206,8 @@ impl Sets {
             slots: [const { AtomicUsize::new(0) }; INDICES],
             home: [const { AtomicUsize::new(0) }; INDICES],
             other: [const { AtomicUsize::new(0) }; INDICES],
+            sure: AtomicUsize::new(0),
+            sure_texts: AtomicUsize::new(0),
         }
     }
 
@@ -386,10 +393,11 @@ impl Sets {
     }
 
     /// The offset of a set that nobody uses.
-    pub(super) fn fresh(&self, _: &Held<'_>) -> Option<usize> {
+    pub(crate) fn fresh(&self, _: &Held<'_>) -> Option<usize> {
         // Relaxed: under the lock.
         let number = self.made.load(Relaxed) + 1;
-        if number >= SETS_MAX || number == self.mapped.load(Relaxed) && !self.map_more() {
+        if number >= SETS_MAX || number == self.mapped.load(Relaxed) && !self.map_more() || !self.ensure(number + 1)
+        {
             return None;
         }
         self.made.store(number, Relaxed);
@@ -790,11 +798,73 @@ impl Sets {
         }
     }
 
-    /// The board is shared with other processes: a forked child must leave it.
-    pub fn shared(&self) {
-        // Touched as far as it is used. Without memory for it a child keeps counting on
-        // its parent's board, which is wrong numbers and nothing worse.
-        self.copy.store(sys::map(0, SHOW, Access::ReadWrite).unwrap_or(0), Relaxed);
+    /// Shows the board in a file, of which other processes are the readers; false, and as it was, if that cannot be.
+    /// Nobody else uses the board yet.
+    pub fn share(&self, file: usize) -> bool {
+        const NOW: usize = BOARD_BYTES + FIRST_TALLIES * TALLY_BYTES;
+        // Elsewhere first: what refuses has changed nothing then.
+        let Ok(trial) = sys::map_file(NOW, file) else { return false };
+        // SAFETY: fresh and ours, here and below; nobody needs what an image before an exec left there.
+        let has_room = unsafe { sys::make_sure(trial, NOW) }.is_ok();
+        // SAFETY: as above.
+        let _ = unsafe { sys::unmap(trial, NOW) };
+        if !has_room {
+            return false;
+        }
+        if self.copy.load(Relaxed) == 0 {
+            // What a forked child's board begins with; touched as far as it is used.
+            let Ok(copy) = sys::map(0, SHOW, Access::ReadWrite) else { return false };
+            self.copy.store(copy, Relaxed);
+        }
+        // SAFETY: the part for board, tallies and texts of our own mapping.
+        let is_shared =
+            unsafe { sys::map_file_over(self.base.load(Relaxed) + SETS_MAX * PAGE, SHARE_BYTES, file) }.is_ok();
+        if is_shared {
+            self.sure.store(FIRST_TALLIES, Relaxed);
+            self.sure_texts.store(0, Relaxed);
+        }
+        is_shared
+    }
+
+    /// Makes sure of the tallies below `end`, which nobody counts on yet. Where there is no room in the file, what is missing
+    /// and all behind are private from then on, and others see a part of the numbers. False if not even that can be.
+    pub fn ensure(&self, end: usize) -> bool {
+        // Relaxed, here and below: under the lock of the slots, or before anybody else is there.
+        if !self.is_shared() || end <= self.sure.load(Relaxed) {
+            return true;
+        }
+        let sure = self.sure.load(Relaxed);
+        let at = self.base.load(Relaxed) + TALLY + sure * TALLY_BYTES;
+        // SAFETY: tallies of our own mapping that are nobody's yet, here and below.
+        if unsafe { sys::make_sure(at, (end - sure) * TALLY_BYTES) }.is_ok() {
+            self.sure.store(end, Relaxed);
+            return true;
+        }
+        // SAFETY: as above; the texts are behind.
+        if unsafe { sys::map_over(at, (SETS_MAX - sure) * TALLY_BYTES, Access::ReadWrite) }.is_err() {
+            return false;
+        }
+        self.board().unseen.store(sure as u64, Relaxed);
+        self.board().raise(Level::Mappings, 2);
+        self.sure.store(SETS_MAX, Relaxed);
+        true
+    }
+
+    /// Makes sure of the first `bytes` of the board's texts; false for lack of room. The writer's of the texts alone.
+    pub fn ensure_texts(&self, bytes: usize) -> bool {
+        const STEP: usize = 16 * 1024;
+        // Relaxed: one thread's.
+        let sure = self.sure_texts.load(Relaxed);
+        if !self.is_shared() || bytes <= sure {
+            return true;
+        }
+        let end = bytes.next_multiple_of(STEP).min(SHOW_BYTES);
+        // SAFETY: a part of our own mapping that was never written.
+        let has_room = unsafe { sys::make_sure(self.show() + sure, end - sure) }.is_ok();
+        if has_room {
+            self.sure_texts.store(end, Relaxed);
+        }
+        has_room
     }
 
     /// Whether other processes see the board.
@@ -840,20 +910,23 @@ impl Sets {
         if copy == 0 {
             return;
         }
+        let is_ours = file.is_some_and(|file| self.share(file));
         // SAFETY: the mapping of board, tallies and texts; there is nobody else in this process.
-        let is_ours = file.is_some_and(|file| unsafe { sys::map_file_over(board, SHARE_BYTES, file) }.is_ok());
-        // SAFETY: as above.
         if !is_ours && unsafe { sys::map_over(board, SHARE_BYTES, Access::ReadWrite) }.is_err() {
             return;
         }
         // The number of sets is the copy's: `board` is zero now.
-        let used = {
-            // SAFETY: the copy begins with a board.
-            let sets = unsafe { &*(copy as *const Board) }.sets.load(Relaxed);
-            BOARD_BYTES + (sets as usize).min(SETS_MAX) * TALLY_BYTES
-        };
+        // SAFETY: the copy begins with a board.
+        let sets = (unsafe { &*(copy as *const Board) }.sets.load(Relaxed) as usize).min(SETS_MAX);
+        if is_ours && !self.ensure(sets) {
+            return;
+        }
+        let unseen = self.board().unseen.load(Relaxed);
         // SAFETY: both are mappings of ours, as long as that.
-        unsafe { core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, used) };
+        unsafe {
+            core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, BOARD_BYTES + sets * TALLY_BYTES);
+        };
+        self.board().unseen.store(unseen, Relaxed);
         if !is_ours {
             self.copy.store(0, Relaxed);
         }

@@ -1,7 +1,8 @@
 //! # The board: what a process shows of its heap
 //!
 //! One small mapping of a file that others read: one that `allotment run` made, or the process's own where it
-//! publishes (knob `publish`); elsewhere the same layout in private memory.
+//! publishes (knob `publish`); elsewhere the same layout in private memory. Its pages are made sure of before they are
+//! written ([`crate::arch::sys::make_sure`]): a full file system costs what others see, never the process.
 //!
 //! ```text
 //!   0        16 KiB                        16 KiB + 4 KiB × SETS_MAX
@@ -28,7 +29,7 @@ use crate::arch::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// First word of a board ("ALOTMENT", little endian).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
 /// Raised whenever a word changes its meaning or place.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Most sets (and so tallies) a process can have.
 pub const SETS_MAX: usize = 1024;
 /// Room for classes: size classes of slabs first, then the page orders.
@@ -205,6 +206,10 @@ pub struct Board {
     pub levels: [AtomicU64; Level::ALL.len()],
     /// Levels by class.
     pub class: [ClassLevels; CLASSES_MAX],
+    /// 1 when the process has ended in the usual way, in the image that wrote this.
+    pub ended: AtomicU64,
+    /// Tallies from this number on are in private memory, because the file's file system was full; 0: none are.
+    pub unseen: AtomicU64,
     /// By node of `vmap`.
     pub nodes: [NodeTally; VMAP_NODES],
     /// Values of the knobs, in the order of their table.
@@ -279,6 +284,8 @@ pub enum Answer {
     Fixed = 3,
     /// The process filters its system calls and may not.
     Confined = 4,
+    /// There is no room for it in the file.
+    NoRoom = 5,
 }
 
 impl Answer {
@@ -290,6 +297,7 @@ impl Answer {
             2 => Self::Range,
             3 => Self::Fixed,
             4 => Self::Confined,
+            5 => Self::NoRoom,
             _ => Self::Unknown,
         }
     }

@@ -80,6 +80,24 @@ pub const unsafe fn map_over(_: usize, _: usize, _: Access) -> Result<(), Errno>
 pub const unsafe fn map_file_over(_: usize, _: usize, _: usize) -> Result<(), Errno> {
     Err(Errno)
 }
+/// The same anywhere.
+///
+/// # Errors
+/// Always.
+pub const fn map_file(_: usize, _: usize) -> Result<usize, Errno> {
+    Err(Errno)
+}
+/// There are no files.
+///
+/// # Errors
+/// Always.
+///
+/// # Safety
+/// None needed.
+#[allow(unsafe_code, reason = "the engine's signature")]
+pub const unsafe fn make_sure(_: usize, _: usize) -> Result<(), Errno> {
+    Err(Errno)
+}
 /// No model looks at times.
 #[must_use]
 pub const fn ticks() -> u64 {

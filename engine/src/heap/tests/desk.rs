@@ -1,7 +1,9 @@
 //! What is asked at the desk is done, refused or ignored, and the texts that it writes are whole.
 
 use super::*;
-use crate::stat::board::{Answer, Desk, EVERY_CPU, IDLE_CPUS, Order, SECTIONS, SHARE_BYTES, Section, Show};
+use crate::stat::board::{
+    Answer, BOARD_BYTES, Desk, EVERY_CPU, IDLE_CPUS, Order, SECTIONS, SHARE_BYTES, SHOW, Section, Show,
+};
 use std::string::String;
 
 unsafe extern "C" {
@@ -11,8 +13,15 @@ unsafe extern "C" {
 
 /// A heap that others can see.
 fn shared(heap: &Heap<Test>) -> &Desk {
+    open_in(heap, SHARE_BYTES);
+    assert!(heap.cache.sets.is_shared());
+    &heap.cache.sets.board().desk
+}
+
+/// A heap with a file that has room for so many bytes.
+fn open_in(heap: &Heap<Test>, room: usize) {
     let file = unsafe { memfd_create(c"board".as_ptr(), 0) };
-    assert!(file >= 0 && unsafe { ftruncate(file, SHARE_BYTES as i64) } == 0);
+    assert!(file >= 0 && unsafe { ftruncate(file, room as i64) } == 0);
     heap.cache.knobs.reset();
     let opening = Opening {
         mode: Mode::Simulated,
@@ -23,8 +32,42 @@ fn shared(heap: &Heap<Test>) -> &Desk {
         share: Some(file as usize),
     };
     unsafe { heap.open(&opening) }.unwrap();
-    assert!(heap.cache.sets.is_shared());
-    &heap.cache.sets.board().desk
+}
+
+/// Beyond a file's end there is as little room as in a full file system: the heap works, and others see what has room.
+#[test]
+fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
+    static NONE: Heap<Test> = Heap::new();
+    static BOARD: Heap<Test> = Heap::new();
+    static TEXTS: Heap<Test> = Heap::new();
+    open_in(&NONE, BOARD_BYTES);
+    assert!(!NONE.cache.sets.is_shared());
+    open_in(&BOARD, BOARD_BYTES + 2 * PAGE);
+    open_in(&TEXTS, SHOW + 16 * 1024);
+    for (heap, answer, unseen) in [(&BOARD, Answer::NoRoom, 2), (&TEXTS, Answer::Done, 0)] {
+        let sets = &heap.cache.sets;
+        assert!(sets.is_shared());
+        let mut state = sets.state.lock();
+        assert!((0..5).all(|_| sets.fresh(&mut state).is_some()));
+        drop(state);
+        assert_eq!(sets.board().unseen.load(Relaxed), unseen);
+        (0..6).for_each(|tally| sets.tally(tally).events[0].store(tally as u64, Relaxed));
+        assert_eq!((0..6).map(|tally| sets.tally(tally).events[0].load(Relaxed)).sum::<u64>(), 15);
+        // Texts of more than has room.
+        let areas: std::vec::Vec<_> = (0..600).map(|_| heap.malloc(40_000)).collect();
+        assert_eq!(ask(heap, Order::Show as u32, [0; 2]).0, answer);
+        if answer == Answer::Done {
+            // SAFETY: as in `text`.
+            let show = unsafe { &*(sets.show() as *const Show) };
+            let [at, len, lost] =
+                [0, 1, 2].map(|word: usize| show.sections[Section::Vmallocinfo as usize][word].load(Relaxed));
+            assert!(lost > 0 && len > 0 && at + len <= 16 * 1024, "{at} {len} {lost}");
+        }
+        areas.into_iter().for_each(|area| unsafe { heap.free(area) });
+    }
+    let object = NONE.malloc(100);
+    assert!(!object.is_null());
+    unsafe { NONE.free(object) };
 }
 
 /// Asks as another process would; the heap is its own housekeeper.

@@ -1,0 +1,222 @@
+//! # Files that others may have made
+//!
+//! ```text
+//! name ──O_PATH──► [`Found`]: what there is, not opened ──looked at──► opened by what was found
+//! ```
+//! A file is found first, which waits for nobody and disturbs nothing (a fifo, a device); then looked at; then opened, so that
+//! nothing can come into its place in between. Only regular files are opened, never those of `/proc` and its like. What a process
+//! names is looked up below its own root, where its links lead no further.
+#![allow(unsafe_code)] // openat2, fstatfs, fcntl
+
+use std::ffi::CString;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// A file that was found and not opened.
+#[derive(Debug)]
+pub struct Found {
+    handle: File,
+    /// What it is.
+    pub info: Metadata,
+}
+
+/// File systems whose files are the kernel's answers.
+const ANSWERS: [i64; 6] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x0027_e0eb, 0x6367_7270];
+
+impl Found {
+    fn of(handle: File) -> io::Result<Self> {
+        let info = handle.metadata()?;
+        Ok(Self { handle, info })
+    }
+
+    /// By its name; a link at its end is followed if `follow`, and is found itself otherwise.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn at(path: &Path, follow: bool) -> io::Result<Self> {
+        let link = if follow { 0 } else { libc::O_NOFOLLOW };
+        // (Neither reading nor writing: O_PATH.)
+        OpenOptions::new().read(true).custom_flags(libc::O_PATH | link).open(path).and_then(Self::of)
+    }
+
+    /// By its name below a directory that is somebody's root; links lead no further, the last one nowhere.
+    ///
+    /// # Errors
+    /// As `openat2`.
+    pub fn below(root: &Path, path: &Path) -> io::Result<Self> {
+        let inner = path.strip_prefix("/").unwrap_or(path);
+        let name = CString::new(inner.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let root_handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
+        // SAFETY: all-zero bytes are a valid open_how; the call reads it and the name, and what it returns is new and ours.
+        let opened = unsafe {
+            let mut how: libc::open_how = std::mem::zeroed();
+            how.flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
+            how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+            let size = size_of::<libc::open_how>();
+            libc::syscall(libc::SYS_openat2, root_handle.as_raw_fd(), name.as_ptr(), &raw const how, size)
+        };
+        match i32::try_from(opened) {
+            // SAFETY: as above.
+            Ok(descriptor) if descriptor >= 0 => Self::of(unsafe { File::from_raw_fd(descriptor) }),
+            _ => match io::Error::last_os_error() {
+                // Before Linux 5.6, or under a filter: what is found is looked at all the same.
+                error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                    Self::at(&root.join(inner), false)
+                }
+                error => Err(error),
+            },
+        }
+    }
+
+    /// What a descriptor of a process is, by the process's directory in `/proc`: that of `owner`, as `root` has it.
+    ///
+    /// # Errors
+    /// As `open`; `InvalidData` where `/proc` is something else.
+    pub fn descriptor(root: &Path, owner: u32, number: u32) -> io::Result<(Self, Metadata)> {
+        let process = Self::below(root, Path::new(&format!("proc/{owner}/fd")))?;
+        if process.kind()? != ANSWERS[0] {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let found = Self::at(&process.name().join(number.to_string()), true)?;
+        Ok((found, process.info))
+    }
+
+    /// A name of it that nobody else can change.
+    fn name(&self) -> std::path::PathBuf {
+        format!("/proc/self/fd/{}", self.handle.as_raw_fd()).into()
+    }
+
+    /// The kind of its file system.
+    fn kind(&self) -> io::Result<i64> {
+        // SAFETY: all-zero bytes are a valid statfs, which the call fills.
+        unsafe {
+            let mut info: libc::statfs = std::mem::zeroed();
+            if libc::fstatfs(self.handle.as_raw_fd(), &raw mut info) == 0 {
+                Ok(info.f_type)
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        }
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As `open`; "not a regular file".
+    pub fn open(&self, write: bool) -> io::Result<File> {
+        if !self.info.is_file() || self.kind().is_ok_and(|kind| ANSWERS.contains(&kind)) {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        OpenOptions::new().read(true).write(write).custom_flags(flags).open(self.name())
+    }
+
+    /// All of it, if it is at most so long.
+    ///
+    /// # Errors
+    /// As reading; "too long".
+    pub fn read(&self, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if self.info.len() <= most {
+            self.open(false)?.take(most + 1).read_to_end(&mut bytes)?;
+        }
+        if self.info.len() > most || bytes.len() as u64 > most { Err(io::Error::other("too long")) } else { Ok(bytes) }
+    }
+}
+
+/// Whether a file is open for writing anywhere, or mapped so: by any process, whether it can be seen from here or not.
+/// `None` where the system does not say. (A lease for reading is refused while there is a writer; a mapping is one, however its
+/// descriptor was closed.) Only for a file of this user, or for root.
+pub fn is_written(file: &File) -> Option<bool> {
+    const F_SETSIG: libc::c_int = 10;
+    let descriptor = file.as_raw_fd();
+    // SAFETY: numbers. Whoever opens the file for writing meanwhile is told by a signal that does nothing by default, and
+    // waits no longer than until the next line.
+    unsafe {
+        libc::fcntl(descriptor, F_SETSIG, libc::SIGURG);
+        if libc::fcntl(descriptor, libc::F_SETLEASE, libc::F_RDLCK) == 0 {
+            libc::fcntl(descriptor, libc::F_SETLEASE, libc::F_UNLCK);
+            return Some(false);
+        }
+        (io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)).then_some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("allotment-file-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("made");
+        path
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_and_nobody_is_waited_for() {
+        let directory = scratch("kinds");
+        let fifo = CString::new(directory.join("fifo").as_os_str().as_bytes()).expect("no NUL");
+        // SAFETY: a name that ends in NUL.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        for path in [directory.join("fifo"), directory.clone(), "/dev/null".into(), "/proc/self/status".into()] {
+            let found = Found::at(&path, true).expect("found");
+            assert!(found.open(false).is_err_and(|error| error.to_string().contains("regular")), "{}", path.display());
+            assert!(found.read(100).is_err());
+        }
+        fs::write(directory.join("file"), b"content").expect("written");
+        std::os::unix::fs::symlink(directory.join("file"), directory.join("link")).expect("linked");
+        assert_eq!(Found::at(&directory.join("link"), true).expect("found").read(7).expect("read"), b"content");
+        assert!(Found::at(&directory.join("link"), false).expect("found").read(7).is_err());
+        assert!(Found::at(&directory.join("file"), false).expect("found").read(6).is_err(), "too long");
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn links_lead_nowhere_out_of_a_root() {
+        let root = scratch("root");
+        fs::create_dir(root.join("inner")).expect("made");
+        fs::write(root.join("inner/file"), b"inner").expect("written");
+        std::os::unix::fs::symlink("/inner", root.join("absolute")).expect("linked");
+        std::os::unix::fs::symlink("../../../../../../inner", root.join("up")).expect("linked");
+        std::os::unix::fs::symlink("inner/file", root.join("last")).expect("linked");
+        for name in ["/inner/file", "/absolute/file", "/up/file"] {
+            let found = Found::below(&root, Path::new(name)).expect(name);
+            assert_eq!(found.read(5).expect(name), b"inner");
+        }
+        assert!(Found::below(&root, Path::new("/last")).is_ok_and(|found| found.open(false).is_err()));
+        assert!(Found::below(&root, Path::new("/etc/passwd")).is_err());
+        fs::remove_dir_all(&root).expect("removed");
+    }
+
+    #[test]
+    fn writers_are_seen_by_their_mappings_alone() {
+        let directory = scratch("writers");
+        let path = directory.join("file");
+        fs::write(&path, [0; 4096]).expect("written");
+        let reader = File::open(&path).expect("opened");
+        let Some(false) = is_written(&reader) else {
+            eprintln!("skipped: this file system has no leases");
+            return;
+        };
+        let writer = File::options().read(true).write(true).open(&path).expect("opened");
+        assert_eq!(is_written(&reader), Some(true));
+        // SAFETY: a new mapping, given back below.
+        let mapping = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), 4096, access, libc::MAP_SHARED, writer.as_raw_fd(), 0)
+        };
+        drop(writer);
+        assert_eq!(is_written(&reader), Some(true));
+        // SAFETY: nobody uses it.
+        unsafe { libc::munmap(mapping, 4096) };
+        assert_eq!(is_written(&reader), Some(false));
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+}

@@ -1,0 +1,152 @@
+//! # Whether a program runs on Allotment
+//!
+//! ```text
+//!   allotment run -- LAUNCHER … PROGRAM        one process, several images: which of them had the library?
+//!        │  looks at the process now and then: is a board or the library mapped?
+//!        └─ reads, at its end, the board that it was given, or else the one that it published
+//! ```
+//! A launcher may drop the environment, or become a user or a file that the library does not reach. Two looks in a row that find
+//! the same program without it are one line, at once; a program that ends before that is known by what it left: no board, or one that
+//! the image which wrote it did not close (`Board::ended`) although the process ended by itself and under another name.
+//!
+//! Cost: a few reads of `/proc` in the first seconds.
+
+use super::program;
+use crate::file::Found;
+use crate::observe::find;
+use crate::observe::process::{self, Maps};
+use crate::term::say;
+use allotment_engine::stat::board::{BOARD_BYTES, Board};
+use std::fs::{self, File};
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// When to look, after the start.
+const LOOKS: [u64; 7] = [10, 50, 200, 600, 1500, 5000, 15_000];
+
+/// What is seen of a process from its start to its end.
+#[derive(Debug)]
+pub struct Watch {
+    pid: u32,
+    start: Instant,
+    start_ns: u64,
+    looks: usize,
+    /// The board that the process was given.
+    given: Option<File>,
+    /// The one that it made itself.
+    published: Option<File>,
+    /// The program that the last look found without the library.
+    without: Option<PathBuf>,
+    /// The program that it found with the library.
+    with: Option<PathBuf>,
+    is_said: bool,
+}
+
+impl Watch {
+    /// Of a process that was just started.
+    pub fn new(pid: u32, given: Option<File>, start_ns: u64) -> Self {
+        let start = Instant::now();
+        Self { pid, start, start_ns, looks: 0, given, published: None, without: None, with: None, is_said: false }
+    }
+
+    /// How long until the next look; `None`: there is none.
+    pub fn next(&self) -> Option<Duration> {
+        let due = self.start + Duration::from_millis(*LOOKS.get(self.looks)?);
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Looks, if it is time.
+    pub fn look(&mut self) {
+        if !self.next().is_some_and(|left| left.is_zero()) {
+            return;
+        }
+        self.looks += 1;
+        // (One that may not be looked into, or is ending.)
+        let Some(maps) = Maps::of(self.pid).ok().filter(|maps| !maps.is_empty()) else { return };
+        let has =
+            |file: &Option<File>| file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|info| maps.has(&info)));
+        let is_on = maps.has_library() || has(&self.given);
+        let Ok(program) = fs::read_link(format!("/proc/{}/exe", self.pid)) else { return };
+        if is_on {
+            (self.with, self.without) = (Some(program), None);
+            return self.find_published();
+        }
+        self.with = None;
+        if self.without.as_ref() == Some(&program) && !self.is_said {
+            self.tell(&program, &self.why(&program));
+        }
+        self.without = Some(program);
+    }
+
+    fn tell(&mut self, program: &Path, why: &str) {
+        say(&format!("{} is run without Allotment: {why}", program.display()));
+        self.is_said = true;
+    }
+
+    /// Why a program runs without.
+    fn why(&self, program: &Path) -> String {
+        if let Some(why) = program::inspect(program).why_not() {
+            return why;
+        }
+        let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
+        let is_named = environment
+            .split(|&byte| byte == 0)
+            .any(|word| word.starts_with(b"LD_PRELOAD=") && word.windows(12).any(|part| part == b"liballotment"));
+        if is_named {
+            "the dynamic linker could not load the library there".to_owned()
+        } else {
+            "what started it dropped LD_PRELOAD from the environment".to_owned()
+        }
+    }
+
+    fn published_name(&self) -> PathBuf {
+        find::name(process::namespace(std::process::id()).unwrap_or(0), self.pid, "")
+    }
+
+    /// What the process publishes itself: one that became another user cannot open what it was given.
+    fn find_published(&mut self) {
+        let Ok(found) = Found::at(&self.published_name(), false) else { return };
+        let own = crate::observe::euid();
+        if found.info.uid() == own || own == 0 {
+            self.published = found.open(false).ok().or(self.published.take());
+        }
+    }
+
+    /// When the process has ended: the board of its last image on Allotment. `name` is what it was called at its end, `program` what
+    /// was asked for; `has_left` if no signal ended it.
+    pub fn end(&mut self, name: Option<&str>, program: &Path, has_left: bool) -> Option<File> {
+        self.find_published();
+        if self.published.is_some() {
+            let _ = fs::remove_file(self.published_name());
+        }
+        let word = |file: &File, at: usize| {
+            let mut word = [0; 8];
+            file.read_exact_at(&mut word, at as u64).ok().map(|()| u64::from_ne_bytes(word))
+        };
+        const { assert!(size_of::<Board>() <= BOARD_BYTES) };
+        // Of this process, not of an earlier one of its number.
+        let is_own = |file: &File| word(file, offset_of!(Board, start_ns)).is_some_and(|start| start >= self.start_ns);
+        let board = self.published.take().filter(|file| is_own(file)).or(self.given.take().filter(|file| is_own(file)));
+        let is_closed = board.as_ref().is_some_and(|file| word(file, offset_of!(Board, ended)) == Some(1));
+        let is_other = name.filter(|name| !name.is_empty()).is_some_and(|name| {
+            let is = |path: &Path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name));
+            !is(program) && !self.with.as_deref().is_some_and(is)
+        });
+        if !self.is_said && board.is_some() && !is_closed && has_left && is_other {
+            let other = name.unwrap_or_default().to_owned();
+            self.tell(Path::new(&other), "the library was not reached there, only before");
+        }
+        board
+    }
+
+    /// Whether it was said that the program runs without.
+    pub const fn is_said(&self) -> bool {
+        self.is_said
+    }
+    /// Whether the last look found the library.
+    pub const fn is_on(&self) -> bool {
+        self.with.is_some()
+    }
+}
