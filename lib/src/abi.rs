@@ -10,7 +10,7 @@ use crate::HEAP;
 use allotment_engine::arch::sys::{self, Errno};
 use allotment_engine::arch::{PAGE, atomic::Ordering::Relaxed};
 use allotment_engine::stat::{Event, Level};
-use allotment_engine::{define_dlopen, define_vfork};
+use allotment_engine::{define_clone, define_dlopen, define_vfork};
 use core::ffi::{c_char, c_int, c_void};
 use core::fmt::Write;
 use core::ptr;
@@ -415,6 +415,11 @@ pub extern "C" fn _Exit(status: c_int) -> ! {
 define_vfork!(vfork, crate::fork::vfork_begin, crate::fork::vfork_end);
 #[cfg(target_arch = "x86_64")]
 define_vfork!(__vfork, crate::fork::vfork_begin, crate::fork::vfork_end);
+
+#[cfg(target_arch = "x86_64")]
+define_clone!(clone, crate::fork::clone_begin, crate::fork::clone_end);
+#[cfg(target_arch = "x86_64")]
+define_clone!(__clone, crate::fork::clone_begin, crate::fork::clone_end);
 
 #[cfg(target_arch = "x86_64")]
 define_dlopen!(dlopen, crate::start::KEEP_DEEPBIND);

@@ -11,6 +11,8 @@ use crate::HEAP;
 use crate::percpu::PERCPU;
 use crate::start::Once;
 use allotment_engine::arch::sys;
+#[cfg(feature = "preload")]
+use allotment_engine::arch::vfork::CLONE_VFORK;
 #[allow(unused_imports, reason = "for the link above")]
 use allotment_engine::heap::Heap;
 
@@ -67,6 +69,27 @@ pub extern "C" fn vfork_end() {
         PERCPU.units.reopen();
         HEAP.vfork_end();
     });
+}
+
+/// Before a `clone` whose child shares memory and is no thread.
+#[cfg(feature = "preload")]
+pub extern "C" fn clone_begin(flags: i32) {
+    if flags & CLONE_VFORK == 0 {
+        // The child goes on beside us, and the C library does not know of it.
+        sys::share();
+    }
+    vfork_begin();
+}
+
+/// After it, in the parent. The child may share memory for as long as it lives: the sets stay closed then, also behind its end,
+/// which nobody tells.
+#[cfg(feature = "preload")]
+pub extern "C" fn clone_end(flags: i32, result: isize) {
+    if flags & CLONE_VFORK != 0 || result < 0 {
+        vfork_end();
+    } else {
+        uninterrupted(|| HEAP.shared_for_good());
+    }
 }
 
 /// Registers the handlers, once.

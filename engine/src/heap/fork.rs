@@ -91,6 +91,11 @@ impl<E: Environment> Heap<E> {
         self.gate.vfork_end();
         self.count_if_open(Event::Vfork);
     }
+    /// A child shares this memory from now on: the sets stay closed, but not in children that do not share it.
+    pub fn shared_for_good(&self) {
+        self.gate.vfork_end();
+        self.count_if_open(Event::Vfork);
+    }
     /// Vforks that this thread has in flight.
     #[must_use]
     pub fn own_vforks(&self) -> u32 {
