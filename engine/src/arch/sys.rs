@@ -616,6 +616,17 @@ pub fn leader_lives() -> bool {
     link(c"/proc/self/exe", &mut [0; 1]) != Err(ENOENT)
 }
 
+/// The status with which this process's first thread, which is dead, has ended (0 if that cannot be known).
+#[must_use]
+pub fn leader_status() -> i32 {
+    let mut text = [0; 1024];
+    let line = slurp(c"/proc/self/stat", &mut text).unwrap_or(b"");
+    // The last field, as `wait` has it.
+    let last = line.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap_or(b"");
+    let status: i32 = core::str::from_utf8(last).ok().and_then(|last| last.parse().ok()).unwrap_or(0);
+    status >> 8 & 0xff
+}
+
 /// Gives the calling thread a working directory and a root of its own, away from where the program goes: what it would
 /// leave is not kept busy, and where it locks itself in the thread still sees. Refused, they stay the program's.
 pub fn own_root() {

@@ -29,6 +29,7 @@ mod show;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use crate::arch::crew::Crew;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
 use crate::arch::{PAGE, opaque, sys};
@@ -61,6 +62,12 @@ pub trait Environment: Sized + 'static {
     fn start_keeper() -> bool {
         false
     }
+    /// The threads that serve this heap, where the environment's are of that kind.
+    fn crew() -> Option<&'static Crew> {
+        None
+    }
+    /// Is told that the process ends: no thread of its own is left.
+    fn ends() {}
     /// A file for the board of a forked child, where the process publishes it.
     fn publish() -> Option<usize> {
         None
@@ -404,19 +411,23 @@ impl<E: Environment> Heap<E> {
         if aborted {
             self.cache.sets.count(Event::SeqAbort, 1);
         }
-        if self.reclaim.keeper.is_none() {
-            self.consider_keeper();
-        }
         self.look_for_tracer();
         object.unwrap_or(0) as *mut u8
     }
 
-    /// The process is about to filter its own system calls.
+    /// The process is about to filter its own system calls, or promises what lets it: no thread of ours is there any
+    /// more, and slow paths do without.
     pub fn confine(&self) {
+        if self.opened.load(Acquire) == 2 && self.reclaim.keeper.enter() {
+            // For good: nobody may read them later.
+            self.learn_limits();
+            self.reclaim.keeper.leave();
+        }
         self.areas.confine();
         self.pages.confine();
         self.cache.sets.confine();
         self.reclaim.keeper.confine();
+        self.await_threads();
         self.apply_profile();
     }
 
@@ -505,6 +516,9 @@ impl<E: Environment> Heap<E> {
         if failed {
             sets.count(Event::NoMemory, 1);
             E::no_memory();
+        }
+        if event == Event::ColdAlloc && self.reclaim.keeper.is_none() {
+            self.consider_keeper();
         }
     }
 
@@ -787,6 +801,9 @@ impl<E: Environment> Heap<E> {
         let sets = &self.cache.sets;
         self.reclaim.keeper.gone();
         self.reclaim.workers.gone();
+        if let Some(crew) = E::crew() {
+            crew.gone();
+        }
         self.pid.store(sys::pid(), Relaxed);
         self.born.store(sys::ticks(), Relaxed);
         self.slow.store(0, Relaxed);
