@@ -8,9 +8,9 @@
 
 use crate::HEAP;
 use crate::start::Line;
-use allotment_engine::arch::sys::{self, Errno};
-use allotment_engine::arch::atomic::{AtomicUsize, Ordering::Relaxed};
 use allotment_engine::arch::PAGE;
+use allotment_engine::arch::atomic::{AtomicUsize, Ordering::Relaxed};
+use allotment_engine::arch::sys::{self, Errno};
 use allotment_engine::stat::{Event, Level};
 use allotment_engine::{define_dlopen, define_vfork};
 use core::ffi::{CStr, c_char, c_int, c_void};

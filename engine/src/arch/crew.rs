@@ -178,7 +178,8 @@ const HEAD: usize = 64;
 
 impl Place {
     fn find() -> Self {
-        let area = rseq::area().ok().map(|(offset, _)| offset);
+        // (Where the C library reads its own area even if it has registered none.)
+        let area = rseq::place().map(|(offset, _)| offset).filter(|&offset| offset != 0);
         let (mut low, mut high) = (sys::errno_offset(), HEAD as isize);
         if let Some(offset) = area {
             (low, high) = (low.min(offset), high.max(offset + AREA as isize));

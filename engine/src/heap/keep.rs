@@ -8,6 +8,7 @@
 //! whether there is a housekeeper.
 
 use super::{Environment, Heap};
+use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Acquire;
 use crate::arch::{cgroup, sys};
 use crate::knob::{Id, TABLE};
@@ -90,7 +91,15 @@ impl<E: Environment> Heap<E> {
     /// Waits until threads of ours that are held are gone.
     pub(super) fn await_threads(&self) {
         let Some(crew) = E::crew() else { return };
-        self.reclaim.workers.call(true);
+        let (keeper, workers, nobody) = (&self.reclaim.keeper, &self.reclaim.workers, AtomicU32::new(0));
+        workers.call(true);
+        // Whoever is just starting one has not seen that they are held, or the one will.
+        for _ in 0..10_000 {
+            if !keeper.is_starting() && workers.alive() == 0 {
+                break;
+            }
+            sys::futex_wait_for(&nobody, 0, 100_000);
+        }
         crew.wait_gone();
     }
 
@@ -99,16 +108,15 @@ impl<E: Environment> Heap<E> {
     fn lives(&self, first: Option<sys::Tasks>) -> bool {
         let (Some(crew), Some(first)) = (E::crew(), first) else { return true };
         let Some(now) = sys::tasks() else { return false };
-        // (Those that are just ending are counted a moment longer by the kernel: the next look is right.)
-        let is_last = now.count <= crew.count() + 1;
-        if !is_last && !self.reclaim.keeper.is_outlived() && !sys::leader_lives() {
+        if !sys::leader_lives() {
+            // (Those that are just ending are counted a moment longer by the kernel: the next look is right.)
+            if now.count <= crew.count() + 1 {
+                self.reclaim.keeper.hold(None);
+                self.reclaim.workers.call(true);
+                E::ends();
+                return false;
+            }
             self.reclaim.keeper.outlives();
-        }
-        if is_last && !sys::leader_lives() {
-            self.reclaim.keeper.hold(None);
-            self.reclaim.workers.call(true);
-            E::ends();
-            return false;
         }
         now.owner == first.owner
     }

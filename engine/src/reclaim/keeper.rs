@@ -239,6 +239,12 @@ impl Keeper {
         }
     }
 
+    /// Whether somebody starts it just now.
+    pub fn is_starting(&self) -> bool {
+        // SeqCst: as in `claim`.
+        self.state.load(SeqCst) == STARTING
+    }
+
     /// The opposite of one [`Keeper::hold`].
     pub fn release(&self) {
         self.holds.fetch_sub(1, SeqCst);
