@@ -7,11 +7,12 @@
 #![allow(unsafe_code)] // C
 
 use crate::HEAP;
+use allotment_engine::arch::PAGE;
+use allotment_engine::arch::atomic::{AtomicUsize, Ordering::Relaxed};
 use allotment_engine::arch::sys::{self, Errno};
-use allotment_engine::arch::{PAGE, atomic::Ordering::Relaxed};
 use allotment_engine::stat::{Event, Level};
 use allotment_engine::{define_clone, define_dlopen, define_vfork};
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::Write;
 use core::ptr;
 
@@ -374,26 +375,93 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     }
 }
 
-/// `unshare`, without our thread in the way: the kernel gives no user namespace to a process
-/// of several.
+/// What `call` returns, made while this process has no thread of ours.
+fn without_threads<T>(call: impl FnOnce() -> T) -> T {
+    HEAP.hold_threads();
+    let result = call();
+    HEAP.release_threads();
+    result
+}
+
+/// `unshare`, without our threads: the kernel gives no user namespace to a process of several, and what the program
+/// leaves is not kept alive by them.
 ///
 /// # Safety
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    let mut result = sys::unshare(flags as usize);
-    if result == Err(Errno::EINVAL) {
-        crate::keeper::dismiss(|| {
-            result = sys::unshare(flags as usize);
-            result != Err(Errno::EINVAL)
-        });
-    }
-    match result {
+    match without_threads(|| sys::unshare(flags as usize)) {
         Ok(_) => 0,
         Err(error) => {
             fail(error);
             -1
         }
+    }
+}
+
+/// Defines functions that change what every thread of the process is: the C library's own, which tells its threads, called
+/// while there is none of ours.
+macro_rules! for_all_threads {
+    ($($number:literal $name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            /// The C library's, while there is no thread of ours.
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+                if NEXT[$number].load(Relaxed) == UNKNOWN {
+                    look_up(); // (A constructor calls that runs before ours.)
+                }
+                let next = NEXT[$number].load(Relaxed);
+                if next == 0 {
+                    fail(Errno::ENOSYS);
+                    return -1;
+                }
+                // SAFETY: the definition that the loader found behind ours, of C's own type.
+                let next: unsafe extern "C" fn($($type),*) -> c_int = unsafe { core::mem::transmute(next) };
+                // SAFETY: the caller's promise.
+                without_threads(|| unsafe { next($($argument),*) })
+            }
+        )*
+        /// Their names.
+        const NAMES: &[&CStr] = &[$(match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => panic!(),
+        }),*];
+    };
+}
+
+for_all_threads! {
+    0 setuid(user: u32);
+    1 setgid(group: u32);
+    2 seteuid(user: u32);
+    3 setegid(group: u32);
+    4 setreuid(real: u32, effective: u32);
+    5 setregid(real: u32, effective: u32);
+    6 setresuid(real: u32, effective: u32, saved: u32);
+    7 setresgid(real: u32, effective: u32, saved: u32);
+    8 setgroups(count: usize, groups: *const u32);
+    9 initgroups(user: *const c_char, group: u32);
+    10 setns(file: c_int, kind: c_int);
+    11 capset(header: *mut c_void, data: *const c_void);
+}
+
+/// In [`NEXT`]: not looked up yet. (Not 0: see [`crate::start::Once`].)
+const UNKNOWN: usize = 1;
+/// The next definitions of [`NAMES`]; 0: there is none.
+static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(UNKNOWN) }; NAMES.len()];
+
+/// Looks the definitions up that ours call. In the constructor: later the loader's lock may be a fork's, or the caller a
+/// signal handler.
+pub fn look_up() {
+    unsafe extern "C" {
+        fn dlsym(from: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+    const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+    for (next, name) in NEXT.iter().zip(NAMES) {
+        // SAFETY: a name that ends with zero. Relaxed: a number.
+        next.store(unsafe { dlsym(RTLD_NEXT, name.as_ptr()) } as usize, Relaxed);
     }
 }
 

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // environment and libc
 
 use crate::HEAP;
+use allotment_engine::arch::crew::Crew;
 use allotment_engine::arch::rseq::{self, Fence};
 use allotment_engine::arch::{seq::Area, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
@@ -221,6 +222,12 @@ impl Environment for Process {
     fn start_worker() -> bool {
         crate::keeper::start_worker()
     }
+    fn crew() -> Option<&'static Crew> {
+        Some(&crate::keeper::CREW)
+    }
+    fn ends() {
+        crate::publish::withdraw();
+    }
     fn stack(into: &mut [usize]) -> usize {
         crate::unwind::stack(into)
     }
@@ -336,6 +343,7 @@ fn report(address: usize, wrong: Wrong) {
 #[cfg(feature = "preload")]
 extern "C" fn constructor() {
     HEAP.prepare();
+    crate::abi::look_up();
     crate::fork::register();
     crate::exit::register();
 }

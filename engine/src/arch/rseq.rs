@@ -30,17 +30,11 @@ pub const MM_CID_BYTES: usize = 28;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 core::arch::global_asm!(".weak __rseq_offset", ".weak __rseq_size");
 
-/// Bytes of the area that the kernel fills for us.
-///
-/// # Errors
-/// Why there is no area.
+/// Where the C library has a place for the area, relative to the thread pointer, and how large it says that it is: 0 if
+/// it has registered none.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub fn area() -> Result<(isize, usize), Reason> {
-    use core::ffi::{c_uint, c_ulong};
-    unsafe extern "C" {
-        fn getauxval(kind: c_ulong) -> c_ulong;
-    }
-    const AT_RSEQ_FEATURE_SIZE: c_ulong = 27;
+pub(super) fn place() -> Option<(isize, usize)> {
+    use core::ffi::c_uint;
     let (offset, size): (*const isize, *const c_uint);
     // SAFETY: loads two addresses from the GOT; a missing weak symbol is null.
     unsafe {
@@ -50,10 +44,32 @@ pub fn area() -> Result<(isize, usize), Reason> {
             out(reg) offset, out(reg) size, options(nostack, readonly, preserves_flags));
     }
     if offset.is_null() || size.is_null() {
-        return Err(Reason::Libc);
+        return None;
     }
-    // SAFETY: both are the C library's constants, and getauxval reads the auxiliary vector.
-    let (offset, size, feature) = unsafe { (*offset, *size as usize, getauxval(AT_RSEQ_FEATURE_SIZE) as usize) };
+    // SAFETY: both are the C library's constants.
+    Some(unsafe { (*offset, *size as usize) })
+}
+
+/// There is none.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+pub(super) fn place() -> Option<(isize, usize)> {
+    None
+}
+
+/// Bytes of the area that the kernel fills for us.
+///
+/// # Errors
+/// Why there is no area.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub fn area() -> Result<(isize, usize), Reason> {
+    use core::ffi::c_ulong;
+    unsafe extern "C" {
+        fn getauxval(kind: c_ulong) -> c_ulong;
+    }
+    const AT_RSEQ_FEATURE_SIZE: c_ulong = 27;
+    let (offset, size) = place().ok_or(Reason::Libc)?;
+    // SAFETY: reads the auxiliary vector.
+    let feature = unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) as usize };
     if size == 0 {
         return Err(Reason::Unregistered);
     }

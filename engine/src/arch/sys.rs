@@ -53,11 +53,14 @@ mod nr {
     pub const CLOSE_RANGE: usize = 436;
     pub const FTRUNCATE: usize = 77;
     pub const READLINKAT: usize = 267;
+    pub const STATX: usize = 332;
     pub const UNLINKAT: usize = 263;
     pub const GETPID: usize = 39;
     pub const GETPPID: usize = 110;
     pub const PRLIMIT64: usize = 302;
     pub const GETTID: usize = 186;
+    pub const TGKILL: usize = 234;
+    pub const RSEQ: usize = 334;
     pub const GETDENTS64: usize = 217;
     pub const SYSINFO: usize = 99;
     pub const PRCTL: usize = 157;
@@ -89,6 +92,7 @@ mod nr {
     pub const CLOSE_RANGE: usize = 436;
     pub const FTRUNCATE: usize = 46;
     pub const READLINKAT: usize = 78;
+    pub const STATX: usize = 291;
     pub const UNLINKAT: usize = 35;
     pub const READ: usize = 63;
     pub const WRITE: usize = 64;
@@ -105,6 +109,8 @@ mod nr {
     pub const GETPPID: usize = 173;
     pub const PRLIMIT64: usize = 261;
     pub const GETTID: usize = 178;
+    pub const TGKILL: usize = 131;
+    pub const RSEQ: usize = 293;
     pub const SYSINFO: usize = 179;
     pub const MUNMAP: usize = 215;
     pub const MREMAP: usize = 216;
@@ -572,9 +578,19 @@ pub fn current_node() -> u32 {
     node
 }
 
-/// Whether the C library has never started a second thread.
+/// Whether neither the C library nor [`super::crew`] has ever started a second thread.
 #[must_use]
 pub fn single_threaded() -> bool {
+    c_is_single() && super::crew::is_none()
+}
+
+/// Whether the program has one thread, whatever threads of ours there are.
+#[must_use]
+pub fn program_is_single() -> bool {
+    c_is_single() && super::crew::is_unshared()
+}
+
+fn c_is_single() -> bool {
     unsafe extern "C" {
         static __libc_single_threaded: u8;
     }
@@ -582,10 +598,9 @@ pub fn single_threaded() -> bool {
     unsafe { __libc_single_threaded != 0 }
 }
 
-/// Whether the program has one thread, whatever threads of ours there are.
-#[must_use]
-pub fn program_is_single() -> bool {
-    single_threaded()
+/// The caller is about to start a task that shares this memory, of which the C library does not know: from now on nobody is the only thread.
+pub fn share() {
+    super::crew::share();
 }
 
 /// The CPU that runs us, by the C library's quick way.
@@ -697,6 +712,81 @@ pub fn thread_id() -> u32 {
     unsafe { call(nr::GETTID, [0; 6]).unwrap_or(0) as u32 }
 }
 
+/// Whether a process has this thread, dead but not yet counted out included. (What cannot be known is no.)
+#[must_use]
+pub fn is_thread(process: u32, thread: u32) -> bool {
+    // SAFETY: no signal is sent.
+    thread != 0 && unsafe { call(nr::TGKILL, [process as usize, thread as usize, 0, 0, 0, 0]) }.is_ok()
+}
+
+/// Registers the calling thread's rseq area, with the C library's signature.
+///
+/// # Errors
+/// The kernel's; nothing is registered then.
+///
+/// # Safety
+/// The area is the thread's alone as long as it lives.
+pub unsafe fn register_rseq(area: usize, bytes: usize) -> Result<(), Errno> {
+    const SIGNATURE: usize = 0x5305_3053;
+    // SAFETY: the caller's promise.
+    unsafe { call(nr::RSEQ, [area, bytes, 0, SIGNATURE, 0, 0]).map(drop) }
+}
+
+/// Where the C library keeps `errno`, in bytes from the thread pointer: the same in every thread.
+#[must_use]
+pub fn errno_offset() -> isize {
+    unsafe extern "C" {
+        fn __errno_location() -> *mut i32;
+    }
+    // SAFETY: the address of the thread's own errno.
+    (unsafe { __errno_location() as isize }) - thread_pointer() as isize
+}
+
+/// What the kernel says of this process to a thread that opens no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tasks {
+    /// Its threads, one that was first and has ended included as long as there are others.
+    pub count: u32,
+    /// User and group that its first thread acts as.
+    pub owner: [u32; 2],
+}
+
+/// The threads of this process; `None` where no `/proc` shows it.
+#[must_use]
+pub fn tasks() -> Option<Tasks> {
+    let status = statx(AT_FDCWD, c"/proc/self/task", 0).ok()?;
+    // (The directory and its own entry are links, too.)
+    Some(Tasks { count: status[4].saturating_sub(2), owner: [status[5], status[6]] })
+}
+
+/// Whether this process's first thread lives: a dead one has no program.
+#[must_use]
+pub fn leader_lives() -> bool {
+    const ENOENT: Errno = Errno(2);
+    link(c"/proc/self/exe", &mut [0; 1]) != Err(ENOENT)
+}
+
+/// The status with which this process's first thread, which is dead, has ended (0 if that cannot be known).
+#[must_use]
+pub fn leader_status() -> i32 {
+    let mut text = [0; 1024];
+    let line = slurp(c"/proc/self/stat", &mut text).unwrap_or(b"");
+    // The last field, as `wait` has it.
+    let last = line.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap_or(b"");
+    let status: i32 = core::str::from_utf8(last).ok().and_then(|last| last.parse().ok()).unwrap_or(0);
+    status >> 8 & 0xff
+}
+
+/// Gives the calling thread a working directory and a root of its own, away from where the program goes: what it would
+/// leave is not kept busy, and where it locks itself in the thread still sees. Refused, they stay the program's.
+pub fn own_root() {
+    const CLONE_FS: usize = 0x200;
+    if unshare(CLONE_FS).is_ok() {
+        // SAFETY: the kernel reads the path.
+        let _ = unsafe { call(nr::CHDIR, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
 /// Entries of an open directory, as the kernel lays them out; 0 at the end.
 ///
 /// # Errors
@@ -789,6 +879,15 @@ pub fn create_private(path: &core::ffi::CStr, bytes: usize) -> Result<usize, Err
         return Err(error);
     }
     Ok(file)
+}
+
+/// `struct statx` in words: links at 4, owner and group at 5 and 6, mode in 16 bits of 7.
+fn statx(at: usize, path: &core::ffi::CStr, flags: usize) -> Result<[u32; 64], Errno> {
+    const BASIC: usize = 0x7ff;
+    let mut status = [0_u32; 64];
+    // SAFETY: the kernel reads the path and writes 256 bytes of ours.
+    unsafe { call(nr::STATX, [at, path.as_ptr() as usize, flags, BASIC, status.as_mut_ptr() as usize, 0])? };
+    Ok(status)
 }
 
 /// What a symbolic link says, as far as `into` goes.

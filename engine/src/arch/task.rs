@@ -1,6 +1,7 @@
-//! # Tasks that share our memory and nothing else
+//! # Tasks that share our memory
 //!
-//! [`spawn`] is `clone` with a stack of the caller's choice and no C library around it: the new
+//! [`thread`] is `clone` as the C library makes threads, with a block of the caller's choice instead of its own: see
+//! [`super::crew`]. [`spawn`] is `clone` with a stack of the caller's choice and no C library around it: the new
 //! task has no thread-local data (its thread pointer is the *creator's*, whose data it must not
 //! touch), no rseq area, no `errno`. It runs raw system calls only, and never returns.
 //!
@@ -25,6 +26,8 @@ const CLONE_FILES: usize = 0x400;
 const CLONE_SIGHAND: usize = 0x800;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SYSVSEM: usize = 0x4_0000;
+const CLONE_SETTLS: usize = 0x8_0000;
+const CLONE_PARENT_SETTID: usize = 0x10_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
 const CLONE_UNTRACED: usize = 0x80_0000;
 
@@ -36,11 +39,43 @@ const CLONE_UNTRACED: usize = 0x80_0000;
 ///
 /// # Errors
 /// As `clone`; `ENOSYS` where this is not written for.
-#[cfg(target_arch = "x86_64")]
 pub unsafe fn spawn(
     flags: usize,
     top: usize,
     word: *mut u32,
+    body: extern "C" fn(usize) -> !,
+    argument: usize,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { clone([flags, top, 0, word as usize, 0], body, argument) }
+}
+
+/// Starts a thread of this process that runs `body(pointer)` on the stack that ends at `top` (aligned to 16), with
+/// `pointer` for its thread pointer. Its number stands at `thread` before this returns; the word becomes zero when it
+/// ends.
+///
+/// # Safety
+/// As [`spawn`]; what is thread-local to `body` lies around `pointer`.
+///
+/// # Errors
+/// As [`spawn`].
+pub unsafe fn thread(
+    top: usize,
+    word: *mut u32,
+    thread: *mut u32,
+    pointer: usize,
+    body: extern "C" fn(usize) -> !,
+) -> Result<(), Errno> {
+    // As the C library's own: a debugger follows it, and what emulates threads takes these flags together or not at all.
+    let flags = THREAD & !CLONE_UNTRACED | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+    // SAFETY: the caller's promise.
+    unsafe { clone([flags, top, thread as usize, word as usize, pointer], body, pointer) }.map(drop)
+}
+
+/// `clone(flags, top, parent's word, child's word, thread pointer)`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone(
+    [flags, top, parent, child, pointer]: [usize; 5],
     body: extern "C" fn(usize) -> !,
     argument: usize,
 ) -> Result<usize, Errno> {
@@ -50,7 +85,7 @@ pub unsafe fn spawn(
     // instruction on and does not come back.
     unsafe {
         core::arch::asm!(
-            "syscall",               // clone(flags, top, -, word, -)
+            "syscall",
             "test rax, rax",
             "jnz 2f",                // the creator goes on
             "xor ebp, ebp",          // the child: the end of every backtrace
@@ -59,22 +94,15 @@ pub unsafe fn spawn(
             "ud2",
             "2:",
             inlateout("rax") CLONE as isize => result,
-            in("rdi") flags, in("rsi") top, in("rdx") 0, in("r10") word, in("r8") 0,
+            in("rdi") flags, in("rsi") top, in("rdx") parent, in("r10") child, in("r8") pointer,
             in("r12") argument, in("r13") body,
             lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     if result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
 }
 
-/// See the other one.
-///
-/// # Safety
-/// None is needed.
-///
-/// # Errors
-/// `ENOSYS`.
 #[cfg(not(target_arch = "x86_64"))]
-pub unsafe fn spawn(_: usize, _: usize, _: *mut u32, _: extern "C" fn(usize) -> !, _: usize) -> Result<usize, Errno> {
+unsafe fn clone(_: [usize; 5], _: extern "C" fn(usize) -> !, _: usize) -> Result<usize, Errno> {
     Err(Errno::ENOSYS)
 }
 

@@ -58,6 +58,9 @@ impl<E: Environment> Heap<E> {
         let sets = &self.cache.sets;
         self.reclaim.keeper.gone();
         self.reclaim.workers.gone();
+        if let Some(crew) = E::crew() {
+            crew.gone();
+        }
         if !matches!(self.pid(), 0 | u32::MAX) {
             self.learn_pid(true);
         }

@@ -55,22 +55,20 @@ impl<E: Environment> Heap<E> {
         let (knobs, workers, keeper) = (&self.cache.knobs, &self.reclaim.workers, &self.reclaim.keeper);
         let threshold = knobs.size(Id::AsyncFreeThreshold);
         let wanted = threshold != 0 && self.areas.backlog() >= threshold;
-        if !wanted || knobs.get(Id::IdleSeconds) == 0 || keeper.is_dismissed() || self.crew() == 0 {
+        if !wanted || knobs.get(Id::IdleSeconds) == 0 || keeper.is_held() || self.crew() == 0 {
             return false;
         }
-        // (One that may not end does not nap, either.)
-        workers.call(waits || keeper.is_confined());
+        workers.call(waits);
         if workers.alive() > 0 {
             return true;
         }
-        if !may_start || keeper.is_confined() || !workers.claim(1) {
-            return workers.alive() > 0;
-        }
-        self.start_worker()
+        may_start && workers.claim(1) && self.start_worker()
     }
 
+    /// Starts the one that was claimed.
     fn start_worker(&self) -> bool {
-        let is_started = E::start_worker();
+        // (Looked at behind the claim: whoever holds looks at the two the other way round.)
+        let is_started = !self.reclaim.keeper.is_held() && E::start_worker();
         if !is_started {
             self.reclaim.workers.unclaim();
         }
@@ -116,22 +114,22 @@ impl<E: Environment> Heap<E> {
                     workers.ask(&self.cache.sets.clock, || self.allowance(reads));
                 }
             });
-            while self.areas.is_pending() && !keeper.is_dismissed() && workers.alive() <= self.crew() {
+            while self.areas.is_pending() && !keeper.is_held() && workers.alive() <= self.crew() {
                 self.recruit();
                 // As much of a giant area as the knob says, and at least a turn.
                 let batches = self.cache.knobs.size(Id::MaxGatherBatchCount);
                 self.among_calls(|_| self.vmap().purge_abroad(batches.saturating_mul(BATCH).max(TURN)));
             }
-            if keeper.is_dismissed() {
+            if keeper.is_held() {
                 return workers.unclaim();
             }
-            if !keeper.is_confined() && workers.leave_to(self.crew()) {
+            if workers.leave_to(self.crew()) {
                 return;
             }
             if self.areas.is_pending() && workers.alive() <= self.crew() {
                 continue;
             }
-            naps = if workers.sleep(seen, if keeper.is_confined() { 0 } else { NAP }) { 0 } else { naps + 1 };
+            naps = if workers.sleep(seen, NAP) { 0 } else { naps + 1 };
             if naps >= LINGER / NAP {
                 if workers.leave(seen) {
                     return;
@@ -145,7 +143,7 @@ impl<E: Environment> Heap<E> {
     fn recruit(&self) {
         let (workers, threshold) = (&self.reclaim.workers, self.cache.knobs.size(Id::AsyncFreeThreshold).max(1));
         let most = (self.areas.backlog() / threshold).min(self.crew() as usize) as u32;
-        if workers.alive() < most && !self.reclaim.keeper.is_confined() && workers.claim(most) {
+        if workers.alive() < most && workers.claim(most) {
             self.start_worker();
         }
     }

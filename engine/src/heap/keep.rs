@@ -1,107 +1,197 @@
 //! # The housekeeper's life in a heap
 //!
-//! When it starts, what it does in turn, when it rests and when it ends. What it decides by, how it is called and how it
-//! leaves: [`crate::reclaim::keeper`]; what it answers to who asks from outside: [`super::desk`].
+//! When it starts, what it does in turn, when it rests and when it ends; and what slow paths do where there is none. What
+//! it decides by, how it is called and how it leaves: [`crate::reclaim::keeper`]; what it answers to who asks from
+//! outside: [`super::desk`].
 //!
-//! Locks: none held when the thread is started; those of what it does. Cost: nothing to fast paths; a slow `malloc` asks
+//! Locks: none held when the thread is started; those of what it does. Cost: nothing to fast paths; a slow path asks
 //! whether there is a housekeeper.
 
 use super::{Environment, Heap};
+use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Acquire;
-use crate::arch::cgroup;
-use crate::knob::Id;
-use crate::reclaim::keeper::{self, PERIOD, Watch};
+use crate::arch::{cgroup, sys};
+use crate::knob::{Id, TABLE};
+use crate::reclaim::keeper::{self, LIFE, PERIOD, Watch};
 use crate::stat::{Event, Level};
 
 impl<E: Environment> Heap<E> {
-    /// Starts the housekeeper if there is enough to keep. Only ever from a slow `malloc`: the
-    /// C library frees under locks that the creation of a thread takes.
+    /// After a slow path that found no housekeeper, with no lock held: starts it if there is enough to keep, or does what
+    /// it would have done.
     #[cold]
     pub(super) fn consider_keeper(&self) {
-        let (board, knobs) = (self.cache.sets.board(), &self.cache.knobs);
-        // (A forked child may have more to give back than it uses.)
-        let held = board.in_use() + board.level(Level::Lazy);
-        let wanted = knobs.get(Id::IdleSeconds) > 0 && (held >= knobs.get(Id::KeeperBytes) || self.is_watched());
-        // (Creating a thread allocates: that call finds the start claimed.)
-        if wanted && !self.cache.sets.is_closed() && self.reclaim.keeper.claim() {
+        let (board, knobs, keeper) = (self.cache.sets.board(), &self.cache.knobs, &self.reclaim.keeper);
+        // (After a burst of frees there may be more to give back than is used.)
+        let held = board.in_use() + board.level(Level::Lazy) + board.level(Level::PagesDirty);
+        let is_large = held >= knobs.get(Id::KeeperBytes);
+        if !is_large && !self.is_watched() || self.cache.sets.is_closed() {
+            return;
+        }
+        let now = self.cache.sets.clock.ticks();
+        if knobs.get(Id::IdleSeconds) > 0 && keeper.claim(now) {
             if E::start_keeper() {
                 self.count_if_open(Event::Keeper);
             } else {
-                self.reclaim.keeper.dismiss(self.bell());
+                keeper.refused(now);
             }
+        }
+        if is_large && keeper.is_none() {
+            self.tend(now);
         }
     }
 
     /// There is something to give back again.
     pub(super) fn wake_keeper(&self) {
-        if self.reclaim.keeper.is_parked() {
-            self.reclaim.keeper.wake(self.bell());
+        let keeper = &self.reclaim.keeper;
+        if keeper.is_parked() {
+            keeper.wake(self.bell());
+        }
+        // (One that was parked may have ended instead.)
+        if keeper.is_none() {
+            self.consider_keeper();
         }
     }
 
-    /// Ends the housekeeper for good, soon; whether there was one.
-    pub fn dismiss_keeper(&self) -> bool {
-        // Its children, too, are to have none.
-        self.reclaim.keeper.confine();
-        if self.opened.load(Acquire) != 2 {
-            return false;
+    /// What a look would do now, by who happens to come along.
+    fn tend(&self, now: u64) {
+        // (Beside a fork the next who comes along does it.)
+        let Some(_inside) = self.enter() else { return };
+        let idle = Id::IdleSeconds as usize;
+        let patience = match self.cache.knobs.at(idle) {
+            0 => TABLE[idle].default,
+            seconds => seconds,
+        };
+        let Some((duty, at_limits)) = self.reclaim.tending.is_due(now, self.activity(), patience) else { return };
+        // (A file that is open between two instructions of a program's own takes nobody's number.)
+        if at_limits && self.reclaim.keeper.enter() {
+            self.learn();
+            self.learn_limits();
+            self.reclaim.keeper.leave();
         }
-        let keeper = self.reclaim.keeper.dismiss(self.bell());
-        self.reclaim.workers.call(true);
-        keeper || self.reclaim.workers.alive() > 0
+        self.approach();
+        self.give_back(duty);
+    }
+
+    /// Slow allocations and reuses of areas: what tells work from idleness.
+    fn activity(&self) -> u64 {
+        self.cache.sets.event(Event::ColdAlloc) + self.cache.sets.event(Event::AreaReuse)
+    }
+
+    /// No thread of ours is there when this returns (after a second at most), nor is started until
+    /// [`Heap::release_threads`]: what the process does meanwhile to itself it does to all of its threads.
+    pub fn hold_threads(&self) {
+        let bell = (self.opened.load(Acquire) == 2).then(|| self.bell());
+        self.reclaim.keeper.hold(bell);
+        self.await_threads();
+    }
+
+    /// The opposite of one [`Heap::hold_threads`].
+    pub fn release_threads(&self) {
+        self.reclaim.keeper.release();
+    }
+
+    /// Waits until threads of ours that are held are gone.
+    pub(super) fn await_threads(&self) {
+        let Some(crew) = E::crew() else { return };
+        let (keeper, workers, nobody) = (&self.reclaim.keeper, &self.reclaim.workers, AtomicU32::new(0));
+        workers.call(true);
+        // Whoever is just starting one has not seen that they are held, or the one will.
+        for _ in 0..10_000 {
+            if !keeper.is_starting() && workers.alive() == 0 {
+                break;
+            }
+            sys::futex_wait_for(&nobody, 0, 100_000);
+        }
+        crew.wait_gone();
+    }
+
+    /// Whether the process has a thread of its own left, and its first one acts as it did at `first`; nothing that is
+    /// not known ends a thread.
+    fn lives(&self, first: Option<sys::Tasks>) -> bool {
+        let (Some(crew), Some(first)) = (E::crew(), first) else { return true };
+        let Some(now) = sys::tasks() else { return false };
+        if !sys::leader_lives() {
+            // (Those that are just ending are counted a moment longer by the kernel: the next look is right.)
+            if now.count <= crew.count() + 1 {
+                self.reclaim.keeper.hold(None);
+                self.reclaim.workers.call(true);
+                E::ends();
+                return false;
+            }
+            self.reclaim.keeper.outlives();
+        }
+        now.owner == first.owner
+    }
+
+    /// The status with which a thread of ours ends: of the last thread of a process it is the process's own (Linux 6.0;
+    /// before, that of the first thread always), and that is to be the status of the last that was not ours. The C library's
+    /// threads end with 0.
+    pub fn parting(&self) -> i32 {
+        self.among_calls(|allowed| {
+            if !allowed || self.reclaim.keeper.is_outlived() || sys::leader_lives() { 0 } else { sys::leader_status() }
+        })
     }
 
     /// The housekeeper's whole life (see [`crate::reclaim::keeper`]).
     pub fn keep(&self) {
-        let (keeper, sets) = (&self.reclaim.keeper, &self.cache.sets);
-        let mut watch = Watch::default();
+        let keeper = &self.reclaim.keeper;
         if !keeper.begin() {
             return;
         }
-        let mut due = 0;
-        self.among_calls(|allowed| {
+        let first = self.among_calls(|allowed| {
+            let first = if allowed && E::crew().is_some() { sys::tasks() } else { None };
             if allowed {
-                keeper.look_for_files();
-                due = self.cache.sets.clock.now_ns() + PERIOD;
+                keeper.settle();
             }
-            if keeper.may_read() {
-                self.learn();
-                // Now, not with the first look: a program that grows fast is near its limit by then.
-                self.learn_limits();
-            }
+            first
         });
+        // Where it cannot see who else is left it might be the last, and stay.
+        if first.is_none() && E::crew().is_some() {
+            return keeper.refused(self.cache.sets.clock.ticks());
+        }
+        keeper.is_well();
+        if keeper.may_read() {
+            self.among_calls(|allowed| {
+                if allowed {
+                    self.learn();
+                    // Now, not with the first look: a program that grows fast is near its limit by then.
+                    self.learn_limits();
+                }
+            });
+        }
+        self.keep_on(first);
+        self.reclaim.relax();
+        keeper.end();
+    }
+
+    /// Look after look, until it is to end.
+    fn keep_on(&self, first: Option<sys::Tasks>) {
+        let (keeper, sets) = (&self.reclaim.keeper, &self.cache.sets);
+        let mut watch = Watch::default();
+        let lives = || self.among_calls(|allowed| allowed && self.lives(first));
+        let serve = || self.among_calls(|allowed| allowed && self.serve());
+        let mut due = sets.clock.now_ns() + PERIOD;
         loop {
             // Acquire: what was asked before the bell rang is seen.
             let rung = self.bell().load(Acquire);
-            if keeper.is_dismissed() {
-                return self.reclaim.relax();
+            if keeper.is_held() || !lives() {
+                return;
             }
-            // (A filter may kill who asks for the time: then every ring ends a period.)
-            let rest = self.among_calls(|allowed| match self.serve() {
-                true => None,
-                false => Some(if allowed { due.saturating_sub(self.cache.sets.clock.now_ns()) } else { PERIOD }),
-            });
-            let Some(rest) = rest else { continue };
+            if serve() {
+                continue;
+            }
+            let rest = due.saturating_sub(self.cache.sets.clock.now_ns());
             if rest > 0 {
-                keeper.sleep(self.bell(), rung, rest);
-                if !keeper.is_confined() {
-                    continue;
-                }
+                keeper.sleep(self.bell(), rung, rest.min(LIFE));
+                continue;
             }
             let left = || sets.level(Level::Lazy) + sets.level(Level::PagesDirty);
             // What was freed before this is seen by the look, or is why it does not rest.
             let before = left();
-            let rests = self.among_calls(|allowed| {
-                due = if allowed { self.cache.sets.clock.now_ns() + PERIOD } else { 0 };
-                self.look(&mut watch)
-            });
-            if rests {
-                let is_small = sets.board().in_use() < self.cache.knobs.get(Id::KeeperBytes) / 4;
-                if is_small && !sets.is_shared() {
-                    self.reclaim.relax();
-                    return keeper.end();
-                }
-                keeper.park(&sets.clock, self.bell(), || self.among_calls(|_| self.serve()), before, left);
+            due = self.cache.sets.clock.now_ns() + PERIOD;
+            let rests = self.among_calls(|allowed| allowed && self.look(&mut watch));
+            if rests && !keeper.park(&sets.clock, self.bell(), sets.is_shared(), (serve, lives), (before, left)) {
+                return;
             }
         }
     }
@@ -130,8 +220,7 @@ impl<E: Environment> Heap<E> {
         }
         self.look_for_tracer();
         let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
-        let event = |event| self.cache.sets.event(event);
-        let duty = watch.look(event(Event::ColdAlloc) + event(Event::AreaReuse), patience);
+        let duty = watch.look(self.activity(), patience);
         self.approach();
         let bytes = self.give_back(duty);
         watch.rests(duty, bytes)

@@ -32,6 +32,7 @@ pub mod side;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use crate::arch::crew::Crew;
 use crate::arch::gate::Gate;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
@@ -78,6 +79,12 @@ pub trait Environment: Sized + 'static {
     fn start_keeper() -> bool {
         false
     }
+    /// The threads that serve this heap, where the environment's are of that kind.
+    fn crew() -> Option<&'static Crew> {
+        None
+    }
+    /// Is told that the process ends: no thread of its own is left.
+    fn ends() {}
     /// A file for the board of a forked child, where the process publishes it.
     fn publish() -> Option<usize> {
         None
@@ -499,12 +506,19 @@ impl<E: Environment> Heap<E> {
         object.unwrap_or(0) as *mut u8
     }
 
-    /// The process is about to filter its own system calls.
+    /// The process is about to filter its own system calls, or promises what lets it: no thread of ours is there any
+    /// more, and slow paths do without.
     pub fn confine(&self) {
+        if self.opened.load(Acquire) == 2 && self.reclaim.keeper.enter() {
+            // For good: nobody may read them later.
+            self.learn_limits();
+            self.reclaim.keeper.leave();
+        }
         self.areas.confine();
         self.pages.confine();
         self.cache.sets.confine();
         self.reclaim.keeper.confine();
+        self.await_threads();
         self.apply_profile();
     }
 
@@ -587,6 +601,9 @@ impl<E: Environment> Heap<E> {
         if failed {
             sets.count(Event::NoMemory, 1);
             E::no_memory();
+        }
+        if event == Event::ColdAlloc && self.reclaim.keeper.is_none() {
+            self.consider_keeper();
         }
     }
 

@@ -1,9 +1,10 @@
 //! # The housekeeper: one thread that gives back what an idle program does not use
 //!
 //! ```text
-//! none ──slow allocation, heap has grown──► started ──► awake ◄──slow free── parked
-//!   ▲                                                    │  └──nothing left──► ▲
-//!   └───────────────── small again ──────────────────────┘
+//! none ──slow path, heap has grown──► started ──► awake ──nothing left for two looks──► parked, a period ──► ▲
+//!   ▲                                    │           ▲                                    │   (or, where others
+//!   └─ refused: tried again later ◄──────┘           └──────────────slow free─────────────┘   may ask, for long)
+//!   └─◄── a slow path does what a look would have done, once a period ([`Tending`])
 //! ```
 //! Every [`PERIOD`] it looks at what happened since the last look:
 //!
@@ -16,29 +17,41 @@
 //! What may stay is nothing while the system says that something waits for memory. From the memory cgroup it learns
 //! what the limits are that nobody gave as a number (see [`super::limits`]).
 //!
-//! An idle program that has nothing left to give back costs nothing: the
-//! thread parks until a slow free wakes it, or a request from outside (`heap::desk`), which it serves at any time.
+//! Where there is none, and none can be had (refused, a program that filters its system calls, the knob), slow paths
+//! give back at once what passes the limit, which counts less of what the program used a moment ago, and do the rest when
+//! a period is over.
+//!
+//! **It is no reason for anything.** The C library does not know the thread ([`crate::arch::crew`]). Every [`LIFE`] it
+//! looks whether any other is left, and leaves if none is: the process ends with the status of its own last one. It ends when
+//! it has nothing left to do, but where others may look into the process. It acts as nobody but who started it: when the
+//! process's user or group changes it ends, at once where the change is seen coming ([`Keeper::hold`]: nobody has a
+//! thread of ours until [`Keeper::release`]), else at the next look.
+//!
 //! It sleeps on the board's *bell*, which other processes can ring; who rings changes the word, so that nothing
 //! that rang between a look and the sleep is missed.
 //!
-//! A process that begins to filter its own system calls ([`Keeper::confine`]) gets no
-//! thread any more, and one that runs only gives memory back: a filter may kill
-//! on any call but those that manage memory. Whoever makes other calls does so between [`Keeper::enter`] and
-//! [`Keeper::leave`], for which a filter waits. One that wants a user namespace, which a
-//! second thread forbids, sees it leave ([`Keeper::dismiss`]).
+//! A process that begins to filter its own system calls ([`Keeper::confine`]) has no thread of ours any more: a filter may
+//! kill on any call but those that manage memory. Whoever makes other calls does so between [`Keeper::enter`] and
+//! [`Keeper::leave`], for which a filter waits.
 //!
 //! It reads files with a table of descriptors of its own, or not at all: a program that has one thread may count on
 //! what number its next file gets, and one that closes all its files on having closed its own only.
 //!
-//! Units: bytes, periods. Invariant: at most one thread, none in a forked child.
-//! Locks: none held while it sleeps. Cost: a look is a few hundred loads.
+//! Units: bytes, periods, ticks. Invariant: at most one thread, none in a forked child, none while it is held.
+//! Locks: none held while it sleeps. Cost: a look is a few hundred loads; two system calls every [`LIFE`].
 
 use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use crate::arch::atomic::{AtomicBool, AtomicU32};
+use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::arch::sys::{self, Clock};
 
 /// Nanoseconds between two looks.
 pub const PERIOD: u64 = 1_000_000_000;
+/// Nanoseconds between two looks whether the process has any thread but ours.
+pub const LIFE: u64 = PERIOD / 2;
+/// Ticks of a period, some: for who may not ask for the time.
+const TICKS: u64 = 1 << 31;
+/// A start that was refused is tried again after a period; after each further one twice as late, up to so many times.
+const PATIENCE: u32 = 6;
 /// Periods without an operation after which a CPU's set is drained.
 pub const QUIET: u32 = 3;
 /// Looks between two at the cgroup's limit, which hardly ever changes.
@@ -54,20 +67,25 @@ const NONE: u32 = 0;
 const STARTING: u32 = 1;
 /// It looks every period.
 const AWAKE: u32 = 2;
-/// It sleeps until it is woken.
+/// It sleeps until it is woken, for a period or as long as others may ask.
 const PARKED: u32 = 3;
-/// It is to end, or could not be started: for good.
-const DISMISSED: u32 = 4;
 
 /// The state of the one thread.
 #[derive(Debug)]
 pub struct Keeper {
     state: AtomicU32,
+    /// Those who want no thread of ours to be there now.
+    holds: AtomicU32,
     confined: AtomicBool,
     /// Threads of ours that make calls for which a filter may kill.
     exposed: AtomicU32,
     /// The thread has files of its own.
     files: AtomicBool,
+    /// The process's first thread has ended, and others of its own lived on.
+    outlived: AtomicBool,
+    /// How often in a row it could not be had, and ticks before which nobody tries again.
+    refusals: AtomicU32,
+    retry: AtomicU64,
 }
 
 /// What one look decides.
@@ -120,6 +138,42 @@ impl Watch {
     }
 }
 
+/// What slow paths do in turn where there is no housekeeper.
+#[derive(Debug, Default)]
+pub struct Tending {
+    /// Ticks before which nobody does it again; 0: never done.
+    next: AtomicU64,
+    /// Slow allocations when it was last done.
+    seen: AtomicU64,
+    turns: AtomicU64,
+}
+
+impl Tending {
+    /// Not yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { next: AtomicU64::new(0), seen: AtomicU64::new(0), turns: AtomicU64::new(0) }
+    }
+
+    /// What is due at `now` after `allocs` slow allocations, as [`Watch::look`] would say, and whether the limits are to
+    /// be looked at: for one caller a period. (Relaxed, all: policy.)
+    pub fn is_due(&self, now: u64, allocs: u64, patience: u64) -> Option<(Duty, bool)> {
+        let next = self.next.load(Relaxed);
+        if now < next || self.next.compare_exchange(next, now + TICKS, Relaxed, Relaxed).is_err() {
+            return None;
+        }
+        let since = allocs.wrapping_sub(self.seen.swap(allocs, Relaxed));
+        // (Nobody looked while nothing was slow: the program was idle for as long.)
+        let periods = if next == 0 { 0 } else { 1 + (now - next) / TICKS };
+        let duty = match periods {
+            _ if since > NOISE || periods == 0 => Duty::Usual,
+            periods if periods < patience => Duty::Halve,
+            _ => Duty::All,
+        };
+        Some((duty, self.turns.fetch_add(1, Relaxed).is_multiple_of(RECENT) || periods >= RECENT))
+    }
+}
+
 impl Default for Keeper {
     fn default() -> Self {
         Self::new()
@@ -132,32 +186,84 @@ impl Keeper {
     pub const fn new() -> Self {
         Self {
             state: AtomicU32::new(NONE),
+            holds: AtomicU32::new(0),
             confined: AtomicBool::new(false),
             exposed: AtomicU32::new(0),
             files: AtomicBool::new(false),
+            outlived: AtomicBool::new(false),
+            refusals: AtomicU32::new(0),
+            retry: AtomicU64::new(0),
         }
     }
 
-    /// Whether nobody has tried to start it.
+    /// Whether there is none, and nobody starts it.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.state.load(Relaxed) == NONE
     }
 
-    /// Claims the start: true for one caller, who starts the thread or leaves it at that.
-    pub fn claim(&self) -> bool {
-        // Relaxed: the claim publishes nothing; thread creation orders what the thread reads.
-        !self.is_confined() && self.state.compare_exchange(NONE, STARTING, Relaxed, Relaxed).is_ok()
+    /// Whether none can be had for now.
+    pub fn is_out(&self) -> bool {
+        // Relaxed: policy.
+        self.is_confined() || self.refusals.load(Relaxed) > 0
+    }
+
+    /// Claims the start at `now` ticks: true for one caller, who starts the thread or calls [`Keeper::refused`].
+    pub fn claim(&self, now: u64) -> bool {
+        // SeqCst: with `hold`, one of the two sees the other. (Relaxed for the time: policy.)
+        if self.is_held() || now < self.retry.load(Relaxed) {
+            return false;
+        }
+        let is_ours = self.state.compare_exchange(NONE, STARTING, SeqCst, Relaxed).is_ok();
+        if is_ours && self.is_held() {
+            self.state.store(NONE, Release);
+            return false;
+        }
+        is_ours
+    }
+
+    /// The claimed start was refused, or what was started may not see what it must: later, at `now` ticks and some.
+    pub fn refused(&self, now: u64) {
+        // Relaxed: policy.
+        let before = self.refusals.fetch_add(1, Relaxed);
+        self.retry.store(now.saturating_add(TICKS << before.min(PATIENCE)), Relaxed);
+        self.end();
+    }
+
+    /// No thread of ours is to be there until [`Keeper::release`]: those that are leave soon. (The caller waits for them.)
+    pub fn hold(&self, bell: Option<&AtomicU32>) {
+        // SeqCst: as in `claim`.
+        self.holds.fetch_add(1, SeqCst);
+        if let Some(bell) = bell {
+            ring(bell);
+        }
+    }
+
+    /// Whether somebody starts it just now.
+    pub fn is_starting(&self) -> bool {
+        // SeqCst: as in `claim`.
+        self.state.load(SeqCst) == STARTING
+    }
+
+    /// The opposite of one [`Keeper::hold`].
+    pub fn release(&self) {
+        self.holds.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether threads of ours are to leave, and none is to be started.
+    pub fn is_held(&self) -> bool {
+        // SeqCst: as in `claim`.
+        self.holds.load(SeqCst) > 0 || self.confined.load(SeqCst)
     }
 
     /// The process is about to filter its system calls: returns when no thread of ours makes any but those that
     /// manage memory, or is just being created; after a second at most.
     pub fn confine(&self) {
-        // SeqCst: with `enter`, one of the two sees the other.
+        // SeqCst: with `enter` and `claim`, one of the two sees the other.
         self.confined.store(true, SeqCst);
         for _ in 0..1000 {
             let exposed = self.exposed.load(SeqCst);
-            if exposed == 0 && self.state.load(Relaxed) != STARTING {
+            if exposed == 0 && self.state.load(SeqCst) != STARTING {
                 return;
             }
             sys::futex_wait_for(&self.exposed, exposed, 1_000_000);
@@ -184,25 +290,17 @@ impl Keeper {
         }
     }
 
-    /// The time, if the thread may ask for it.
-    fn now(&self, clock: &Clock) -> Option<u64> {
-        self.enter().then(|| {
-            let now = clock.now_ns();
-            self.leave();
-            now
-        })
-    }
-
     /// Whether [`Keeper::confine`] was called.
     #[inline]
     pub fn is_confined(&self) -> bool {
         self.confined.load(Relaxed)
     }
 
-    /// The thread, which has entered, leaves the program's files to the program.
-    pub fn look_for_files(&self) {
+    /// The thread, which has entered, leaves the program's files and places to the program.
+    pub fn settle(&self) {
         // Relaxed: the thread's own.
         self.files.store(sys::own_files().is_ok(), Relaxed);
+        sys::own_root();
     }
 
     /// Whether the thread may open files.
@@ -210,22 +308,31 @@ impl Keeper {
         self.files.load(Relaxed) && !self.is_confined()
     }
 
-    /// The thread runs; false if it was dismissed meanwhile.
+    /// The process's first thread has ended, and another lives.
+    pub fn outlives(&self) {
+        // Relaxed: read again by the same thread, or after it has ended.
+        self.outlived.store(true, Relaxed);
+    }
+
+    /// Whether [`Keeper::outlives`] was called.
+    pub fn is_outlived(&self) -> bool {
+        self.outlived.load(Relaxed)
+    }
+
+    /// The thread runs; false if it is not to.
     pub fn begin(&self) -> bool {
-        self.state.compare_exchange(STARTING, AWAKE, Release, Relaxed).is_ok()
+        if self.is_held() {
+            self.end();
+            return false;
+        }
+        self.state.store(AWAKE, Release);
+        true
     }
 
-    /// Ends the thread for good, soon; whether there was one.
-    pub fn dismiss(&self, bell: &AtomicU32) -> bool {
-        // AcqRel: as in `wake`.
-        let was = self.state.swap(DISMISSED, AcqRel);
-        ring(bell);
-        matches!(was, STARTING | AWAKE | PARKED)
-    }
-
-    /// Whether the thread is to end.
-    pub fn is_dismissed(&self) -> bool {
-        self.state.load(Relaxed) == DISMISSED
+    /// It has seen what it must: the next start that is refused is the first.
+    pub fn is_well(&self) {
+        // Relaxed: policy.
+        self.refusals.store(0, Relaxed);
     }
 
     /// Sleeps `ns` at most, unless somebody rang since `bell` was read as `rung`.
@@ -233,45 +340,50 @@ impl Keeper {
         sys::futex_wait_shared_for(bell, rung, Some(ns));
     }
 
-    /// Sleeps until [`Keeper::wake`], or for good if dismissed; serves who asks meanwhile. `left` says how much there
-    /// is to give back; `before` is what it was before the last look, which found nothing to do.
+    /// Sleeps until [`Keeper::wake`] (true), or until it is to end (false). `left` says how much there is to give back;
+    /// `before` is what it was before the last look, which found nothing to do. `lives` is asked every [`LIFE`].
     ///
     /// Who frees looks whether the thread is parked after it has freed, without a fence between: it may read the state
-    /// of a moment before. So the first sleep is for one period only. What was freed by then is seen behind it.
-    pub fn park(&self, clock: &Clock, bell: &AtomicU32, serve: impl Fn() -> bool, before: u64, left: impl Fn() -> u64) {
-        if self.state.compare_exchange(AWAKE, PARKED, Release, Relaxed).is_err() {
-            return;
-        }
-        // (Who filters system calls may not be asked for the time: then a ring ends the period.)
-        let end = self.now(clock).map(|now| now + PERIOD);
+    /// of a moment before. So it sleeps for one period at least; what was freed by then is seen behind it. Then it ends,
+    /// unless others may ask (`is_watched`): it serves who does.
+    pub fn park(
+        &self,
+        clock: &Clock,
+        bell: &AtomicU32,
+        is_watched: bool,
+        (serve, lives): (impl Fn() -> bool, impl Fn() -> bool),
+        (before, left): (u64, impl Fn() -> u64),
+    ) -> bool {
+        // (Nobody else changes the state of one that is awake.)
+        self.state.store(PARKED, Release);
+        let end = clock.now_ns() + PERIOD;
         let mut looks_again = true;
         loop {
             // Acquire: what was done before the ring is seen, in the state and at the desk.
             let rung = bell.load(Acquire);
             // Acquire: what the waker freed is seen.
             if self.state.load(Acquire) != PARKED {
-                return;
+                return true;
+            }
+            if self.is_held() || !lives() {
+                return false;
             }
             if serve() {
                 continue;
             }
-            if !looks_again {
-                sys::futex_wait_shared_for(bell, rung, None);
-                continue;
-            }
-            let rest = end.and_then(|end| Some(end.saturating_sub(self.now(clock)?)));
-            if rest != Some(0) {
-                sys::futex_wait_shared_for(bell, rung, Some(rest.unwrap_or(PERIOD)));
-                if rest.is_some() {
-                    continue;
+            let rest = end.saturating_sub(clock.now_ns());
+            if rest == 0 {
+                if core::mem::take(&mut looks_again) && left() > before {
+                    // Whoever wakes it at this moment means the same.
+                    let _ = self.state.compare_exchange(PARKED, AWAKE, AcqRel, Relaxed);
+                    return true;
+                }
+                if !is_watched {
+                    // Who has just woken it relies on it.
+                    return self.state.compare_exchange(PARKED, NONE, AcqRel, Relaxed).is_err();
                 }
             }
-            looks_again = false;
-            if left() > before {
-                // Whoever wakes it at this moment means the same.
-                let _ = self.state.compare_exchange(PARKED, AWAKE, AcqRel, Relaxed);
-                return;
-            }
+            self.sleep(bell, rung, if rest == 0 { LIFE } else { rest.min(LIFE) });
         }
     }
 
@@ -293,12 +405,16 @@ impl Keeper {
     /// There is no thread any more: this is a forked child.
     pub fn gone(&self) {
         self.exposed.store(0, Relaxed);
-        self.state.store(NONE, Release);
+        self.holds.store(0, Relaxed);
+        self.outlived.store(false, Relaxed);
+        self.end();
     }
 
-    /// The thread ends by itself; another may be started, unless it was dismissed meanwhile.
+    /// The thread ends; another may be started.
     pub fn end(&self) {
-        let _ = self.state.compare_exchange(AWAKE, NONE, Release, Relaxed);
+        self.files.store(false, Relaxed);
+        // Release: whoever starts the next comes behind what this one did.
+        self.state.store(NONE, Release);
     }
 }
 
@@ -341,24 +457,77 @@ mod tests {
     }
 
     #[test]
+    fn without_a_thread_what_is_due_comes_by_time() {
+        let tending = Tending::new();
+        let ask = |periods: u64, allocs| tending.is_due(TICKS * periods + 5, allocs, 5);
+        assert_eq!(ask(10, 1000), Some((Duty::Usual, true)), "at first: the limits, and no idleness");
+        assert_eq!(ask(10, 2000), None, "once a period");
+        assert_eq!(ask(11, 1000 + 2 * NOISE), Some((Duty::Usual, false)));
+        assert_eq!(ask(12, 1000 + 3 * NOISE), Some((Duty::Halve, false)));
+        assert_eq!(ask(16, 1000 + 3 * NOISE), Some((Duty::Halve, false)));
+        assert_eq!(ask(21, 1000 + 3 * NOISE), Some((Duty::All, false)));
+        assert_eq!(ask(30, 1000 + 3 * NOISE), Some((Duty::All, true)), "after a long silence");
+        assert_eq!(ask(31, 9000), Some((Duty::Usual, false)));
+        let limits = (32..32 + 2 * RECENT).filter(|&period| ask(period, 0).unwrap().1).count();
+        assert_eq!(limits, 2);
+    }
+
+    #[test]
+    fn a_refused_start_is_tried_again_later_and_later() {
+        let keeper = Keeper::new();
+        let mut now = 7;
+        for before in 0..20 {
+            assert!(keeper.claim(now) && !keeper.claim(now), "one at a time");
+            assert_eq!(keeper.is_out(), before > 0);
+            keeper.refused(now);
+            assert!(keeper.is_none() && keeper.is_out());
+            now += TICKS << before.min(PATIENCE);
+            assert!(!keeper.claim(now - 1));
+        }
+        assert!(keeper.claim(now) && keeper.begin());
+        keeper.is_well();
+        keeper.end();
+        assert!(!keeper.is_out() && keeper.claim(now));
+    }
+
+    #[test]
     fn one_thread_starts_and_a_parked_one_is_woken() {
         let (keeper, bell) = (Keeper::new(), AtomicU32::new(0));
-        assert!(keeper.is_none() && keeper.claim() && !keeper.claim() && !keeper.is_none());
+        let park = |lives: bool| keeper.park(&Clock::new(), &bell, true, (|| false, || lives), (0, || 0));
+        assert!(keeper.is_none() && keeper.claim(0) && !keeper.claim(0) && !keeper.is_none());
         assert!(keeper.begin());
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park(&Clock::new(), &bell, || false, 0, || 0));
+            let parked = scope.spawn(|| assert!(park(true)));
             while !parked.is_finished() {
                 keeper.wake(&bell);
                 std::thread::yield_now();
             }
         });
+        assert!(!park(false), "the process has ended");
         keeper.end();
-        assert!(keeper.claim() && keeper.begin() && keeper.dismiss(&bell) && keeper.is_dismissed());
-        keeper.park(&Clock::new(), &bell, || false, 0, || 0); // returns
-        assert!(!keeper.claim() && !keeper.is_confined(), "for good, and only that");
+        assert!(keeper.claim(0) && keeper.begin());
+        keeper.hold(Some(&bell));
+        keeper.hold(None);
+        assert!(!park(true) && keeper.is_held());
+        keeper.end();
+        keeper.release();
+        assert!(!keeper.claim(0), "held by another");
+        keeper.release();
+        assert!(keeper.claim(0));
+        keeper.hold(None);
+        assert!(!keeper.begin() && keeper.is_none(), "held before it ran");
+        keeper.gone();
+        assert!(keeper.claim(0));
         keeper.gone();
         keeper.confine();
-        assert!(!keeper.claim() && !keeper.dismiss(&bell), "confined");
+        assert!(!keeper.claim(0) && keeper.is_out(), "confined");
+    }
+
+    #[test]
+    fn one_that_nobody_watches_ends_after_a_period_without_work() {
+        let (keeper, bell) = (Keeper::new(), AtomicU32::new(0));
+        assert!(keeper.claim(0) && keeper.begin());
+        assert!(!keeper.park(&Clock::new(), &bell, false, (|| false, || true), (0, || 0)) && keeper.is_none());
     }
 
     /// Or a filter would kill the process in the middle of a look.
@@ -379,20 +548,21 @@ mod tests {
             keeper.confine();
             outside.store(1, SeqCst);
         });
-        assert!(!keeper.enter() && keeper.exposed.load(Relaxed) == 0 && keeper.now().is_none());
+        assert!(!keeper.enter() && keeper.exposed.load(Relaxed) == 0);
     }
 
     #[test]
     fn who_parks_serves_and_sees_what_was_freed_at_that_moment() {
         let (keeper, bell, served) = (Keeper::new(), AtomicU32::new(0), AtomicU32::new(0));
-        assert!(keeper.claim() && keeper.begin());
+        assert!(keeper.claim(0) && keeper.begin());
         // Nobody wakes it: there is more than before its last look.
         let looks = AtomicU32::new(0);
-        keeper.park(&Clock::new(), &bell, || false, 0, || u64::from(looks.fetch_add(1, Relaxed)) + 1);
+        let more = || u64::from(looks.fetch_add(1, Relaxed)) + 1;
+        assert!(keeper.park(&Clock::new(), &bell, false, (|| false, || true), (0, more)));
         assert!(!keeper.is_parked() && looks.load(Relaxed) == 1);
         let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park(&Clock::new(), &bell, serve, 0, || 0));
+            let parked = scope.spawn(|| keeper.park(&Clock::new(), &bell, true, (serve, || true), (0, || 0)));
             while !keeper.is_parked() {
                 std::thread::yield_now();
             }

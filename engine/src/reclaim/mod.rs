@@ -15,6 +15,7 @@
 //! |---|---|
 //! | below the limit | nothing, or the next slice of a purge under way that no [`workers`] have taken over |
 //! | above it | one slice of [`HELP`] bytes; nothing if somebody else purges |
+//! | above it, no housekeeper to be had | all that is above |
 //! | above twice the limit | [`HELP_MORE`] or as much as it allocates, beside others; from [`HELP_MORE`] above the limit it waits [`NAPS`] naps at most where too many are at it |
 //!
 //! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and
@@ -33,12 +34,12 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::{PAGE, sys};
-use crate::knob::Id;
+use crate::knob::{Id, Knobs};
 use crate::page::{Pages, give_back};
 use crate::percpu::Cache;
 use crate::stat::{Event, Level};
 use crate::vmap::{SLICE, Vmap};
-use keeper::Keeper;
+use keeper::{Keeper, Tending};
 use limits::{Limits, room};
 use workers::Workers;
 
@@ -46,6 +47,8 @@ use workers::Workers;
 pub const HELP: usize = 8 << 20;
 /// The same past twice the limit.
 pub const HELP_MORE: usize = 32 << 20;
+/// Bytes that may stay, because they were in use a moment ago, where nobody takes them back later.
+const FORGOTTEN: u64 = 8 << 20;
 /// Naps that a free takes at most then while somebody else purges.
 pub const NAPS: u32 = 16;
 /// ns of a nap.
@@ -73,6 +76,8 @@ pub struct Reclaim {
     pub limits: Limits,
     /// The housekeeper.
     pub keeper: Keeper,
+    /// What is done in its place.
+    pub tending: Tending,
     /// Those who help it, and large frees.
     pub workers: Workers,
 }
@@ -95,6 +100,7 @@ impl Reclaim {
             learnt: AtomicU32::new(0),
             limits: Limits::new(),
             keeper: Keeper::new(),
+            tending: Tending::new(),
             workers: Workers::new(),
         }
     }
@@ -132,11 +138,17 @@ impl Reclaim {
             let doublings = if ceiling == 0 { 0 } else { 32 - self.cpus().leading_zeros() };
             base = base.min(ceiling.saturating_mul(doublings.into()));
         }
-        let usual = base + self.recent(cache, in_use);
+        let recent = self.recent(cache, in_use);
+        let usual = base + if self.is_alone(knobs) { recent.min(FORGOTTEN) } else { recent };
         match knobs.soft_limit() {
             u64::MAX => usual,
             soft => usual.min(room(soft, board.held().saturating_sub(Self::idle(cache)))),
         }
+    }
+
+    /// Whether there is no housekeeper, and none to be had: nobody gives back later what is not given back now.
+    fn is_alone(&self, knobs: &Knobs) -> bool {
+        self.keeper.is_out() || knobs.get(Id::IdleSeconds) == 0
     }
 
     /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
@@ -191,6 +203,14 @@ impl Reclaim {
     pub fn check(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>, bytes: usize) {
         let (idle, limit) = (Self::idle(cache), self.limit(cache));
         if idle <= limit && !vmap.areas.is_pending() {
+            return;
+        }
+        if idle > limit && self.is_alone(&cache.knobs) {
+            // (One does; what others add meanwhile they come with themselves.)
+            if let Some(purging) = self.purging.try_lock() {
+                drop(purging);
+                self.balance(cache, pages, vmap);
+            }
             return;
         }
         let pressed = idle > limit.saturating_mul(2);

@@ -17,8 +17,9 @@
 //! | n | n: the caller of a synchronous free and n − 1 workers, or n workers |
 //! | 0 | of two for each node, the CPUs we may run on and the CPUs of the cgroup's quota the least; one while half the last ten seconds somebody waited for a CPU. Deferred: one less, which stays the program's |
 //!
-//! No worker in a process that filters its system calls, unless it was there before (it stays then: a filter may
-//! kill what ends); none where the housekeeper is off; none in a forked child until it frees something large.
+//! The C library does not know them ([`crate::arch::crew`]): they keep no process alive for longer than a second, and are
+//! gone before credentials or namespaces change. No worker in a process that filters its system calls, none where the
+//! housekeeper is off; none in a forked child until it frees something large.
 //!
 //! Units: threads, pages. Invariant: `alive` threads run [`crate::heap::Heap::work`], or are being started. Locks:
 //! none. Cost: a call is a locked instruction, two with a sleeper to wake.
@@ -141,15 +142,11 @@ impl Workers {
         self.alive.fetch_sub(1, SeqCst);
     }
 
-    /// Sleeps until the next call, `ns` at most (0: without end); whether there was one.
+    /// Sleeps until the next call, `ns` at most; whether there was one.
     pub fn sleep(&self, seen: u32, ns: u64) -> bool {
         self.sleeping.fetch_add(1, SeqCst);
         if self.calls.load(SeqCst) == seen {
-            if ns == 0 {
-                sys::futex_wait(&self.calls, seen);
-            } else {
-                sys::futex_wait_for(&self.calls, seen, ns);
-            }
+            sys::futex_wait_for(&self.calls, seen, ns);
         }
         self.sleeping.fetch_sub(1, SeqCst);
         self.calls() != seen

@@ -295,6 +295,8 @@ fn the_cgroup_limits_where_asked() {
     static HEAP: Heap<Test> = Heap::new();
     assert!(open(&HEAP, Mode::Simulated));
     let knobs = &HEAP.cache.knobs;
+    // (Else the heap would ask the real one.)
+    knobs.set(Id::KeeperBytes as usize, 1 << 40);
     knobs.set_cgroup(None, Some(32 * MIB));
     let first = HEAP.malloc(40 << 20);
     assert!(!first.is_null(), "the hard limit is off unless asked for");
@@ -306,5 +308,22 @@ fn the_cgroup_limits_where_asked() {
     assert!(!second.is_null());
     unsafe { HEAP.free(second) };
     knobs.set_cgroup(None, None);
+    assert_empty(&HEAP);
+}
+
+/// Nobody comes later: what a burst of frees leaves goes back with it.
+#[test]
+fn without_a_housekeeper_frees_give_back_at_once() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    for size in [200 << 10, 3000, 200 << 20] {
+        let count = (300 << 20) / size;
+        let all: std::vec::Vec<_> = (0..count).map(|_| HEAP.malloc(size)).collect();
+        assert!(all.iter().all(|object| !object.is_null()));
+        all.iter().for_each(|&object| unsafe { HEAP.free(object) });
+        let left = Reclaim::free_resident(&HEAP.cache);
+        assert!(left <= 12 << 20, "{left} bytes are left of {count} blocks of {size}");
+    }
+    assert!(HEAP.reclaim.keeper.is_out());
     assert_empty(&HEAP);
 }

@@ -1,0 +1,315 @@
+//! # Threads that the C library does not know
+//!
+//! ```text
+//! block:  guard │ stack ──────────────► grows down │ errno … │ tp: self, self, … canary … rseq area │
+//!               page                                          ▲ fs, a whole page's beginning
+//! word:   0 free ──start──► TAKEN ──the kernel, when the thread is dead──► 0
+//! ```
+//! A thread of ours is made by the `clone` system call, and what the C library counts, locks and broadcasts to stays as
+//! it was: its stdio locks nothing in a program of one thread, its last `pthread_exit` ends the process, and no lock of
+//! its own is taken to start one, so that it may be started wherever memory is asked for or freed.
+//!
+//! Such a thread blocks every signal and has a *block* of its own: a stack above a guard page, and what code of the C
+//! library finds relative to the thread pointer where it is called all the same (`sched_getcpu`, `memcpy`): its own
+//! address, the stack protector's word, `errno`, and an rseq area that the thread registers itself. It touches nothing else
+//! that is thread-local, and never allocates from the heap that it serves.
+//! Where the area is refused, its `cpu_id` is no CPU: no set ever compares equal, and slow paths serve the thread.
+//!
+//! What the C library would do to threads that it knows, whoever has one of these does himself: they are gone
+//! ([`Crew::wait_gone`]) before credentials or namespaces change.
+//!
+//! Blocks stay mapped and are used again; in a forked child no thread has one ([`Crew::gone`]).
+//!
+//! Units: threads. Invariant: a word is 0 only if no task uses its block. Locks: none. Cost: some 40 µs to start one,
+//! five system calls more for a new block.
+#![allow(unsafe_code)] // clone, the thread pointer's block
+
+use super::atomic::Ordering::{Acquire, Relaxed, Release};
+use super::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use super::sys::{self, Access, Errno};
+use super::{PAGE, rseq, task};
+
+/// Threads at a time: as many as the knob `max_active` allows, the housekeeper, and one that is about to end.
+const MOST: usize = 258;
+/// Bytes of a stack: enough for the few frames of a drain, in a build without optimisation, too.
+const STACK: usize = 128 * 1024;
+/// A word whose block is in use.
+const TAKEN: u32 = u32::MAX;
+/// Naps of [`NAP`] that somebody waits at most for threads to be gone.
+const NAPS: u32 = 1000;
+/// ns of a nap.
+const NAP: u64 = 1_000_000;
+
+/// Whether no thread of ours has ever been started in this process. (True at first: a static with a value lies on a page
+/// that the loader writes anyhow.)
+static ALONE: AtomicBool = AtomicBool::new(true);
+
+/// Whether this process has had no thread of ours. For [`sys::single_threaded`].
+#[inline]
+pub(super) fn is_none() -> bool {
+    // Relaxed: written before the clone, by which the thread that reads is ordered, or read by who clones.
+    ALONE.load(Relaxed)
+}
+
+/// Whether no child that is no thread has shared this memory (see [`sys::share`]). True at first: as above.
+static UNSHARED: AtomicBool = AtomicBool::new(true);
+
+/// See [`UNSHARED`]. For [`sys::program_is_single`].
+pub(super) fn is_unshared() -> bool {
+    // Relaxed: as in `is_none`.
+    UNSHARED.load(Relaxed)
+}
+/// For [`sys::share`].
+pub(super) fn share() {
+    // Relaxed: as in `is_none`.
+    UNSHARED.store(false, Relaxed);
+    ALONE.store(false, Relaxed);
+}
+
+/// One block.
+#[derive(Debug)]
+struct Block {
+    /// 0: free.
+    word: AtomicU32,
+    /// The thread that has it, or had it.
+    thread: AtomicU32,
+    /// Where it is mapped; 0: nowhere yet.
+    at: AtomicUsize,
+}
+
+/// The threads of a process.
+#[derive(Debug)]
+pub struct Crew {
+    blocks: [Block; MOST],
+    /// Blocks that were ever used: those at the beginning.
+    used: AtomicU32,
+}
+
+impl Default for Crew {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Crew {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        const fn free() -> Block {
+            Block { word: AtomicU32::new(0), thread: AtomicU32::new(0), at: AtomicUsize::new(0) }
+        }
+        Self { blocks: [const { free() }; MOST], used: AtomicU32::new(0) }
+    }
+
+    fn used(&self) -> &[Block] {
+        // Relaxed: each block has its own word.
+        &self.blocks[..(self.used.load(Relaxed) as usize).min(MOST)]
+    }
+
+    /// Threads that run, or are being started.
+    pub fn count(&self) -> u32 {
+        self.used().iter().filter(|block| block.word.load(Relaxed) != 0).count() as u32
+    }
+
+    /// Starts a thread that runs `body` and never returns from it; it begins with [`enlist`]. Changes no `errno`.
+    ///
+    /// # Errors
+    /// As `clone` and `mmap`; `EAGAIN` if there are too many; `ENOSYS` where this is not written for.
+    pub fn start(&self, body: extern "C" fn(usize) -> !) -> Result<(), Errno> {
+        let place = Place::find();
+        let (number, block) = self
+            .blocks
+            .iter()
+            .enumerate()
+            // Acquire: what the thread that had it did there is done.
+            .find(|(_, block)| block.word.compare_exchange(0, TAKEN, Acquire, Relaxed).is_ok())
+            .ok_or(Errno::EAGAIN)?;
+        self.used.fetch_max(number as u32 + 1, Relaxed);
+        let made = place.lay_out(block).and_then(|pointer| {
+            // Relaxed: see `is_none`.
+            ALONE.store(false, Relaxed);
+            let signals = sys::block_signals(u64::MAX);
+            // SAFETY: stack and block are the thread's own until it is dead and the kernel has cleared the word; it
+            // touches of thread-local data only what `lay_out` made; every signal is blocked.
+            let made = unsafe {
+                task::thread(pointer - place.below, block.word.as_ptr(), block.thread.as_ptr(), pointer, body)
+            };
+            sys::block_signals(signals);
+            made
+        });
+        made.inspect_err(|_| block.word.store(0, Release))
+    }
+
+    /// Waits until the kernel has seen every thread go that is told to, and its credentials, namespaces and files are
+    /// nobody's any more; a second at most. False if one stays.
+    pub fn wait_gone(&self) -> bool {
+        let process = sys::pid();
+        let mut naps = NAPS;
+        self.used().iter().all(|block| {
+            loop {
+                // Acquire: pairs with the kernel's store.
+                let word = block.word.load(Acquire);
+                // (The word is cleared a moment before the kernel counts it out.)
+                if word == 0 && !sys::is_thread(process, block.thread.load(Relaxed)) {
+                    block.thread.store(0, Relaxed);
+                    return true;
+                }
+                if naps == 0 {
+                    return false;
+                }
+                naps -= 1;
+                if word == 0 {
+                    sys::futex_wait_for(&block.word, 0, NAP / 20);
+                } else {
+                    sys::futex_wait_shared_for(&block.word, word, Some(NAP));
+                }
+            }
+        })
+    }
+
+    /// In a forked child: they stayed behind, and their blocks are free.
+    pub fn gone(&self) {
+        for block in self.used() {
+            block.thread.store(0, Relaxed);
+            block.word.store(0, Release);
+        }
+        ALONE.store(true, Relaxed);
+    }
+}
+
+/// What lies where around a thread pointer of this process.
+struct Place {
+    /// Bytes of a block below the pointer, but for the stack; and from it on.
+    below: usize,
+    above: usize,
+    /// Where the rseq area is, relative to it.
+    area: Option<isize>,
+}
+
+/// Bytes of the rseq area that the kernel takes from everybody.
+const AREA: usize = 32;
+/// What the ABI and the C library keep at the beginning of the thread's own block, in bytes: see `lay_out`.
+const HEAD: usize = 64;
+
+impl Place {
+    fn find() -> Self {
+        // (Where the C library reads its own area even if it has registered none.)
+        let area = rseq::place().map(|(offset, _)| offset).filter(|&offset| offset != 0);
+        let (mut low, mut high) = (sys::errno_offset(), HEAD as isize);
+        if let Some(offset) = area {
+            (low, high) = (low.min(offset), high.max(offset + AREA as isize));
+        }
+        let pages = |bytes: isize| bytes.max(0).unsigned_abs().next_multiple_of(PAGE);
+        // (`errno` may lie above, too, where the thread pointer is at the beginning of it all.)
+        Self { below: pages(-low), above: pages(high.max(sys::errno_offset() + 8)), area }
+    }
+
+    /// Maps a block if it has never been, and writes what a new thread finds there; the thread pointer.
+    fn lay_out(&self, block: &Block) -> Result<usize, Errno> {
+        let bytes = PAGE + STACK + self.below + self.above;
+        // Relaxed: the caller has the block.
+        let mut at = block.at.load(Relaxed);
+        if at == 0 {
+            at = sys::map(0, bytes, Access::None)?;
+            // SAFETY: ours, just mapped; the first page stays closed.
+            if let Err(error) = unsafe { sys::protect(at + PAGE, bytes - PAGE, Access::ReadWrite) } {
+                // SAFETY: as above, and nobody has seen it.
+                let _ = unsafe { sys::unmap(at, bytes) };
+                return Err(error);
+            }
+            block.at.store(at, Relaxed);
+        }
+        let pointer = at + PAGE + STACK + self.below;
+        let head = pointer as *mut usize;
+        // SAFETY: inside the block, which is the caller's.
+        unsafe {
+            // The pointer itself (as the ABI and as the C library find it), the words of the stack protector and of the
+            // pointer guard.
+            head.write(pointer);
+            head.add(2).write(pointer);
+            let creator = sys::thread_pointer() as *const usize;
+            if cfg!(target_arch = "x86_64") {
+                head.add(5).write(creator.add(5).read());
+                head.add(6).write(creator.add(6).read());
+            }
+            if let Some(area) = self.area {
+                let area = (pointer as isize + area) as *mut u32;
+                core::ptr::write_bytes(area.cast::<u8>(), 0, AREA);
+                // No CPU, until it is registered.
+                area.offset(rseq::CPU_ID / 4).write(u32::MAX);
+            }
+        }
+        Ok(pointer)
+    }
+}
+
+/// What a thread of ours does first: a name, and its rseq area.
+pub fn enlist(name: &core::ffi::CStr) {
+    if let Ok((offset, _)) = rseq::area() {
+        // (Refused: `cpu_id` is no CPU, as before.)
+        // SAFETY: the area of this thread, in a block that outlives it.
+        let _ = unsafe { sys::register_rseq((sys::thread_pointer() as isize + offset) as usize, AREA) };
+    }
+    sys::name_thread(name);
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::arch::atomic::AtomicU64;
+
+    /// What the thread of the test saw: its pointer, whether it is registered, blocked signals.
+    static SAW: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+    static GO: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn body(_: usize) -> ! {
+        enlist(c"allotment/test");
+        SAW[0].store(sys::thread_pointer() as u64, Relaxed);
+        if let Ok((offset, _)) = rseq::area() {
+            SAW[1].store(u64::from(rseq::word(offset + rseq::CPU_ID)), Relaxed);
+        }
+        SAW[2].store(sys::block_signals(u64::MAX), Relaxed);
+        // (By the C library's way: it may write errno, and reads its own area.)
+        SAW[3].store(u64::from(sys::current_cpu()) + u64::from(sys::current_node()), Relaxed);
+        while GO.load(Acquire) == 0 {
+            sys::futex_wait(&GO, 0);
+        }
+        sys::exit(false, 0)
+    }
+
+    #[test]
+    fn a_thread_has_a_block_of_its_own_and_leaves_it() {
+        static CREW: Crew = Crew::new();
+        let errno = || std::io::Error::last_os_error().raw_os_error();
+        // SAFETY: refused, for an errno.
+        unsafe { libc::close(-1) };
+        let before = errno();
+        for round in 0..50_u64 {
+            SAW[2].store(0, Relaxed);
+            GO.store(0, Relaxed);
+            CREW.start(body).unwrap();
+            assert!(CREW.count() == 1 && !sys::single_threaded());
+            let tid = CREW.blocks[0].thread.load(Relaxed);
+            assert!(sys::is_thread(sys::pid(), tid), "round {round}");
+            GO.store(1, Release);
+            sys::futex_wake(&GO, 1);
+            assert!(CREW.wait_gone() && CREW.count() == 0 && !sys::is_thread(sys::pid(), tid));
+            assert_eq!(errno(), before);
+            assert!(!std::path::Path::new(&std::format!("/proc/self/task/{tid}")).exists());
+            // SAFETY: as above.
+            unsafe { libc::close(-1) };
+            // All but those that nobody can block.
+            assert_eq!(SAW[2].load(Relaxed), !(1 << 8 | 1 << 18), "round {round}");
+            assert_ne!(SAW[0].load(Relaxed), sys::thread_pointer() as u64);
+            if let Ok((offset, _)) = rseq::area()
+                && (rseq::word(offset + rseq::CPU_ID) as i32) >= 0
+            {
+                assert!(SAW[1].load(Relaxed) < 8192, "registered");
+            }
+        }
+        assert_eq!(CREW.used.load(Relaxed), 1, "one block, used again");
+        CREW.blocks[0].word.store(TAKEN, Relaxed);
+        CREW.gone();
+        assert!(CREW.count() == 0 && CREW.wait_gone());
+    }
+}
