@@ -80,6 +80,8 @@ const READY: u32 = 4;
 struct Desk {
     /// How far it is; a futex.
     word: AtomicU32,
+    /// The process that dies.
+    process: u32,
     /// Tasks that are to release.
     tasks: u32,
     /// Bytes from which it is worth it.
@@ -123,7 +125,7 @@ impl<E: Environment> Heap<E> {
         let mask = sys::block_signals(u64::MAX);
         // Relaxed: whoever comes second does nothing. A forked child may leave its own.
         let first = self.reaping.swap(own, Relaxed) != own;
-        let left = first && leave(&self.pages.regions, sys::cpus_allowed().min(TASKS), least);
+        let left = first && leave(own, &self.pages.regions, sys::cpus_allowed().min(TASKS), least);
         if first {
             // Release: the reaper is ready, or there is none.
             self.reaped.store(own, Release);
@@ -221,11 +223,12 @@ fn number(text: &[u8], base: u32) -> u64 {
 }
 
 /// Makes the task and waits until it holds nothing but the memory; false if there is none. Signals are blocked.
-fn leave(regions: &Regions, tasks: u32, least: u64) -> bool {
+fn leave(process: u32, regions: &Regions, tasks: u32, least: u64) -> bool {
     let Ok(at) = sys::map(0, DESK, Access::ReadWrite) else { return false };
     let desk = at as *mut Desk;
     // SAFETY: fresh, zeroed and large enough; nobody else knows it yet.
     let word = unsafe {
+        (*desk).process = process;
         (*desk).tasks = tasks;
         (*desk).least = least;
         (*desk).regions = regions;
@@ -265,8 +268,7 @@ fn leave(regions: &Regions, tasks: u32, least: u64) -> bool {
 extern "C" fn reaper(desk: usize) -> ! {
     let desk = desk as *mut Desk;
     // SAFETY: our own desk; its creator waits.
-    let (word, least) = unsafe { (&(*desk).word, (*desk).least) };
-    let process = sys::parent_pid() as usize;
+    let (word, least, process) = unsafe { (&(*desk).word, (*desk).least, (*desk).process as usize) };
     sys::name_thread(NAME);
     sys::leave_session();
     // (Files are opened in the reaper's own table, where no number can be the program's.)
@@ -295,19 +297,20 @@ extern "C" fn reaper(desk: usize) -> ! {
 fn trace(word: &AtomicU32, process: usize) -> bool {
     const PTRACE_SEIZE: usize = 0x4206;
     const PTRACE_O_TRACEEXEC: usize = 16;
+    // (Another thread may have ended the process meanwhile; then its number may be anybody's, but not our parent's.)
+    let is_child = || sys::parent_pid() as usize == process;
     let seize = || sys::trace(PTRACE_SEIZE, process, PTRACE_O_TRACEEXEC);
     match seize() {
         Err(Errno::EPERM) => {}
-        done => return done.is_ok(),
+        done => return done.is_ok() && is_child(),
     }
     // Relaxed: numbers; what is asked for the kernel does.
     word.store(ASKING, Relaxed);
     sys::futex_wake_shared(word);
-    // (Another thread may have ended the process meanwhile.)
-    while word.load(Relaxed) == ASKING && sys::parent_pid() as usize == process {
+    while word.load(Relaxed) == ASKING && is_child() {
         sys::futex_wait_shared_for(word, ASKING, Some(10_000_000));
     }
-    seize().is_ok()
+    is_child() && seize().is_ok() && is_child()
 }
 
 /// Finds out whether all but the heap can be let go of later, and gets what is needed for it: the file that is to be

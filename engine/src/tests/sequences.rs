@@ -2,6 +2,7 @@
 //! not. The rseq area is a made-up one, which no kernel knows: it says which CPU and which index "run" the test, so that
 //! no move of the thread changes an answer.
 #![allow(clippy::unwrap_used, unsafe_code, missing_docs)]
+#![allow(clippy::undocumented_unsafe_blocks)] // said once for each table
 
 extern crate std;
 use crate::arch::PAGE;
