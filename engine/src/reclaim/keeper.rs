@@ -379,7 +379,7 @@ mod tests {
             keeper.confine();
             outside.store(1, SeqCst);
         });
-        assert!(!keeper.enter() && keeper.exposed.load(Relaxed) == 0 && keeper.now().is_none());
+        assert!(!keeper.enter() && keeper.exposed.load(Relaxed) == 0 && keeper.now(&Clock::new()).is_none());
     }
 
     #[test]
