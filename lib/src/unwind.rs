@@ -175,10 +175,11 @@ mod tables {
         UnwindContextStorage, UnwindSection, UnwindTableRow,
     };
 
-    /// Room for the rules of a row: all registers that a walk follows.
+    /// Room for the rules of a row: the registers that calls keep and the return address. (More are tables of hand-written
+    /// code: the walk goes on by frame pointers.)
     struct Storage;
     impl UnwindContextStorage<usize> for Storage {
-        type Rules = [(Register, RegisterRule<usize>); 17];
+        type Rules = [(Register, RegisterRule<usize>); 8];
         type Stack = [UnwindTableRow<usize, Self>; 3];
     }
 

@@ -684,7 +684,8 @@ fn who_waits_for_the_heap_to_open_sleeps() {
             tell.send(able.then(|| HEAP.opened())).unwrap();
         });
     };
-    (work(1, false), work(2, true));
+    work(1, false);
+    work(2, true);
     for _ in 0..2 {
         match told.recv_timeout(std::time::Duration::from_secs(20)) {
             Ok(Some(opened)) => assert!(opened),

@@ -31,7 +31,7 @@ pub mod class;
 
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicBool, AtomicU64};
+use crate::arch::atomic::{AtomicU32, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::page::{Kind, PageSource, Pages, Pfn, give_back};
 use crate::percpu::{Cache, NODES, Sheaf, Source};
@@ -80,7 +80,7 @@ pub struct Slabs {
     /// Pointers that were reported since somebody asked.
     bad: AtomicU64,
     /// Before the first slab is made.
-    checked: AtomicBool,
+    checked: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Slabs {
             partial: [const { [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES] }; NODES],
             bits: [const { Lock::new(()) }; BIT_LOCKS],
             bad: AtomicU64::new(0),
-            checked: AtomicBool::new(false),
+            checked: AtomicU32::new(0),
         }
     }
 
@@ -135,12 +135,12 @@ impl Slabs {
     /// From now on slabs know what the program has. Before the first is made.
     pub fn check(&self) {
         // Relaxed: the heap opens later.
-        self.checked.store(true, Relaxed);
+        self.checked.store(1, Relaxed);
     }
     /// Whether they do.
     #[inline]
     pub fn is_checked(&self) -> bool {
-        self.checked.load(Relaxed)
+        self.checked.load(Relaxed) != 0
     }
 
     /// Pointers reported so far.

@@ -73,6 +73,10 @@ macro_rules! atomic {
                 self.change(|real| real.fetch_or(value, ordering))
             }
             /// As in `core`.
+            pub fn fetch_and(&self, value: $int, ordering: Ordering) -> $int {
+                self.change(|real| real.fetch_and(value, ordering))
+            }
+            /// As in `core`.
             pub fn fetch_max(&self, value: $int, ordering: Ordering) -> $int {
                 self.change(|real| real.fetch_max(value, ordering))
             }

@@ -63,7 +63,6 @@ impl World {
         // SAFETY: fresh and zeroed, and never unmapped.
         unsafe { world.cache.sets.open(base, Mode::Fallback, seq::Area::default(), None) };
         world.cache.knobs.reset();
-        world.areas.prepare();
         Ok(world)
     }
     fn vmap(&self) -> Vmap<'_> {
