@@ -312,7 +312,7 @@ impl Vmap<'_> {
     }
 
     /// `bytes` become lazy in the turn of node `at` (or are taken back: negative); whether the levels were told.
-    #[inline]
+    #[inline(always)]
     fn lend(&self, at: usize, _turn: &Turn<'_>, bytes: isize) -> bool {
         let tally = &self.board().nodes[at].lent;
         // Relaxed, and no locked instruction: the word is changed in a turn only.
