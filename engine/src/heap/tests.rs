@@ -603,3 +603,4 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
 mod desk;
 mod drains;
 mod limits;
+mod scarce;
