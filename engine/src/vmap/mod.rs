@@ -23,7 +23,7 @@
 //! by several threads (see [`purge`]), then unmapped.
 //!
 //! Units: pages inside, bytes at the door. Locks: a turn of a node (nobody waits for one), then one per
-//! space (`areas`), held across no advice but the opening of fresh address space. The levels `Areas` and
+//! space (`areas`), held across no advice but of fresh memory. The levels `Areas` and
 //! `Lazy` are off by what the nodes have not told yet: [`LENT`] bytes each, see `Sets::level`.
 //! Cost: reuse and free ≈ 25 loads and one compare-and-swap each; else O(log n).
 #![allow(unsafe_code)] // address space by number
@@ -319,7 +319,7 @@ impl Vmap<'_> {
     }
 
     /// `bytes` become lazy in the turn of node `at` (or are taken back: negative); whether the levels were told.
-    #[inline]
+    #[inline(always)]
     fn lend(&self, at: usize, _turn: &Turn<'_>, bytes: isize) -> bool {
         let tally = &self.board().nodes[at].lent;
         // Relaxed, and no locked instruction: the word is changed in a turn only.

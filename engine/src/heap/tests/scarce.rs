@@ -1,0 +1,86 @@
+//! Pages change hands between zones and areas: none is lost, none is in two places, and what areas get is zero.
+
+use super::*;
+use crate::page::Zone;
+use crate::stat::Board;
+
+fn board(heap: &Heap<Test>) -> &Board {
+    heap.cache.sets.board()
+}
+
+/// Pages that nobody uses: free in zones, lazy or free in areas.
+fn unused(heap: &Heap<Test>) -> usize {
+    heap.verify();
+    heap.pages.zones.iter().map(Zone::free_pages).sum::<usize>() + heap.vmap().verify()
+}
+fn managed(heap: &Heap<Test>) -> usize {
+    heap.pages.zones.iter().map(Zone::managed).sum()
+}
+
+#[test]
+fn pages_change_hands_and_none_is_lost() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    let heap = &HEAP;
+    let fill = |size: usize, count: usize| -> Vec<usize> {
+        let blocks: Vec<usize> = (0..count).map(|_| heap.malloc(size) as usize).collect();
+        blocks.iter().for_each(|&at| unsafe { core::ptr::write_bytes(at as *mut u8, 0xa5, size) });
+        blocks
+    };
+    let drop_all = |blocks: Vec<usize>| blocks.into_iter().for_each(|at| unsafe { heap.free(at as *mut u8) });
+    for round in 0..4 {
+        // Small ones, of which a few stay in the way.
+        let mut small = fill(3000, 8000);
+        let stay = small.split_off(7990 + round);
+        drop_all(small);
+        heap.trim();
+        let (before, had, mapped) = (unused(heap), managed(heap), board(heap).level(Level::Mapped));
+        assert!(heap.scrape_area(8 << 20, || None::<()>).is_none());
+        assert_eq!(unused(heap), before);
+        assert!(managed(heap) + 2048 < had, "{} of {had} pages", managed(heap));
+        let areas = fill(1 << 20, 4);
+        drop_all(areas);
+        for size in [100_000, 3 << 20] {
+            let zero = heap.calloc(size);
+            assert!((0..size).all(|at| unsafe { *zero.add(at) } == 0));
+            unsafe { heap.free(zero) };
+        }
+        heap.trim();
+        // And back, a block of a zone at a time.
+        let had = managed(heap);
+        for order in [0, 3, 9] {
+            let before = (unused(heap), managed(heap));
+            assert!(heap.scrape_pages(order, || None::<()>).is_none());
+            assert_eq!(unused(heap), before.0);
+            assert!(managed(heap) >= before.1 + (1 << order));
+        }
+        assert!(managed(heap) > had && board(heap).level(Level::Mapped) >= mapped);
+        let small = fill(3000, 2000);
+        drop_all(small);
+        drop_all(stay);
+        assert_empty(heap);
+    }
+}
+
+#[test]
+fn what_shrinks_stays_where_there_is_no_memory() {
+    use crate::arch::sys::fault;
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    let heap = &HEAP;
+    let blocks: Vec<(*mut u8, usize)> =
+        [10_000, 30_000, 100_000, 3 << 20].map(|size| (heap.malloc(size), size)).to_vec();
+    for &(block, size) in &blocks {
+        unsafe { core::ptr::write_bytes(block, size as u8, size) };
+    }
+    // All that maps is refused.
+    fault::storm(1, 7);
+    while !heap.malloc(20).is_null() {}
+    for &(block, size) in &blocks {
+        let less = unsafe { heap.realloc(block, 20) };
+        assert!(!less.is_null() && (0..20).all(|at| unsafe { *less.add(at) } == size as u8));
+        unsafe { heap.free(less) };
+    }
+    fault::storm(0, 0);
+    heap.verify();
+}
