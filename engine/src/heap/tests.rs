@@ -554,7 +554,7 @@ fn nobody_waits_for_a_fork() {
             let objects: Vec<_> = sizes.iter().map(|&size| (heap.malloc(size), size)).collect();
             let objects: Vec<_> =
                 objects.into_iter().chain([(heap.aligned(700, 512), 700), (heap.calloc(60_000), 60_000)]).collect();
-            assert!(objects[6].0 as usize % 512 == 0 && unsafe { *objects[7].0.add(59_999) } == 0);
+            assert!((objects[6].0 as usize).is_multiple_of(512) && unsafe { *objects[7].0.add(59_999) } == 0);
             objects.iter().for_each(|&(object, size)| unsafe { object.write_bytes(7, size) });
             let grown = unsafe { heap.realloc(objects[2].0, 5000) };
             assert!(heap.usable(grown) >= Some(5000) && unsafe { *grown.add(499) } == 7);

@@ -47,8 +47,8 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
     for (heap, answer, unseen) in [(&BOARD, Answer::NoRoom, 2), (&TEXTS, Answer::Done, 0)] {
         let sets = &heap.cache.sets;
         assert!(sets.is_shared());
-        let mut state = sets.state.lock();
-        assert!((0..5).all(|_| sets.fresh(&mut state).is_some()));
+        let state = sets.state.lock();
+        assert!((0..5).all(|_| sets.fresh(&state).is_some()));
         drop(state);
         assert_eq!(sets.board().unseen.load(Relaxed), unseen);
         (0..6).for_each(|tally| sets.tally(tally).events[0].store(tally as u64, Relaxed));
