@@ -447,6 +447,27 @@ for_all_threads! {
     11 capset(header: *mut c_void, data: *const c_void);
 }
 
+/// `_Fork`, with what `fork` has its handlers for.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "C's name")]
+pub extern "C" fn _Fork() -> c_int {
+    if NEXT_FORK.load(Relaxed) == UNKNOWN {
+        look_up();
+    }
+    let next = NEXT_FORK.load(Relaxed);
+    if next == 0 {
+        fail(Errno::ENOSYS);
+        return -1;
+    }
+    // SAFETY: the definition that the loader found behind ours, of C's own type.
+    let next: unsafe extern "C" fn() -> c_int = unsafe { core::mem::transmute(next) };
+    // SAFETY: as the caller's.
+    crate::fork::around(|| unsafe { next() })
+}
+
+/// As [`NEXT`], for [`_Fork`].
+static NEXT_FORK: AtomicUsize = AtomicUsize::new(UNKNOWN);
+
 /// In [`NEXT`]: not looked up yet. (Not 0: see [`crate::start::Once`].)
 const UNKNOWN: usize = 1;
 /// The next definitions of [`NAMES`]; 0: there is none.
@@ -459,7 +480,7 @@ pub fn look_up() {
         fn dlsym(from: *mut c_void, name: *const c_char) -> *mut c_void;
     }
     const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
-    for (next, name) in NEXT.iter().zip(NAMES) {
+    for (next, name) in NEXT.iter().zip(NAMES).chain([(&NEXT_FORK, &c"_Fork")]) {
         // SAFETY: a name that ends with zero. Relaxed: a number.
         next.store(unsafe { dlsym(RTLD_NEXT, name.as_ptr()) } as usize, Relaxed);
     }

@@ -55,7 +55,18 @@ unsafe extern "C" fn child() {
     end(true);
 }
 
+/// What `fork` returns, told as the C library tells its handlers.
+#[cfg(feature = "preload")]
+pub fn around(fork: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: as the handlers are called.
+    unsafe { prepare() };
+    let result = fork();
+    end(result == 0);
+    result
+}
+
 /// Before a vfork, or the like.
+#[cfg(feature = "preload")]
 pub extern "C" fn vfork_begin() {
     uninterrupted(|| {
         HEAP.vfork_begin();
@@ -64,6 +75,7 @@ pub extern "C" fn vfork_begin() {
 }
 
 /// After it, in the parent.
+#[cfg(feature = "preload")]
 pub extern "C" fn vfork_end() {
     uninterrupted(|| {
         PERCPU.units.reopen();

@@ -384,6 +384,25 @@ impl Gate {
         lost
     }
 
+    /// In a child that was forked without [`Gate::fork_begin`], and is alone: whether somebody was inside, and may have left a lock held
+    /// or something half done. Then nobody comes in ever again: the child does without. Signals are blocked.
+    pub fn inherit_unasked(&self) -> bool {
+        let me = sys::thread_pointer();
+        let is_torn = |Room(room): &Room| matches!(room.load(Relaxed), who if who != 0 && who & !FLAGS != me && who & (FORKS | VFORKS) == 0);
+        let torn = self.rooms.iter().any(is_torn);
+        self.inherit();
+        if torn {
+            self.state.fetch_add(FORK, Relaxed);
+        }
+        torn
+    }
+
+    /// Whether a frame of the calling thread forks.
+    #[must_use]
+    pub fn is_forking_self(&self) -> bool {
+        self.own(FORKS) > 0
+    }
+
     /// Before a vfork, until [`Gate::vfork_end`]. Signals are blocked.
     pub fn vfork_begin(&self) {
         self.note(VFORKS);

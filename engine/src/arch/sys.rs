@@ -273,6 +273,10 @@ pub enum Advice {
     Huge = 14,
     /// Never use huge pages here.
     NoHuge = 15,
+    /// A forked child finds zeros here (Linux 4.14).
+    WipeOnFork = 18,
+    /// The opposite.
+    KeepOnFork = 19,
     /// Fill with pages that can be written (Linux 5.14).
     PopulateWrite = 23,
     /// [`Advice::DontNeed`] that also takes locked pages (Linux 5.18).

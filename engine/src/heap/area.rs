@@ -16,7 +16,7 @@ impl<E: Environment> Heap<E> {
     /// a GiB, and where the kernel has no such pages (before Linux 6.13).
     pub fn area_alloc(&self, bytes: usize, align: usize, guard: bool) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         if !self.opened() {
             return None;
         }

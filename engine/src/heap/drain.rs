@@ -80,7 +80,7 @@ impl<E: Environment> Heap<E> {
         if self.opened.load(Acquire) != 2 {
             return report;
         }
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         self.learn();
         let sets = &self.cache.sets;
         let start = sets.clock.ticks();

@@ -25,7 +25,41 @@ impl<E: Environment> Heap<E> {
     /// Comes in; `None` beside a fork.
     #[inline]
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
+        if self.cache.sets.is_orphan() {
+            self.notice();
+        }
         self.gate.enter()
+    }
+
+    /// Comes in, when no fork is in flight but this thread's own.
+    pub(super) fn enter_patiently(&self) -> Inside<'_> {
+        if self.cache.sets.is_orphan() {
+            self.notice();
+        }
+        self.gate.enter_patiently()
+    }
+
+    /// This is a child that was forked past the C library's `fork`, so that no handler has told it (`_Fork` of a program that does not
+    /// find ours, `clone`, a raw system call). If somebody was inside the heap at that moment the child lives on the side arena.
+    #[cold]
+    fn notice(&self) {
+        let signals = sys::block_signals(u64::MAX);
+        // (With a fork of its own in flight this thread is told in a moment, and gets memory from the side arena till then.)
+        if self.cache.sets.is_orphan() && !self.gate.is_forking_self() {
+            let vforks = self.gate.own_vforks();
+            let torn = self.gate.inherit_unasked();
+            self.cache.sets.restore(false);
+            self.unshare();
+            self.cache.sets.inherit(vforks, false);
+            self.profile.samples.inherit();
+            self.reclaim.relax();
+            self.areas.inherit(true);
+            if !torn {
+                self.cache.sets.reopen();
+            }
+            self.count_if_open(Event::Fork);
+        }
+        sys::block_signals(signals);
     }
 
     /// Before a fork. Signals are blocked.
@@ -41,6 +75,7 @@ impl<E: Environment> Heap<E> {
     pub fn fork_end(&self, child: bool) {
         let vforks = self.gate.own_vforks();
         if child {
+            self.cache.sets.restore(true);
             self.unshare();
             self.cache.sets.inherit(vforks, !self.fenced.load(Relaxed));
             self.profile.samples.inherit();

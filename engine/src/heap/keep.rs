@@ -29,6 +29,9 @@ impl<E: Environment> Heap<E> {
         }
         let now = self.cache.sets.clock.ticks();
         if knobs.get(Id::IdleSeconds) > 0 && keeper.claim(now) {
+            if !self.cache.sets.is_watched() {
+                self.cache.sets.watch();
+            }
             if E::start_keeper() {
                 self.count_if_open(Event::Keeper);
             } else {

@@ -285,6 +285,7 @@ impl<E: Environment> Heap<E> {
                 // SAFETY: our own mapping; an image that ran here before `exec` left its numbers.
                 unsafe { ptr::write_bytes((base + SETS_MAX * PAGE) as *mut u8, 0, BOARD_BYTES + used * PAGE) };
                 sets.board().unseen.store(unseen, Relaxed);
+                sets.watch();
             } else {
                 E::withdraw();
             }
@@ -915,7 +916,7 @@ impl<E: Environment> Heap<E> {
     /// Free blocks by order, all zones.
     #[must_use]
     pub fn buddyinfo(&self) -> [usize; crate::page::ORDERS] {
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         let mut sum = [0; crate::page::ORDERS];
         for (node, zone) in self.pages.zones.iter().enumerate().filter(|(_, zone)| zone.managed() > 0) {
             sum.iter_mut()

@@ -78,7 +78,7 @@ impl<E: Environment> Heap<E> {
         if node.is_some_and(|node| node >= NODES) {
             return Err(Error::Node);
         }
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         if !self.opened() {
             return Err(Error::Exhausted);
         }
@@ -202,7 +202,7 @@ impl<E: Environment> Heap<E> {
         if self.opened.load(Acquire) != 2 {
             return Err(Wrong::Foreign);
         }
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         match self.unmark(block) {
             Ok(found) => {
                 self.page_source().free_all(core::iter::once(found));
@@ -220,7 +220,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn pages_free_cold(&self, block: usize, order: usize) {
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         match OFFSET[order] {
             0 => {
                 let found = self.pages.regions.find(block).map(|(_, pfn)| (pfn, order));
@@ -239,7 +239,7 @@ impl<E: Environment> Heap<E> {
         if order >= ORDERS || node.is_some_and(|node| node >= NODES) {
             return 0;
         }
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         if !self.opened() {
             return 0;
         }
@@ -286,7 +286,7 @@ impl<E: Environment> Heap<E> {
         if self.opened.load(Acquire) != 2 {
             return blocks.first().map_or(Ok(()), |&first| Err((first, Wrong::Foreign)));
         }
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         let mut bad = Ok(());
         let regions = &self.pages.regions;
         self.page_source().free_all(blocks.iter().enumerate().filter_map(|(at, &block)| {
@@ -309,7 +309,7 @@ impl<E: Environment> Heap<E> {
 
     /// A node's zone in numbers; `None` if it has no memory.
     pub fn zone_stats(&self, node: usize) -> Option<ZoneStats> {
-        let _inside = self.gate.enter_patiently();
+        let _inside = self.enter_patiently();
         let zone = self.pages.zones.get(node).filter(|zone| zone.managed() > 0)?;
         let stats = zone.stats(&self.pages.regions, self.cache.sets.board(), node);
         Some(stats)

@@ -36,7 +36,7 @@ use crate::arch::lock::{Held, Owned};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::{self, Area, TALLY};
-use crate::arch::sys::{self, Access, Clock};
+use crate::arch::sys::{self, Access, Advice, Clock};
 use crate::meta::Meta;
 use crate::stat::board::{
     self, BOARD_BYTES, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES, Times, settle,
@@ -117,6 +117,8 @@ pub struct Sets {
     /// Of a shared board: tallies that have their pages, and bytes of texts that do (see [`Sets::ensure`]).
     sure: AtomicUsize,
     sure_texts: AtomicUsize,
+    /// A word that is not zero, but in a forked child that nobody has told so; 0: there is none (see [`Sets::watch`]).
+    witness: AtomicUsize,
 }
 
 /// Memory for [`Sets::open`].
@@ -208,6 +210,7 @@ impl Sets {
             other: [const { AtomicUsize::new(0) }; INDICES],
             sure: AtomicUsize::new(0),
             sure_texts: AtomicUsize::new(0),
+            witness: AtomicUsize::new(0),
         }
     }
 
@@ -812,7 +815,7 @@ impl Sets {
         }
         if self.copy.load(Relaxed) == 0 {
             // What a forked child's board begins with; touched as far as it is used.
-            let Ok(copy) = sys::map(0, SHOW, Access::ReadWrite) else { return false };
+            let Ok(copy) = sys::map(0, SHOW + SETS_MAX * PAGE, Access::ReadWrite) else { return false };
             self.copy.store(copy, Relaxed);
         }
         // SAFETY: the part for board, tallies and texts of our own mapping.
@@ -893,17 +896,73 @@ impl Sets {
         BOARD_BYTES + (self.board().sets.load(Relaxed) as usize).min(SETS_MAX) * TALLY_BYTES
     }
 
-    /// Before a fork, when all locks are held: what a child's board begins with.
+    /// From now on a forked child finds a witness of that, whoever forked it and how; and, where others see the board, all sets empty:
+    /// nothing is counted before it is noticed.
+    pub fn watch(&self) {
+        let base = self.base.load(Relaxed);
+        let bytes = if self.is_shared() { SETS_MAX * PAGE } else { PAGE };
+        // (Behind set 0, which serves no index.)
+        let witness = base + PAGE - size_of::<AtomicU64>();
+        // SAFETY: our own mapping; nothing changes in this process.
+        if unsafe { sys::advise(base, bytes, Advice::WipeOnFork) }.is_ok() {
+            self.witness.store(witness, Relaxed);
+            self.attest();
+        }
+    }
+    /// Whether there is a witness.
+    pub fn is_watched(&self) -> bool {
+        self.witness.load(Relaxed) != 0
+    }
+    fn attest(&self) {
+        let witness = self.witness.load(Relaxed);
+        if witness != 0 {
+            // SAFETY: a word of our own mapping.
+            unsafe { &*(witness as *const AtomicU64) }.store(1, Relaxed);
+        }
+    }
+    /// Whether this is a forked child that has not been told so.
+    #[inline]
+    pub fn is_orphan(&self) -> bool {
+        let witness = self.witness.load(Relaxed);
+        // SAFETY: as above.
+        witness != 0 && unsafe { &*(witness as *const AtomicU64) }.load(Relaxed) == 0
+    }
+
+    /// Before a fork, when nobody is inside: what a child's board and sets begin with.
     pub fn snapshot(&self) {
-        let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
+        let (copy, base) = (self.copy.load(Relaxed), self.base.load(Relaxed));
         if copy != 0 {
-            // SAFETY: both are mappings of ours, as long as that. Other threads may count while we copy: on
-            // x86-64 and every Linux machine words are copied whole or the count is off by what they added.
-            unsafe { core::ptr::copy_nonoverlapping(board as *const u8, copy as *mut u8, self.board_used()) };
+            self.snapshot_board();
+            let sets = (self.made.load(Relaxed) + 1) * PAGE;
+            // SAFETY: both are mappings of ours, as long as that. The sets are closed.
+            unsafe { core::ptr::copy_nonoverlapping(base as *const u8, (copy + SHOW) as *mut u8, sets) };
         }
     }
 
-    /// In a forked child, first of all: a board of its own, as it was before the fork, in `file` or private.
+    /// What a child's board begins with; also in a child that nobody has told, from its parent's board.
+    fn snapshot_board(&self) {
+        let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
+        // SAFETY: both are mappings of ours, as long as that. Other threads may count while we copy: on
+        // x86-64 and every Linux machine words are copied whole or the count is off by what they added.
+        unsafe { core::ptr::copy_nonoverlapping(board as *const u8, copy as *mut u8, self.board_used()) };
+    }
+
+    /// In a forked child, first of all: the sets as they were, or, if nobody `told` that there would be a fork, empty.
+    pub fn restore(&self, told: bool) {
+        let (copy, base) = (self.copy.load(Relaxed), self.base.load(Relaxed));
+        if copy != 0 && told && self.is_orphan() {
+            let sets = (self.made.load(Relaxed) + 1) * PAGE;
+            // SAFETY: as in `snapshot`; there is nobody else in this process.
+            unsafe { core::ptr::copy_nonoverlapping((copy + SHOW) as *const u8, base as *mut u8, sets) };
+        } else if copy != 0 && !told {
+            self.snapshot_board();
+            // SAFETY: the copy begins with a board. What sets were entitled to is gone with them.
+            unsafe { &*(copy as *const Board) }.levels[Level::Charged as usize].store(0, Relaxed);
+        }
+        self.attest();
+    }
+
+    /// In a forked child, after that: a board of its own, as it was before the fork, in `file` or private.
     pub fn unshare(&self, file: Option<usize>) {
         let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
         if copy == 0 {
@@ -928,6 +987,9 @@ impl Sets {
         self.board().unseen.store(unseen, Relaxed);
         if !is_ours {
             self.copy.store(0, Relaxed);
+            // Its own children find the sets as they are.
+            // SAFETY: our own mapping; nothing changes in this process.
+            let _ = unsafe { sys::advise(self.base.load(Relaxed) + PAGE, (SETS_MAX - 1) * PAGE, Advice::KeepOnFork) };
         }
     }
 

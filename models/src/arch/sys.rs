@@ -24,6 +24,10 @@ pub enum Advice {
     Huge,
     /// None of them.
     NoHuge,
+    /// Zeros in a child.
+    WipeOnFork,
+    /// The opposite.
+    KeepOnFork,
     /// Fill.
     PopulateWrite,
 }
