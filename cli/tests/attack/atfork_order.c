@@ -1,6 +1,5 @@
 // about: a library's fork handler takes a lock under which others allocate; it was registered before the heap's handlers, so runs after them
 // library
-// known: deadlock: the fork has the heap's locks and waits for the library's
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 // about: the child of a thread's fork works like any process and ends with its last thread
 // args: small
 // args: large
-// known: the child's housekeeper counts as a thread of the program
 #include "../c/check.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,7 +1,6 @@
 // about: a child by clone(CLONE_VM) allocates beside the parent's threads: it shares their rseq area, but has none registered
 // args: vfork
 // args: beside
-// known: corruption: the child's sequences lose updates
 #include "../c/check.h"
 #include <pthread.h>
 #include <sys/syscall.h>

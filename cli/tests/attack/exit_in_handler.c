@@ -6,7 +6,6 @@
 // args: _exit 2
 // args: abort 2
 // args: thread 0
-// known: the housekeeper outlives the program where it publishes
 #include "../c/check.h"
 #include <pthread.h>
 #include <sys/syscall.h>

@@ -1,7 +1,6 @@
 // about: few descriptors, small files and no processes but this one, from the start
 // limit: -n 8
 // limit: -f 100
-// known: dies of SIGXFSZ where it publishes
 #include "../c/check.h"
 #include <sys/wait.h>
 

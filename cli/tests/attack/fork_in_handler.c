@@ -2,7 +2,6 @@
 // args: fork
 // args: _Fork
 // args: syscall
-// known: deadlock: the fork waits for the lock of the allocation that it interrupted
 #include "../c/check.h"
 #include <malloc.h>
 #include <sys/syscall.h>

@@ -2,7 +2,6 @@
 // args: processes
 // args: privileges
 // alone
-// known: a deferred free waits for the housekeeper
 #include "../c/check.h"
 #include <sys/prctl.h>
 #include <sys/resource.h>

@@ -1,7 +1,6 @@
 // about: main leaves by pthread_exit and the process ends with its last thread, whether the housekeeper runs or not
 // args: 100
 // args: 1
-// known: the housekeeper counts as a thread of the program
 #include "../c/check.h"
 #include <pthread.h>
 

@@ -3,7 +3,6 @@
 // args: fork 200 1
 // args: clone 1 200
 // args: namespace 1 200
-// known: the housekeeper outlives the program where it publishes
 #include "../c/check.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>

@@ -1,7 +1,6 @@
 // about: a thread of the smallest stack meets the heap's limit
 // conf: hard_limit=16M
 // own-errors
-// known: the squeeze at the limit overflows the stack
 #include "../c/check.h"
 #include <limits.h>
 #include <pthread.h>

@@ -1,5 +1,4 @@
 // about: a handler that interrupts malloc_trim, malloc and free does vfork; the closing of the sets waited for the thread itself
-// known: deadlock: vfork waits for the lock of the malloc_trim that it interrupted
 #include "../c/check.h"
 #include <malloc.h>
 #include <sys/time.h>
