@@ -19,14 +19,13 @@ const EXPORTED: &str = "
     _exit _Exit
     __libc_malloc __libc_calloc __libc_realloc __libc_free __libc_memalign __libc_valloc __libc_pvalloc
     __posix_memalign
-    _ZdlPvm _ZdaPvm _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t
-    _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t";
+    clone __clone __vfork _Fork";
 
 /// Everything else the library does by itself or by system calls. None of these allocates,
 /// except `fputs` and `fwrite`, which `malloc_info` and `malloc_stats` call for their caller; `dlsym`
 /// is the constructor's.
 const NEEDED: &str = "
-    __cxa_atexit __cxa_at_quick_exit __errno_location __register_atfork abort bcmp dlmopen environ fputs fwrite fprintf fflush getauxval getcpu memcmp
+    __cxa_atexit __cxa_at_quick_exit clock_gettime __errno_location __register_atfork abort bcmp dlmopen environ fputs fwrite fprintf fflush getauxval getcpu memcmp
     memcpy memmove memset dlsym pthread_atfork sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
 /// May be there or not.
 const WEAK: &str = "
@@ -100,7 +99,7 @@ fn fast_paths_are_the_committed_ones() {
         String::from("# entry instructions branches writes locked calls: fast path of the release library\n");
     let mut listing = String::new();
     let mut by_name = BTreeMap::new();
-    for name in ["malloc", "free", "_ZdlPvm"] {
+    for name in ["malloc", "free", "free_sized"] {
         writeln!(listing, "{name}:").unwrap();
         let counts = walk(&code, symbols[name], &mut listing);
         let Counts { all, branches, writes, locked, calls } = counts;

@@ -3,7 +3,7 @@
 //! Exported by the preload library only. Errors as C, POSIX and glibc 2.36
 //! have them; `errno` is set to `ENOMEM` (by the heap's environment) or
 //! `EINVAL` on failure and never touched otherwise. The throwing `operator new`s are libstdc++'s own, which
-//! call `malloc`; sized and aligned deletes are here.
+//! call `malloc`, and so are all forms of `operator delete`: a program may replace the plain ones alone.
 #![allow(unsafe_code)] // C
 
 use crate::HEAP;
@@ -153,7 +153,8 @@ pub unsafe extern "C" fn reallocarray(object: *mut c_void, count: usize, size: u
     }
 }
 
-/// Frees that also tell the size or alignment; neither is needed or believed.
+/// Frees that also tell the size or alignment; neither is needed or believed. (C++'s are its library's, which calls the
+/// program's own plain `operator delete` where it has one.)
 macro_rules! frees {
     ($($name:ident($($type:ty),*);)*) => {$(
         /// A sized or aligned free.
@@ -161,7 +162,6 @@ macro_rules! frees {
         /// # Safety
         /// As [`free`].
         #[unsafe(no_mangle)]
-        #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name(object: *mut c_void $(, _: $type)*) {
             // SAFETY: the caller's promise.
             unsafe { HEAP.free(object.cast()) }
@@ -172,14 +172,6 @@ macro_rules! frees {
 frees! {
     free_sized(usize);
     free_aligned_sized(usize, usize);
-    _ZdlPvm(usize);
-    _ZdaPvm(usize);
-    _ZdlPvSt11align_val_t(usize);
-    _ZdaPvSt11align_val_t(usize);
-    _ZdlPvmSt11align_val_t(usize, usize);
-    _ZdaPvmSt11align_val_t(usize, usize);
-    _ZdlPvSt11align_val_tRKSt9nothrow_t(usize, *const c_void);
-    _ZdaPvSt11align_val_tRKSt9nothrow_t(usize, *const c_void);
 }
 
 /// `malloc_usable_size`.

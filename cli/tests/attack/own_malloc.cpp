@@ -1,5 +1,4 @@
 // about: a program that brings its own malloc: what the C library allocates for it is the program's, and new stays with delete
-// known: sized delete is the library's, new is the C++ library's, which calls the program's malloc: such blocks are reported and lost
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,4 @@
 // about: a program that replaces only the plain forms of new and delete, as before C++14: the library's sized delete took its blocks
-// known: the library answers sized and aligned delete itself instead of by the program's plain one: its blocks are reported and lost
 #include <atomic>
 #include <cstdint>
 #include <cstdio>

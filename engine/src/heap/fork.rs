@@ -160,11 +160,11 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::free`].
     #[cold]
     pub(super) unsafe fn free_aside(&self, address: usize) {
-        if self.side.size(address).is_some() {
-            // SAFETY: the caller's promise.
-            return unsafe { self.side.free(address) };
-        }
         if self.pages.regions.find(address).is_none() {
+            if self.side.size(address).is_some() {
+                // SAFETY: the caller's promise.
+                return unsafe { self.side.free(address) };
+            }
             self.count_if_open(Event::BadFree);
             return E::report(address, Wrong::Foreign);
         }

@@ -31,6 +31,8 @@ use core::ptr::NonNull;
 
 /// Bytes of a chunk, at least.
 const CHUNK: usize = 256 << 10;
+/// The same, at most, unless a request is larger.
+const LARGE: usize = 64 << 20;
 /// Bytes before a block.
 const HEADER: usize = 16;
 /// Largest request, and alignment.
@@ -97,7 +99,9 @@ impl Side {
         if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
             return Some(block);
         }
-        let bytes = (size_of::<Chunk>() + HEADER + size + align).next_multiple_of(PAGE).max(CHUNK);
+        // As much again as there is: there are few, however much a long fork takes.
+        let total = self.chunks().fold(CHUNK, |total, chunk| total.max(2 * chunk.bytes)).min(LARGE);
+        let bytes = (size_of::<Chunk>() + HEADER + size + align).next_multiple_of(PAGE).max(total);
         let base = sys::map(0, bytes, Access::ReadWrite).ok()?;
         let chunk = Chunk { next: 0, bytes, word: AtomicU64::new(size_of::<Chunk>() as u64) };
         let at = base as *mut Chunk;
