@@ -44,7 +44,10 @@ fn end(child: bool) {
         HEAP.fork_end(child);
         PERCPU.units.fork_end(child, vforks);
     });
-    HEAP.pay();
+    // (In a child its next slow path does: that may start a thread, and the program is to begin with one.)
+    if !child {
+        HEAP.pay();
+    }
 }
 
 unsafe extern "C" fn parent() {

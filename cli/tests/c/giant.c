@@ -143,7 +143,7 @@ static void forks(void)
         CHECK(child >= 0);
         if (child == 0) {
             alarm(60);
-            CHECK(named("allotment/free") == 0, "workers in the child");
+            /* (It may have workers of its own at once: for what others were freeing when it was forked.) */
             look(kept, GIANT, 5);
             for (int at = 0; at < 3; at++)
                 one(&random);
