@@ -58,6 +58,7 @@ pub enum Command {
 
 /// `allotment run`.
 #[derive(Debug, ClapArgs)]
+#[command(override_usage = "allotment run [OPTIONS] [--] PROGRAM [ARGUMENT]...\n       allotment run --knobs")]
 #[command(after_help = "Examples:
   allotment run -- python3 script.py
   allotment run --stats -- make -j4              statistics on standard error at the end
@@ -89,13 +90,8 @@ pub struct Run {
     /// List the knobs with their defaults and ranges
     #[arg(long)]
     pub knobs: bool,
-    /// The program and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        required_unless_present = "knobs"
-    )]
+    /// The program and its arguments; options of `run` stand before it
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "knobs")]
     pub program: Vec<OsString>,
 }
 
@@ -157,6 +153,7 @@ impl StatSection {
 #[command(after_help = "Examples:
   allotment stat                                 the programs that can be looked into
   allotment stat 4242                            a summary
+  allotment stat redis-server                    the same, by name
   allotment stat 4242 slabinfo buddyinfo         two sections
   allotment stat 4242 vmstat --watch 1           every second, with rates
   allotment stat 4242 --json | jq .memory
@@ -170,9 +167,9 @@ if it cannot answer, the last text is shown and its age said.
 Exit codes: 0 done, 1 no such process, not publishing, or not readable, 2 wrong command line.
 Formats: docs/observing.md.")]
 pub struct Stat {
-    /// A process, or a copy of its board; without it, list the processes
-    #[arg(value_name = "PID|FILE")]
-    pub target: Option<PathBuf>,
+    /// A process, by its number or its program's name, or a copy of its board; without it, list the processes
+    #[arg(value_name = "PID|NAME|FILE")]
+    pub target: Option<OsString>,
     /// Sections; a summary if none is named
     #[arg(value_name = "SECTION")]
     pub sections: Vec<StatSection>,
@@ -204,9 +201,9 @@ d drain, p purge, t tune. Works in 80x24, over ssh and without colour (NO_COLOR)
 
 Exit codes: 0 done, also when the program ended, 1 no such process or not publishing, 2 wrong command line.")]
 pub struct Top {
-    /// A process; without it the only one that publishes
-    #[arg(value_name = "PID")]
-    pub pid: Option<u32>,
+    /// A process, by its number or its program's name; without it the only one that publishes
+    #[arg(value_name = "PID|NAME")]
+    pub target: Option<String>,
     /// Seconds between looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub interval: f64,
@@ -223,9 +220,9 @@ Knobs: docs/tuning.md. Those that are read at the start only are refused.
 
 Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line, key or value.")]
 pub struct Tune {
-    /// A process
-    #[arg(value_name = "PID")]
-    pub pid: u32,
+    /// A process, by its number or its program's name
+    #[arg(value_name = "PID|NAME")]
+    pub target: String,
     /// A knob to print, or to set
     #[arg(value_name = "KEY[=VALUE]")]
     pub knobs: Vec<OsString>,
@@ -244,9 +241,9 @@ the kernel keeps quiet are asked gently, others are interrupted (docs/drain.md).
 
 Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line.")]
 pub struct Drain {
-    /// A process
-    #[arg(value_name = "PID")]
-    pub pid: u32,
+    /// A process, by its number or its program's name
+    #[arg(value_name = "PID|NAME")]
+    pub target: String,
     /// Only this CPU
     #[arg(long, value_name = "N", conflicts_with = "idle")]
     pub cpu: Option<u32>,
@@ -273,9 +270,9 @@ Drains every CPU, then gives lazily freed areas and free pages back to the syste
 
 Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line.")]
 pub struct Purge {
-    /// A process
-    #[arg(value_name = "PID")]
-    pub pid: u32,
+    /// A process, by its number or its program's name
+    #[arg(value_name = "PID|NAME")]
+    pub target: String,
     /// Print JSON: bytes, resident_before, resident_after
     #[arg(long)]
     pub json: bool,

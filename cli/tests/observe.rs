@@ -616,6 +616,70 @@ fn watching_ends_with_the_program() {
     assert!(said.contains("has ended"), "{said}");
 }
 
+/// What is asked wrongly is answered clearly, and nothing is done.
+#[test]
+fn wrong_words_are_answered() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    watched.fails("drain", &["--cpu", "4096"], 2, &["no CPU 4096", "this machine has 0"]);
+    watched.fails("tune", &["8MiB"], 2, &["`8MiB`", "KEY=VALUE"]);
+    watched.fails("tune", &["lazy_floor=8MiBs"], 2, &["`8MiBs`", "bytes from"]);
+    assert_eq!(watched.done("tune", &["cache_floor=2.5 MiB"]), "cache_floor: 1M → 2560K\n");
+    assert_eq!(watched.done("tune", &["cache_floor=3,145,728"]), "cache_floor: 2560K → 3M\n");
+    let held = number(&watched.json(&[]), "/memory/in_use");
+    assert!(held > 8 * MIB, "{held}");
+    watched.fails("tune", &["hard_limit=8M"], 1, &["hard_limit=8M", "in use", "nothing was changed"]);
+    assert_eq!(watched.json(&["knobs"])["knobs"]["hard_limit"]["text"], "none");
+    assert_eq!(watched.done("tune", &["hard_limit=cgroup"]), "hard_limit: none → cgroup\n");
+    assert_eq!(watched.done("tune", &["hard_limit=1G"]), "hard_limit: cgroup → 1G\n");
+    let pid = watched.pid.to_string();
+    for words in [&["stat"][..], &["stat", &pid], &["stat", &pid, "--json"], &["tune", &pid], &["purge", &pid]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = Command::new(ALLOTMENT).args(words).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*said), (Some(1), "allotment: cannot write: No space left on device\n"));
+    }
+}
+
+/// A name where a number is wanted; of several, the one who asks chooses.
+#[test]
+fn programs_are_found_by_name() {
+    let Some(binary) = program("watched.c") else { return };
+    let scratch = Scratch::new("named");
+    let name = format!("named-{}", std::process::id());
+    fs::copy(&binary, scratch.join(&name)).unwrap();
+    let start = || {
+        let mut command = Command::new(ALLOTMENT);
+        command.args(["run", "--"]).arg(scratch.join(&name)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut watched = Watched { child, input, output, pid: 0 };
+        watched.pid = watched.line("ready");
+        watched
+    };
+    fails(&["stat", &name], 1, &["no program that publishes", &name]);
+    let one = start();
+    let all: Value = serde_json::from_str(&done(&["stat", &name, "--json"])).unwrap();
+    assert_eq!(all["pid"], one.pid);
+    assert!(done(&["drain", &name]).contains("objects from"));
+    assert!(done(&["tune", &name, "drain"]).starts_with("drain "));
+    let two = start();
+    for command in ["stat", "purge", "tune", "drain"] {
+        let output = allotment(&[command, &name]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with(&format!("allotment: 2 programs are called {name}")), "{said}");
+        for pid in [one.pid, two.pid] {
+            assert!(said.lines().any(|line| line.trim_start().starts_with(&pid.to_string())), "{said}");
+        }
+    }
+    drop(one);
+    assert!(done(&["purge", &name]).contains("given back"));
+    // A file of that name is one by its path.
+    fs::copy(two.file(), scratch.join("copy")).unwrap();
+    let copy = Command::new(ALLOTMENT).args(["stat", "copy"]).current_dir(scratch.path()).output().unwrap();
+    assert!(copy.status.success());
+}
+
 /// A parser that Prometheus' own client library brings accepts the exposition, and finds our families.
 #[test]
 fn prometheus_reads_the_exposition() {

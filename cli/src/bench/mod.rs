@@ -29,7 +29,7 @@ pub use peer::libc_version;
 
 use crate::args::{Bench, BenchWorker};
 use crate::conf::{self, Merged};
-use crate::term::{Paint, say};
+use crate::term::{Paint, print, say};
 use crate::{code, run};
 use harness::{Case, Progress, Results, Row, Setup, Suite, measure};
 use std::io::Write as _;
@@ -117,8 +117,7 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     let setup = Setup { peers, quick: asked.quick, program, conf, scratch: scratch.0.clone() };
     let mut chosen = choose(&asked.suites, &setup).map_err(usage)?;
     if asked.list {
-        list(&chosen, &setup, &missing);
-        return Ok(true);
+        return print(list(&chosen, &setup, &missing)).map(|()| true).map_err(failed);
     }
     // Opened before hours are spent.
     let json = asked.json.as_deref().map(create).transpose().map_err(failed)?;
@@ -135,7 +134,7 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     let machine = machine::row(&setup.peers, runs);
     let paint = Paint::of(&std::io::stdout());
     let text = table::whole(&machine.case, &results, paint) + &pages::pft::table(&results.rows);
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let printed = print(text).map_err(failed);
     if let (Some(file), Some(path)) = (json, &asked.json) {
         write_json(file, &machine, &results.rows)
             .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
@@ -143,7 +142,8 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     if let Some(directory) = &asked.report {
         draw::report(directory, &machine.case, &results).map_err(failed)?;
     }
-    Ok(results.failures.is_empty())
+    // (After the files: hours may be in them.)
+    printed.map(|()| results.failures.is_empty())
 }
 
 fn create(path: &Path) -> Result<std::fs::File, String> {
@@ -180,7 +180,7 @@ fn choose(words: &[String], setup: &Setup) -> Result<Chosen, String> {
 }
 
 /// What there is to choose from.
-fn list(chosen: &Chosen, setup: &Setup, missing: &[String]) {
+fn list(chosen: &Chosen, setup: &Setup, missing: &[String]) -> String {
     let mut text = String::new();
     for suite in SUITES {
         let Some((_, cases)) = chosen.iter().find(|(name, _)| *name == suite.name) else { continue };
@@ -205,5 +205,5 @@ fn list(chosen: &Chosen, setup: &Setup, missing: &[String]) {
     for line in missing {
         text.push_str(&format!("  {line}\n"));
     }
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    text
 }

@@ -1,7 +1,7 @@
 //! # Looking into a running process, and steering it
 //!
 //! ```text
-//!   find ──── PID or FILE ─► a board that is believed; sweeping of what the dead left
+//!   who ───── PID or name ─► a process                find ── a process or FILE ─► a board that is believed; sweeping
 //!   view ──── board, texts, /proc ─► what there is at one moment
 //!     show ─── texts of the process ─► numbers        latency ── histograms in ticks ─► times
 //!   text, json, metrics ─ views ─► sections as in /proc, JSON, OpenMetrics
@@ -26,16 +26,16 @@ mod text;
 mod top;
 mod view;
 mod watch;
+pub mod who;
 
 pub use find::sweep;
 pub use steer::{drain, purge, tune};
 pub use top::top;
 
 use crate::args::Stat;
-use crate::code;
-use crate::term::{Paint, say};
+use crate::term::{Paint, finish, print, say};
 use find::Target;
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 use view::View;
 
@@ -44,34 +44,12 @@ pub fn stat(asked: &Stat) -> ExitCode {
     sweep();
     let done = match &asked.target {
         None => list(asked),
-        Some(word) => Target::named(word).and_then(|target| match asked.watch {
+        Some(word) => who::target_or_copy(word).and_then(|target| match asked.watch {
             Some(seconds) => watch::watch(&target, asked, seconds),
             None => once(&target, asked),
         }),
     };
     finish(done)
-}
-
-/// The exit code of what was done; what failed is said.
-fn finish(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => code::DONE.into(),
-        Err(line) => {
-            say(&line);
-            code::FAILED.into()
-        }
-    }
-}
-
-/// Writes to standard output; a reader that has gone is no failure.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write: {}", crate::term::plain(&error)))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The processes that publish.
@@ -94,7 +72,7 @@ fn list(asked: &Stat) -> Result<(), String> {
         return Err("whose? Name a process; `allotment stat` lists them".into());
     }
     if views.is_empty() {
-        say("no program of yours publishes its heap: start one by `allotment run`, or with ALLOTMENT_CONF=publish=on");
+        say(who::NOBODY);
         return Ok(());
     }
     let paint = Paint::of(&io::stdout());

@@ -11,8 +11,8 @@ mod read;
 mod symbols;
 
 use crate::args::Profile as Asked;
-use crate::code;
-use crate::term::{Paint, bytes, count, say};
+
+use crate::term::{Paint, bytes, count, finish, print, say};
 use read::{Amount, Profile, Stack};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -27,13 +27,7 @@ const SHOWN: usize = 20;
 
 /// Does what was asked.
 pub fn profile(asked: &Asked) -> ExitCode {
-    match show(asked) {
-        Ok(()) => code::DONE.into(),
-        Err(line) => {
-            say(&line);
-            code::FAILED.into()
-        }
-    }
+    finish(show(asked))
 }
 
 fn show(asked: &Asked) -> Result<(), String> {
@@ -54,10 +48,7 @@ fn show(asked: &Asked) -> Result<(), String> {
     }
     let paint = Paint::of(&io::stdout());
     let text = text(&profile, &mut symbols, what, asked.leaks, asked.seconds, paint);
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write: {error}")),
-        _ => Ok(()),
-    }
+    print(text)
 }
 
 /// The profile of a process, or a file; which process, if it runs.

@@ -28,6 +28,8 @@ use crate::conf::{self, Merged};
 use crate::profile::Heir;
 use crate::report::{End, Report, Snapshot};
 use crate::term::{self, Paint, plain, say};
+use allotment_engine::knob::{Id, TABLE};
+use allotment_engine::stat::Event;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
 use allotment_engine::stat::profile::HEIR_ENV;
 use launch::{Environment, Failure, Finish};
@@ -48,8 +50,7 @@ const SAMPLED: &str = "profile_bytes=512K";
 /// Runs what was asked.
 pub fn run(asked: &Run) -> ExitCode {
     if asked.knobs {
-        let _ = write!(std::io::stdout().lock(), "{}", conf::table());
-        return code::DONE.into();
+        return term::finish(term::print(conf::table()));
     }
     crate::observe::sweep();
     // Whoever runs a program by this command may look into it.
@@ -72,10 +73,12 @@ fn is_profiled(asked: &Run) -> bool {
 
 /// Everything up to the program's end.
 fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
+    let limit = conf.as_deref().and_then(conf::hard_limit);
     let output = match &asked.stats {
         Some(Some(path)) => Some(Output::file(path)?),
         Some(None) => Some(Output::Terminal),
-        None => None,
+        // Whether the limit refused something stands on the board.
+        None => limit.map(|_| Output::Nowhere),
     };
     let library = library::locate()?;
     let found = program::search(&asked.program[0]);
@@ -95,21 +98,22 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
         if library.is_held() || is_profiled(asked) {
             // The library lives in a descriptor of ours: somebody must keep it. Or the profile is to be read.
             let finish = launch::attend(&asked.program, environment, None);
-            return end(asked, finish.map(|finish| (finish, None)), reach, found.as_deref());
+            return end(asked, finish.map(|finish| (finish, None)), limit, reach, found.as_deref());
         }
         let failure = launch::replace(&asked.program, environment);
-        return end(asked, Err(failure), reach, found.as_deref());
+        return end(asked, Err(failure), limit, reach, found.as_deref());
     };
     let share = launch::memfd(c"allotment-board", SHARE_BYTES as u64)
         .map_err(|error| format!("cannot make the shared board: {error}"))?;
     let finish = launch::attend(&asked.program, environment, Some((SHARE_ENV, &share)));
-    end(asked, finish.map(|finish| (finish, Some((share, output)))), reach, found.as_deref())
+    end(asked, finish.map(|finish| (finish, Some((share, output)))), limit, reach, found.as_deref())
 }
 
 /// What follows the program's end: statistics, and the same status.
 fn end(
     asked: &Run,
     finish: Result<(Finish, Option<(File, Output)>), Failure>,
+    limit: Option<u64>,
     reach: Reach,
     found: Option<&Path>,
 ) -> Result<ExitCode, String> {
@@ -124,7 +128,7 @@ fn end(
         }
         Ok((finish, kept)) => {
             if let Some((share, output)) = kept {
-                statistics(asked, &finish, &share, output, reach);
+                statistics(asked, &finish, &share, output, limit, reach);
             }
             if is_profiled(asked) {
                 let path = asked.profile.clone().flatten();
@@ -137,7 +141,7 @@ fn end(
 }
 
 /// Prints what the program left on its board.
-fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, reach: Reach) {
+fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, limit: Option<u64>, reach: Reach) {
     let end = End {
         program: asked.program[0].to_string_lossy().into_owned(),
         pid: finish.pid,
@@ -154,7 +158,17 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, reach:
     };
     let report = Snapshot::read(share).map(|snapshot| Report::new(&snapshot, end));
     match report {
-        Ok(report) => output.write(&report),
+        Ok(report) => {
+            let refused = report.event(Event::NoMemory);
+            if let Some(limit) = limit.filter(|_| refused > 0) {
+                let (name, plural) = (asked.program[0].display(), if refused == 1 { "" } else { "s" });
+                let limit = TABLE[Id::HardLimit as usize].show(limit);
+                let refused = term::count(refused);
+                say(&format!("{name} was refused memory {refused} time{plural} under hard_limit={limit}"));
+            }
+            output.write(&report);
+        }
+        Err(_) if matches!(output, Output::Nowhere) => {}
         // Why it could not be reached was said when it started, in the one line.
         Err(_) if reach.why_not().is_some() => {}
         Err(missing) => {
@@ -166,6 +180,7 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, reach:
 
 /// Where the statistics go.
 enum Output {
+    Nowhere,
     Terminal,
     File { file: File, json: bool },
 }
@@ -179,6 +194,7 @@ impl Output {
     }
     fn write(self, report: &Report) {
         let written = match self {
+            Self::Nowhere => Ok(()),
             Self::Terminal => {
                 let paint = Paint::of(&std::io::stderr());
                 // One write: the lines of several programs shall not mix.
