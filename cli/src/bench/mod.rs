@@ -16,6 +16,7 @@ mod free;
 mod harness;
 mod machine;
 mod malloc;
+mod noise;
 mod pages;
 mod paired;
 mod peer;
@@ -39,8 +40,8 @@ use std::process::ExitCode;
 /// All suites.
 const SUITES: &[Suite] = &[
     Suite { name: "counters", about: "per-CPU counters beside their alternatives", cases: counters::cases },
-    Suite { name: "percpu", about: "per-CPU memory: the seed's table", cases: percpu::cases },
-    Suite { name: "pages", about: "blocks of pages, and the seed's page-fault test", cases: pages::cases },
+    Suite { name: "percpu", about: "per-CPU memory, as when Linux got its bitmap allocator", cases: percpu::cases },
+    Suite { name: "pages", about: "blocks of pages, and a page-fault test under drains", cases: pages::cases },
     Suite { name: "drain", about: "emptying another CPU's cache, and what its owner sees", cases: drain::cases },
     Suite { name: "vmap", about: "large areas: the kernel's test_vmalloc, purge, 1 GiB in blocks", cases: vmap::cases },
     Suite { name: "free", about: "much memory at once, and the end of a process", cases: free::cases },
@@ -119,10 +120,14 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     if asked.list {
         return print(list(&chosen, &setup, &missing)).map(|()| true).map_err(failed);
     }
+    if asked.realtime {
+        noise::realtime().map_err(failed)?;
+    }
     // Opened before hours are spent.
     let json = asked.json.as_deref().map(create).transpose().map_err(failed)?;
     let runs = asked.runs.unwrap_or(if asked.quick { RUNS_QUICK } else { RUNS }) as usize;
     let total = chosen.iter().flat_map(|(_, cases)| cases).map(|case| case.contenders.len() * (runs + 1)).sum();
+    let before = noise::load();
     let mut progress = Progress::new(total);
     let mut results = Results { skipped: missing, ..Results::default() };
     for (suite, cases) in &mut chosen {
@@ -131,12 +136,19 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
         }
     }
     progress.clear();
-    let machine = machine::row(&setup.peers, runs);
+    let mut machine = machine::row(&setup.peers, runs);
+    let others = machine::others([before, noise::load()], &results.others);
+    machine.case += &format!(
+        "; load {} before, {} after{}",
+        table::figure(others[0].values[0]),
+        table::figure(others[0].values[1]),
+        if noise::is_realtime() { "; in real time" } else { "" }
+    );
     let paint = Paint::of(&std::io::stdout());
     let text = table::whole(&machine.case, &results, paint) + &pages::pft::table(&results.rows);
     let printed = print(text).map_err(failed);
     if let (Some(file), Some(path)) = (json, &asked.json) {
-        write_json(file, &machine, &results.rows)
+        write_json(file, [&machine].into_iter().chain(&others).chain(&results.rows))
             .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
     }
     if let Some(directory) = &asked.report {
@@ -150,9 +162,9 @@ fn create(path: &Path) -> Result<std::fs::File, String> {
     std::fs::File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// The machine's row, then all others, one a line.
-fn write_json(mut file: std::fs::File, machine: &Row, rows: &[Row]) -> std::io::Result<()> {
-    let lines: Result<Vec<String>, _> = [machine].into_iter().chain(rows).map(serde_json::to_string).collect();
+/// The machine's rows, then all others, one a line.
+fn write_json<'a>(mut file: std::fs::File, rows: impl Iterator<Item = &'a Row>) -> std::io::Result<()> {
+    let lines: Result<Vec<String>, _> = rows.map(serde_json::to_string).collect();
     writeln!(file, "[\n{}\n]", lines?.join(",\n"))
 }
 
