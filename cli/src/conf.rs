@@ -72,7 +72,7 @@ fn key(word: &[u8]) -> &[u8] {
 /// The hard limit that a program will have, as it is written; `None` for none.
 pub fn hard_limit(conf: &OsStr) -> Option<u64> {
     let set = conf.as_bytes().split(|&byte| byte == b',').filter_map(|word| knob::parse(word).ok());
-    set.filter(|&(at, _)| at == Id::HardLimit as usize).map(|(_, value)| value).last().filter(|&value| value != 0)
+    set.filter(|&(at, _)| at == Id::HardLimit as usize).map(|(_, value)| value).next_back().filter(|&value| value != 0)
 }
 
 /// Whether a knob is read at the start only.

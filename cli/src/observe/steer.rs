@@ -124,14 +124,14 @@ pub fn tune(asked: &args::Tune) -> ExitCode {
     };
     finish(who::target(&asked.target).and_then(|target| {
         if wishes.is_empty() {
-            return print(&text::knobs(&View::take(&target, false)?));
+            return print(text::knobs(&View::take(&target, false)?));
         }
         for wish in wishes {
             let line = match wish {
                 Wish::Print(at) => text::knob(at, View::take(&target, false)?.knob(at)),
                 Wish::Set(at, value) => changed(at, set(&target, at, value)?, value),
             };
-            print(&(line + "\n"))?;
+            print(line + "\n")?;
         }
         Ok(())
     }))
@@ -204,7 +204,7 @@ pub fn drain(asked: &args::Drain) -> ExitCode {
     let way = if asked.gentle { 1 } else { 2 * u64::from(asked.expedited) };
     finish(who::target(&asked.target).and_then(|target| {
         let drained = drain_now(&target, which, way)?;
-        if asked.json { print(&format!("{:#}\n", serde_json::json!(drained))) } else { print(&(drained.line() + "\n")) }
+        if asked.json { print(format!("{:#}\n", serde_json::json!(drained))) } else { print(drained.line() + "\n") }
     }))
 }
 
@@ -239,7 +239,7 @@ pub fn purge_now(target: &Target) -> Result<Purged, String> {
 pub fn purge(asked: &args::Purge) -> ExitCode {
     finish(who::target(&asked.target).and_then(|target| {
         let purged = purge_now(&target)?;
-        if asked.json { print(&format!("{:#}\n", serde_json::json!(purged))) } else { print(&(purged.line() + "\n")) }
+        if asked.json { print(format!("{:#}\n", serde_json::json!(purged))) } else { print(purged.line() + "\n") }
     }))
 }
 

@@ -25,8 +25,9 @@ pub use program::search;
 use crate::args::Run;
 use crate::code;
 use crate::conf::{self, Merged};
+use crate::observe::{self, Texts, View};
 use crate::profile::Heir;
-use crate::report::{End, Report, Snapshot};
+use crate::report::{End, Snapshot};
 use crate::term::{self, Paint, plain, say};
 use allotment_engine::knob::{Id, TABLE};
 use allotment_engine::stat::Event;
@@ -52,7 +53,7 @@ pub fn run(asked: &Run) -> ExitCode {
     if asked.knobs {
         return term::finish(term::print(conf::table()));
     }
-    crate::observe::sweep();
+    observe::sweep();
     // Whoever runs a program by this command may look into it.
     let defaults = if is_profiled(asked) { &[PUBLISHED, SAMPLED][..] } else { &[PUBLISHED] };
     let Merged { conf, wrong } = conf::merged_over(defaults, &asked.set);
@@ -156,17 +157,18 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output, limit:
         ticks: finish.ticks,
         now_ns: finish.now_ns,
     };
-    let report = Snapshot::read(share).map(|snapshot| Report::new(&snapshot, end));
-    match report {
-        Ok(report) => {
-            let refused = report.event(Event::NoMemory);
+    let texts = Texts::read(share).unwrap_or_default();
+    let view = Snapshot::read(share).map(|snapshot| View::new(finish.pid, false, snapshot, texts, None, end));
+    match view {
+        Ok(view) => {
+            let refused = view.report.event(Event::LimitRefused);
             if let Some(limit) = limit.filter(|_| refused > 0) {
                 let (name, plural) = (asked.program[0].display(), if refused == 1 { "" } else { "s" });
                 let limit = TABLE[Id::HardLimit as usize].show(limit);
                 let refused = term::count(refused);
                 say(&format!("{name} was refused memory {refused} time{plural} under hard_limit={limit}"));
             }
-            output.write(&report);
+            output.write(&view);
         }
         Err(_) if matches!(output, Output::Nowhere) => {}
         // Why it could not be reached was said when it started, in the one line.
@@ -192,16 +194,16 @@ impl Output {
         let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         Ok(Self::File { file, json })
     }
-    fn write(self, report: &Report) {
+    fn write(self, view: &View) {
         let written = match self {
             Self::Nowhere => Ok(()),
             Self::Terminal => {
                 let paint = Paint::of(&std::io::stderr());
                 // One write: the lines of several programs shall not mix.
-                std::io::stderr().lock().write_all(report.text(paint).as_bytes())
+                std::io::stderr().lock().write_all(view.report.text(paint).as_bytes())
             }
-            Self::File { mut file, json: true } => file.write_all(report.json().as_bytes()),
-            Self::File { mut file, json: false } => file.write_all(report.text(Paint::none()).as_bytes()),
+            Self::File { mut file, json: true } => writeln!(file, "{:#}", observe::object(view, &[])),
+            Self::File { mut file, json: false } => file.write_all(view.report.text(Paint::none()).as_bytes()),
         };
         if let Err(error) = written {
             term::say(&format!("cannot write the statistics: {}", plain(&error)));
