@@ -1049,6 +1049,8 @@ fn a_program_in_a_container_is_found() {
     adds_up(&all);
     assert_eq!((number(&all, "/pid"), number(&all, "/pid_in_namespace")), (u64::from(watched.pid), u64::from(inner)));
     watched.done("drain", &[]);
+    let metrics = done(&["stat", "--all", "--openmetrics"]);
+    assert!(metrics.contains(&format!("allotment_in_use_bytes{{pid=\"{}\"", watched.pid)), "{metrics}");
     // Its file belongs to a namespace that is not ours to sweep.
     let link = fs::read_link(format!("/proc/{}/ns/pid", watched.pid)).unwrap();
     let namespace: String = link.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();

@@ -8,6 +8,8 @@
 //!                           opened through /proc/<allotment>/fd/<n>
 //! ```
 //!
+//! With a hard limit it is as with --stats: whether it refused something stands on the board, and is said at the end.
+//!
 //! The board is given as `ALLOTMENT_SHARE=PATH:PID`; only the process with that
 //! id publishes, at its last exec, so that a shell shim that starts 33 others
 //! shows none of them.
