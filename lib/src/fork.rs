@@ -54,6 +54,7 @@ unsafe extern "C" fn child() {
 }
 
 /// Before a vfork, or the like.
+#[cfg(feature = "preload")]
 pub extern "C" fn vfork_begin() {
     uninterrupted(|| {
         HEAP.vfork_begin();
@@ -62,6 +63,7 @@ pub extern "C" fn vfork_begin() {
 }
 
 /// After it, in the parent.
+#[cfg(feature = "preload")]
 pub extern "C" fn vfork_end() {
     uninterrupted(|| {
         PERCPU.units.reopen();

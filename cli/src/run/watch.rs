@@ -45,10 +45,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Of a process that was just started.
-    pub fn new(pid: u32, given: Option<File>, start_ns: u64) -> Self {
+    /// Of a process that was just started; `is_said`: that it runs without.
+    pub fn new(pid: u32, given: Option<File>, start_ns: u64, is_said: bool) -> Self {
         let start = Instant::now();
-        Self { pid, start, start_ns, looks: 0, given, published: None, without: None, with: None, is_said: false }
+        Self { pid, start, start_ns, looks: 0, given, published: None, without: None, with: None, is_said }
     }
 
     /// How long until the next look; `None`: there is none.

@@ -396,8 +396,7 @@ impl Sets {
     pub(crate) fn fresh(&self, _: &Held<'_>) -> Option<usize> {
         // Relaxed: under the lock.
         let number = self.made.load(Relaxed) + 1;
-        if number >= SETS_MAX || number == self.mapped.load(Relaxed) && !self.map_more() || !self.ensure(number + 1)
-        {
+        if number >= SETS_MAX || number == self.mapped.load(Relaxed) && !self.map_more() || !self.ensure(number + 1) {
             return None;
         }
         self.made.store(number, Relaxed);

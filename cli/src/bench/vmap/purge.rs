@@ -11,6 +11,7 @@
 #![allow(unsafe_code)] // builds the engine's areas from their parts, touches memory
 
 use super::work::{PAGE, sample};
+use allotment_engine::arch::gate::Gate;
 use allotment_engine::arch::{seq, sys};
 use allotment_engine::page::Regions;
 use allotment_engine::percpu::{Cache, sets};
@@ -51,6 +52,7 @@ struct World {
     areas: Areas,
     regions: Box<Regions>,
     cache: Box<Cache>,
+    gate: Gate,
 }
 
 impl World {
@@ -58,16 +60,15 @@ impl World {
         // SAFETY: both are made to begin as zeros.
         let (regions, cache) =
             unsafe { (Box::<Regions>::new_zeroed().assume_init(), Box::<Cache>::new_zeroed().assume_init()) };
-        let world = Self { areas: Areas::new(), regions, cache };
+        let world = Self { areas: Areas::new(), regions, cache, gate: Gate::new() };
         let base = sys::map(0, sets::BYTES, sys::Access::ReadWrite).map_err(|errno| format!("{errno:?}"))?;
         // SAFETY: fresh and zeroed, and never unmapped.
         unsafe { world.cache.sets.open(base, Mode::Fallback, seq::Area::default(), None) };
         world.cache.knobs.reset();
-        world.areas.prepare();
         Ok(world)
     }
     fn vmap(&self) -> Vmap<'_> {
-        Vmap { areas: &self.areas, regions: &self.regions, cache: &self.cache }
+        Vmap { areas: &self.areas, regions: &self.regions, cache: &self.cache, gate: &self.gate }
     }
     fn alloc(&self, bytes: usize) -> Option<usize> {
         let address = self.vmap().alloc(bytes, PAGE)?.address;

@@ -16,9 +16,9 @@ mod state;
 
 use super::find::{self, Target};
 use super::view::View;
-use super::{finish, print, steer, sys, text};
+use super::{steer, sys, who};
 use crate::args::Top;
-use crate::term::say;
+use crate::term::{finish, print, say};
 use allotment_engine::stat::board::EVERY_CPU;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use state::{Action, Sample, State};
@@ -54,30 +54,22 @@ fn choose(asked: &Top) -> Result<Option<Target>, String> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err("top wants a terminal; `allotment stat PID --watch 1` does without".into());
     }
-    if let Some(pid) = asked.pid {
-        return Target::of(pid).map(Some);
+    if let Some(word) = &asked.target {
+        return who::target(word).map(Some);
     }
     let mut all = find::all();
     match all.len() {
-        0 => Err(
-            "no program of yours publishes its heap: start one by `allotment run`, or with ALLOTMENT_CONF=publish=on"
-                .into(),
-        ),
+        0 => Err(who::NOBODY.into()),
         1 => Ok(all.pop()),
         _ => {
-            let mut list = format!("{}\n", text::LIST_HEADING);
-            for view in all.iter().filter_map(|target| View::take(target, false).ok()) {
-                list += &(text::listed(&view) + "\n");
-            }
-            print(&(list + "which PID? "))?;
+            print(who::list(&all) + "which PID? ")?;
             let mut line = String::new();
             io::stdin().lock().read_line(&mut line).map_err(|error| crate::term::plain(&error))?;
             let word = line.trim();
             if word.is_empty() {
                 return Ok(None);
             }
-            let pid = word.parse().map_err(|_| format!("`{word}` is no process id"))?;
-            Target::of(pid).map(Some)
+            who::target(word).map(Some)
         }
     }
 }
