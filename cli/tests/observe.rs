@@ -1107,6 +1107,37 @@ impl Drop for Screen {
     }
 }
 
+/// The `top` that looks at a process.
+fn top_of(watched: u32) -> u32 {
+    let is_top = |pid: &u32| {
+        let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.starts_with(&format!("{ALLOTMENT}\0top\0{watched}\0"))
+    };
+    let mut pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(is_top).expect("top runs")
+}
+
+/// Whoever reads a terminal that is gone reads nothing, at once and for ever; with SIGHUP, and without for one that is not of its session.
+#[test]
+fn top_ends_with_its_terminal() {
+    let test = "top_ends_with_its_terminal";
+    let Some(tmux) = need(test, "tmux", "tmux") else { return };
+    let Some(setsid) = need(test, "setsid", "util-linux") else { return };
+    for before in ["env".into(), setsid.display().to_string()] {
+        let Some(watched) = Watched::start(&[]) else { return };
+        let scratch = Scratch::new("gone");
+        let command = format!("{before} {ALLOTMENT} top {} --interval 0.2; sleep 600", watched.pid);
+        let screen = Screen::open(tmux.clone(), &scratch, &command);
+        screen.shows(&["resident", "(peak"]);
+        let top = top_of(watched.pid);
+        drop(screen);
+        // (Its new parent may take its time.)
+        let state = || fs::read_to_string(format!("/proc/{top}/stat")).unwrap_or_default();
+        until("its end", || state().rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" Z")));
+    }
+}
+
 /// The live view in a real terminal: panes, help, drain, purge, tune, pause; the terminal is put back, and the end of
 /// the program is said.
 #[test]
@@ -1171,13 +1202,7 @@ fn top_in_a_terminal() {
     let again = format!("{ALLOTMENT} top {} --interval 0.2; echo ended with $?; sleep 600", watched.pid);
     screen.tmux(&["respawn-pane", "-k", &again]);
     screen.shows(&["resident", "(peak"]);
-    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let is_top = |pid: &u32| {
-        name(*pid).contains("top") && name(*pid).contains(&watched.pid.to_string()) && name(*pid).starts_with(ALLOTMENT)
-    };
-    let pids = || fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let top: u32 = pids().find(is_top).expect("top runs");
-    signal(top, "TERM");
+    signal(top_of(watched.pid), "TERM");
     screen.shows(&["ended with 0"]);
     screen.tmux(&["respawn-pane", "-k", &again]);
     screen.shows(&["resident", "(peak"]);
