@@ -352,11 +352,12 @@ fn unknown_options_are_refused_with_the_nearest_name() {
 #[test]
 fn a_hard_limit_that_refused_is_said() {
     for stats in [false, true] {
-        let program = Program::new(Mode::Auto, &["env", "true"]).knob("hard_limit=1.0 MiB");
+        let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=4M", "count=1", "status=none"];
+        let program = Program::new(Mode::Auto, &words).knob("hard_limit=1.0 MiB");
         let program = if stats { program } else { program.without_stats() };
-        let done = program.run().says(&["allotment: env was refused memory ", " under hard_limit=1M"]);
+        let done = program.run().says(&["allotment: dd was refused memory ", " under hard_limit=1M"]);
         assert_eq!(done.err.lines().filter(|line| line.starts_with("allotment: ")).count(), 1, "{}", done.err);
-        let done = Program::new(Mode::Auto, &["env", "true"]).knob("hard_limit=1G");
+        let done = Program::new(Mode::Auto, &words).knob("hard_limit=1G");
         let done = if stats { done } else { done.without_stats() }.run().ended(0);
         assert!(!done.err.contains("refused"), "{}", done.err);
     }
