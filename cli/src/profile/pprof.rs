@@ -112,7 +112,7 @@ pub fn read(file: &File) -> Result<Named, String> {
     if gone || bytes.len() as u64 > MOST {
         return Err("is damaged, or no heap profile in pprof's format".into());
     }
-    decode(&bytes)
+    decode(&bytes, ROOM)
         .ok_or_else(|| "is no heap profile in pprof's format with objects and bytes allocated and in use".into())
 }
 
@@ -187,7 +187,8 @@ fn numbers(fields: &[(u64, u64, &[u8])], field: u64) -> Option<Vec<u64>> {
     Some(all)
 }
 
-fn decode(bytes: &[u8]) -> Option<Named> {
+/// `room`: bytes for all names, which a few bytes can mention very often.
+fn decode(bytes: &[u8], mut room: usize) -> Option<Named> {
     let all = fields(bytes)?;
     let of = |field: u64| all.iter().filter(move |&&(at, ..)| at == field).map(|&(.., bytes)| bytes);
     let strings: Vec<String> = of(6).map(|bytes| printable(&String::from_utf8_lossy(bytes))).collect();
@@ -202,8 +203,6 @@ fn decode(bytes: &[u8]) -> Option<Named> {
         let one = Function { name: text(2)?, system_name: text(3)?, file: text(4)?, line: 0 };
         functions.insert(number(&function, 1), one);
     }
-    // (A few bytes can name a long function very often.)
-    let mut room = ROOM;
     let size = |function: &Function| {
         size_of::<Function>() + function.name.len() + function.system_name.len() + function.file.len()
     };
@@ -361,7 +360,7 @@ mod tests {
         let mut symbols = Symbols::new(&profile, None, None);
         let named = Named::of(&profile, &mut symbols);
         let bytes = encode(&profile, &mut symbols, 7, 9);
-        let read = decode(&bytes).expect("whole");
+        let read = decode(&bytes, ROOM).expect("whole");
         assert_eq!((read.mean, read.stacks.len()), (4096, named.stacks.len()));
         for (read, written) in read.stacks.iter().zip(&named.stacks) {
             assert_eq!(read.functions, written.functions);
@@ -373,12 +372,24 @@ mod tests {
         }
         // Whatever is cut or changed: an answer or none, never a panic.
         for end in 0..bytes.len() {
-            let _ = decode(&bytes[..end]);
+            let _ = decode(&bytes[..end], ROOM);
             let mut wrong = bytes.clone();
             wrong[end] ^= 0xff;
-            let _ = decode(&wrong);
+            let _ = decode(&wrong, ROOM);
         }
-        assert!(decode(b"").is_none());
+        assert!(decode(b"", ROOM).is_none());
+    }
+
+    #[test]
+    fn what_is_read_is_printable_and_bounded() {
+        let profile = parse(&sample()).expect("whole");
+        let mut bytes = encode(&profile, &mut Symbols::new(&profile, None, None), 7, 9);
+        let at = bytes.windows(7).position(|part| part == b"a+0x233").expect("a name");
+        bytes[at + 1] = 0x1b;
+        let read = decode(&bytes, ROOM).expect("whole");
+        let names: Vec<&str> = read.stacks.iter().flat_map(|stack| &stack.functions).map(|at| &*at.name).collect();
+        assert!(names.contains(&"a?0x233"), "{names:?}");
+        assert!(decode(&bytes, 200).is_none());
     }
 
     #[test]
