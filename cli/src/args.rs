@@ -58,6 +58,7 @@ pub enum Command {
 
 /// `allotment run`.
 #[derive(Debug, ClapArgs)]
+#[command(override_usage = "allotment run [OPTIONS] [--] PROGRAM [ARGUMENT]...\n       allotment run --knobs")]
 #[command(after_help = "Examples:
   allotment run -- python3 script.py
   allotment run --stats -- make -j4              statistics on standard error at the end
@@ -89,13 +90,8 @@ pub struct Run {
     /// List the knobs with their defaults and ranges
     #[arg(long)]
     pub knobs: bool,
-    /// The program and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        required_unless_present = "knobs"
-    )]
+    /// The program and its arguments; options of `run` stand before it
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "knobs")]
     pub program: Vec<OsString>,
 }
 
@@ -157,10 +153,12 @@ impl StatSection {
 #[command(after_help = "Examples:
   allotment stat                                 the programs that can be looked into
   allotment stat 4242                            a summary
+  allotment stat redis-server                    the same, by name
   allotment stat 4242 slabinfo buddyinfo         two sections
   allotment stat 4242 vmstat --watch 1           every second, with rates
   allotment stat 4242 --json | jq .memory
   allotment stat 4242 --openmetrics              for Prometheus' textfile collector, or a server
+  allotment stat --all --openmetrics --output /var/lib/prometheus/node-exporter/allotment.prom
   cp /dev/shm/allotment-*-4242 board; allotment stat board
 
 A program can be looked into by its own user and root, if `allotment run` started it
@@ -170,9 +168,9 @@ if it cannot answer, the last text is shown and its age said.
 Exit codes: 0 done, 1 no such process, not publishing, or not readable, 2 wrong command line.
 Formats: docs/observing.md.")]
 pub struct Stat {
-    /// A process, or a copy of its board; without it, list the processes
-    #[arg(value_name = "PID|FILE")]
-    pub target: Option<PathBuf>,
+    /// A process, by its number or its program's name, or a copy of its board; without it, list the processes
+    #[arg(value_name = "PID|NAME|FILE")]
+    pub target: Option<OsString>,
     /// Sections; a summary if none is named
     #[arg(value_name = "SECTION")]
     pub sections: Vec<StatSection>,
@@ -182,6 +180,12 @@ pub struct Stat {
     /// Print OpenMetrics text, all families
     #[arg(long, conflicts_with_all = ["watch", "sections"])]
     pub openmetrics: bool,
+    /// With --openmetrics: of every process that may be looked into, a bounded number of series each
+    #[arg(long, requires = "openmetrics", conflicts_with_all = ["target", "no_ask"])]
+    pub all: bool,
+    /// With --openmetrics: write FILE, which appears when it is whole (- for standard output)
+    #[arg(long, value_name = "FILE", requires = "openmetrics")]
+    pub output: Option<PathBuf>,
     /// Print again every SECONDS, until the program ends
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub watch: Option<f64>,
@@ -204,9 +208,9 @@ d drain, p purge, t tune. Works in 80x24, over ssh and without colour (NO_COLOR)
 
 Exit codes: 0 done, also when the program ended, 1 no such process or not publishing, 2 wrong command line.")]
 pub struct Top {
-    /// A process; without it the only one that publishes
-    #[arg(value_name = "PID")]
-    pub pid: Option<u32>,
+    /// A process, by its number or its program's name; without it the only one that publishes
+    #[arg(value_name = "PID|NAME")]
+    pub target: Option<String>,
     /// Seconds between looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub interval: f64,
@@ -223,9 +227,9 @@ Knobs: docs/tuning.md. Those that are read at the start only are refused.
 
 Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line, key or value.")]
 pub struct Tune {
-    /// A process
-    #[arg(value_name = "PID")]
-    pub pid: u32,
+    /// A process, by its number or its program's name
+    #[arg(value_name = "PID|NAME")]
+    pub target: String,
     /// A knob to print, or to set
     #[arg(value_name = "KEY[=VALUE]")]
     pub knobs: Vec<OsString>,
@@ -244,9 +248,9 @@ the kernel keeps quiet are asked gently, others are interrupted (docs/drain.md).
 
 Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line.")]
 pub struct Drain {
-    /// A process
-    #[arg(value_name = "PID")]
-    pub pid: u32,
+    /// A process, by its number or its program's name
+    #[arg(value_name = "PID|NAME")]
+    pub target: String,
     /// Only this CPU
     #[arg(long, value_name = "N", conflicts_with = "idle")]
     pub cpu: Option<u32>,
@@ -273,9 +277,9 @@ Drains every CPU, then gives lazily freed areas and free pages back to the syste
 
 Exit codes: 0 done, 1 no such process, not publishing, no answer or refused, 2 wrong command line.")]
 pub struct Purge {
-    /// A process
-    #[arg(value_name = "PID")]
-    pub pid: u32,
+    /// A process, by its number or its program's name
+    #[arg(value_name = "PID|NAME")]
+    pub target: String,
     /// Print JSON: bytes, resident_before, resident_after
     #[arg(long)]
     pub json: bool,
@@ -292,12 +296,15 @@ fn seconds(word: &str) -> Result<f64, String> {
 #[command(after_help = "Examples:
   allotment bench malloc --quick
   allotment bench malloc apps --json rows.json --report out/
+  sudo allotment bench malloc --realtime         other work cannot disturb it
   allotment bench malloc/pair-64 --peers glibc,mimalloc --runs 11
   allotment bench malloc --peers mine=/opt/lib/libmine.so
   allotment bench --list
 
 All contenders of a case run in turn (A B C A B C ...), each in a process of its
-own, and every one is checked to have taken malloc over. `*` marks the best median.
+own, and every one is checked to have taken malloc over. `*` marks a winner: one whose
+runs beat each other contender's as chance would in 1 of 100 (rank-sum test; 5 runs at
+least). What other work the machine did is measured and recorded.
 
 Exit codes: 0 done, 1 a contender failed, 2 wrong command line.")]
 pub struct Bench {
@@ -319,6 +326,9 @@ pub struct Bench {
     /// Runs of each contender (default 7, quick 3)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: Option<u32>,
+    /// Run before all other work, by SCHED_RR priority (root)
+    #[arg(long)]
+    pub realtime: bool,
     /// Set a knob of Allotment; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<OsString>,
@@ -332,7 +342,9 @@ pub struct Bench {
 #[command(after_help = "Examples:
   allotment profile 4711                         by stack, most in use first
   allotment profile 4711 -o heap.pb.gz && go tool pprof -http : heap.pb.gz
+  allotment profile 4711 --flamegraph heap.svg
   allotment profile 4711 --seconds 60            what one minute allocates and leaves
+  allotment profile 4711 --diff heap.pb.gz       what there is more of than there was
 
 The process samples itself while its knob `profile_bytes` is not 0, from the start
 (`allotment run --set profile_bytes=512K -- PROGRAM`) or from now on (`allotment tune
@@ -340,13 +352,25 @@ PID profile_bytes=512K`); see docs/profile.md.
 
 Exit codes: 0 done, 1 there is no such process or profile, 2 wrong command line.")]
 pub struct Profile {
-    /// A running process, or a profile's file
-    #[arg(value_name = "PID|FILE")]
+    /// A running process, by its number or its program's name, or a profile's file
+    #[arg(value_name = "PID|NAME|FILE")]
     pub source: String,
-    /// Write pprof's format to FILE
-    #[arg(short, long, value_name = "FILE")]
+    /// Write pprof's format to FILE (- for standard output)
+    #[arg(short, long, value_name = "FILE", conflicts_with = "diff")]
     pub output: Option<PathBuf>,
-    /// Print the text beside writing a file
+    /// Write folded stacks to FILE: a line each, outermost function first, and its bytes in use
+    #[arg(long, value_name = "FILE")]
+    pub folded: Option<PathBuf>,
+    /// Draw a flame graph to FILE (SVG)
+    #[arg(long, value_name = "FILE")]
+    pub flamegraph: Option<PathBuf>,
+    /// In these two, what was ever allocated instead of what is in use
+    #[arg(long)]
+    pub allocated: bool,
+    /// Only what there is more or less of than in BASE: a process, or a file in either format
+    #[arg(long, value_name = "BASE", conflicts_with = "seconds")]
+    pub diff: Option<String>,
+    /// Print the text beside writing files
     #[arg(long)]
     pub text: bool,
     /// Only what is still in use
@@ -355,6 +379,13 @@ pub struct Profile {
     /// What so many seconds from now on allocate and leave
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub seconds: Option<u64>,
+}
+
+impl Profile {
+    /// What amounts are in comparison with, if they are.
+    pub fn since(&self) -> Option<String> {
+        self.diff.clone().or_else(|| self.seconds.map(|seconds| format!("{seconds} s before")))
+    }
 }
 
 /// `allotment doctor`.

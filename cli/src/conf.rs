@@ -5,8 +5,9 @@
 //! checked by the library. Neither stops a program for a bad word: it costs a line
 //! in the table's own wording. (A benchmark is stopped: it would measure something else.)
 
-use allotment_engine::knob::{self, FIXED, TABLE};
+use allotment_engine::knob::{self, FIXED, Id, TABLE};
 use allotment_engine::stat::board::CONF_ENV;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
@@ -30,29 +31,48 @@ pub fn merged_over(defaults: &[&str], set: &[OsString]) -> Merged {
 }
 
 fn merge(defaults: &[&str], before: Option<&OsStr>, set: &[OsString]) -> Merged {
-    let (mut words, mut wrong): (Vec<&[u8]>, _) = (defaults.iter().map(|word| word.as_bytes()).collect(), Vec::new());
+    let (mut words, mut wrong): (Vec<Cow<[u8]>>, _) =
+        (defaults.iter().map(|word| word.as_bytes().into()).collect(), Vec::new());
     if let Some(before) = before {
         let given: Vec<&[u8]> = before.as_bytes().split(|&byte| byte == b',').filter(|word| !word.is_empty()).collect();
         words.retain(|default| given.iter().all(|word| key(word) != key(default)));
-        words.extend(given);
+        words.extend(given.into_iter().map(Cow::from));
     }
-    for given in set {
-        for word in given.as_bytes().split(|&byte| byte == b',') {
-            if let Err(error) = knob::parse(word) {
-                wrong.push(format!("--set: {}", error.explain(word)));
-                continue;
+    for word in set.iter().flat_map(|given| settings(given.as_bytes())) {
+        match knob::parse(word) {
+            Err(error) => wrong.push(format!("--set: {}", error.explain(word))),
+            Ok((at, value)) => {
+                words.retain(|earlier| key(earlier) != key(word));
+                // As the library reads it: `1,024 KiB` has a comma, at which it would stop.
+                let knob = &TABLE[at];
+                words.push(format!("{}={}", knob.name, knob.show(value)).into_bytes().into());
             }
-            let key = key(word);
-            words.retain(|earlier| self::key(earlier) != key);
-            words.push(word);
         }
     }
     Merged { conf: (!words.is_empty()).then(|| OsString::from_vec(words.join(&b','))), wrong }
 }
 
+/// `KEY=VALUE,KEY=VALUE`, apart: at each comma but one within a number (no key begins with a digit).
+fn settings(given: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(given);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let is_end = |at: &usize| text[*at] == b',' && !text.get(at + 1).is_some_and(u8::is_ascii_digit);
+        let end = (0..text.len()).find(is_end);
+        rest = end.map(|end| &text[end + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
+    })
+}
+
 /// What stands before the `=`.
 fn key(word: &[u8]) -> &[u8] {
     word.split(|&byte| byte == b'=').next().unwrap_or(word)
+}
+
+/// The hard limit that a program will have, as it is written; `None` for none.
+pub fn hard_limit(conf: &OsStr) -> Option<u64> {
+    let set = conf.as_bytes().split(|&byte| byte == b',').filter_map(|word| knob::parse(word).ok());
+    set.filter(|&(at, _)| at == Id::HardLimit as usize).map(|(_, value)| value).next_back().filter(|&value| value != 0)
 }
 
 /// Whether a knob is read at the start only.
@@ -87,6 +107,11 @@ mod tests {
             (None, &[], None),
             (Some(""), &[], None),
             (None, &["mode=auto,index=cpu", "mode=sequences"], Some("index=cpu,mode=sequences")),
+            (
+                None,
+                &["lazy_floor=1,024 KiB,mode=auto", "cache_floor=2.5 MiB"],
+                Some("lazy_floor=1M,mode=auto,cache_floor=2560K"),
+            ),
         ] {
             assert_eq!(merge(before, set), (conf.map(str::to_owned), Vec::new()));
         }

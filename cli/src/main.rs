@@ -28,6 +28,7 @@ mod run;
 mod term;
 
 use clap::Parser as _;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 /// Exit codes of the command itself; a program's own status passes through `run`.
@@ -47,7 +48,19 @@ pub mod code {
 }
 
 fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() => error.exit(),
+        // Help and version.
+        Err(error) => {
+            let text = error.render();
+            return term::finish(term::print(if std::io::stdout().is_terminal() {
+                text.ansi().to_string()
+            } else {
+                text.to_string()
+            }));
+        }
+    };
     match args.command {
         args::Command::Run(run) => run::run(&run),
         args::Command::Stat(stat) => observe::stat(&stat),

@@ -2,7 +2,9 @@
 //!
 //! Emphasis only where a terminal shows it, and one-line messages.
 
+use crate::code;
 use std::io::{IsTerminal, Write as _};
+use std::process::ExitCode;
 
 /// Whether a stream shows emphasis.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,29 @@ impl Paint {
     }
     fn wrap(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Writes to standard output; a reader that has gone is no failure.
+///
+/// # Errors
+/// One line.
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("cannot write: {}", plain(&error))),
+        _ => Ok(()),
+    }
+}
+
+/// The exit code of what was done; what failed is said.
+pub fn finish(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => code::DONE.into(),
+        Err(line) => {
+            say(&line);
+            code::FAILED.into()
+        }
     }
 }
 

@@ -31,6 +31,13 @@ fn one_case_gives_table_and_rows() {
         assert!(KEYS.iter().all(|&key| row.get(key).is_some()), "{row}");
         assert_eq!(row.as_object().unwrap().len(), KEYS.len(), "{row}");
     }
+    // What else the machine did is recorded; two runs make no winner.
+    for metric in ["load", "busy"] {
+        let row = rows.iter().find(|row| row["suite"] == "machine" && row["metric"] == metric);
+        assert_eq!(row.unwrap_or_else(|| panic!("no {metric} in {rows:?}"))["impl"], "others");
+    }
+    assert!(table.contains("2 runs are too few") && !table.contains('*'), "{table}");
+    assert!(table.lines().next().unwrap().contains("; load "), "{table}");
     for name in ["allotment", "glibc"] {
         let of = |row: &&Value| row["impl"] == name && row["case"] == "pair-64" && row["threads"] == 1;
         let row = rows[1..].iter().find(of).unwrap_or_else(|| panic!("no row of {name} in {rows:?}"));
@@ -40,6 +47,37 @@ fn one_case_gives_table_and_rows() {
     }
     let report = std::fs::read_dir(report).unwrap().count();
     assert!(report >= 2, "{report} files");
+}
+
+/// In real time for root, and said so; a line for who may not.
+#[test]
+fn real_time_is_asked_for() {
+    let words = ["bench", "malloc/pair-64", "--quick", "--runs", "1", "--peers", "glibc", "--realtime"];
+    let (output, table, err) = allotment(&words);
+    if output.status.code() == Some(1) && err.starts_with("allotment: --realtime: ") {
+        return skip("real_time_is_asked_for", "this user has no priority in real time");
+    }
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(table.lines().next().unwrap().contains("; in real time"), "{table}");
+    let done = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+            "--",
+            ALLOTMENT,
+        ])
+        .args(words)
+        .env("HOME", "/nonexistent")
+        .output();
+    if let Ok(output) = done
+        && output.status.code() == Some(1)
+    {
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(err.starts_with("allotment: --realtime: Operation not permitted"), "{err}");
+    }
 }
 
 /// Pages and drains: a peer by preload, the seed's table, what was drained and what its owner saw.

@@ -6,7 +6,8 @@ use allotment_engine::stat::board::{MAGIC, SHARE_BYTES, SHOW, VERSION};
 use common::{ALLOTMENT, BOTH, Mode, Scratch, find, modes, need, program, skip};
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -423,7 +424,8 @@ fn tune_sets_what_stat_shows() {
     watched.fails("tune", &["cache_floor=2G", "drain=off"], 2, &["cache_floor"]);
     watched.fails("tune", &["mode=fallback"], 2, &["start only"]);
     assert_eq!(text(&watched.json(&["knobs"]), "drain"), "gentle");
-    assert_eq!(allotment(&["tune", "1x"]).status.code(), Some(2));
+    // A name, and nobody's.
+    assert_eq!(allotment(&["tune", "1x"]).status.code(), Some(1));
 }
 
 fn cached(all: &Value) -> u64 {
@@ -616,6 +618,71 @@ fn watching_ends_with_the_program() {
     assert!(said.contains("has ended"), "{said}");
 }
 
+/// What is asked wrongly is answered clearly, and nothing is done.
+#[test]
+fn wrong_words_are_answered() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    watched.fails("drain", &["--cpu", "4096"], 2, &["no CPU 4096", "this machine has 0"]);
+    watched.fails("tune", &["8MiB"], 2, &["`8MiB`", "KEY=VALUE"]);
+    watched.fails("tune", &["lazy_floor=8MiBs"], 2, &["`8MiBs`", "bytes from"]);
+    assert_eq!(watched.done("tune", &["cache_floor=2.5 MiB"]), "cache_floor: 1M → 2560K\n");
+    assert_eq!(watched.done("tune", &["cache_floor=3,145,728"]), "cache_floor: 2560K → 3M\n");
+    let held = number(&watched.json(&[]), "/memory/in_use");
+    assert!(held > 8 * MIB, "{held}");
+    watched.fails("tune", &["hard_limit=8M"], 1, &["hard_limit=8M", "in use", "nothing was changed"]);
+    assert_eq!(watched.json(&["knobs"])["knobs"]["hard_limit"]["text"], "none");
+    assert_eq!(watched.done("tune", &["hard_limit=cgroup"]), "hard_limit: none → cgroup\n");
+    assert_eq!(watched.done("tune", &["hard_limit=1G"]), "hard_limit: cgroup → 1G\n");
+    let pid = watched.pid.to_string();
+    for words in [&["stat"][..], &["stat", &pid], &["stat", &pid, "--json"], &["tune", &pid], &["purge", &pid]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = Command::new(ALLOTMENT).args(words).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*said), (Some(1), "allotment: cannot write: No space left on device\n"));
+    }
+}
+
+/// A name where a number is wanted; of several, the one who asks chooses.
+#[test]
+fn programs_are_found_by_name() {
+    let Some(binary) = program("watched.c") else { return };
+    let scratch = Scratch::new("named");
+    let name = format!("named-{}", std::process::id());
+    fs::copy(&binary, scratch.join(&name)).unwrap();
+    let start = || {
+        let mut command = Command::new(ALLOTMENT);
+        command.args(["run", "--"]).arg(scratch.join(&name)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut watched = Watched { child, input, output, pid: 0 };
+        watched.pid = watched.line("ready");
+        watched
+    };
+    fails(&["stat", &name], 1, &["no program that publishes", &name]);
+    let one = start();
+    let all: Value = serde_json::from_str(&done(&["stat", &name, "--json"])).unwrap();
+    assert_eq!(all["pid"], one.pid);
+    assert!(done(&["drain", &name]).contains("objects from"));
+    assert!(done(&["tune", &name, "drain"]).starts_with("drain "));
+    let two = start();
+    for command in ["stat", "purge", "tune", "drain"] {
+        let output = allotment(&[command, &name]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.starts_with(&format!("allotment: 2 programs are called {name}")), "{said}");
+        for pid in [one.pid, two.pid] {
+            assert!(said.lines().any(|line| line.trim_start().starts_with(&pid.to_string())), "{said}");
+        }
+    }
+    drop(one);
+    assert!(done(&["purge", &name]).contains("given back"));
+    // A file of that name is one by its path.
+    fs::copy(two.file(), scratch.join("copy")).unwrap();
+    let copy = Command::new(ALLOTMENT).args(["stat", "copy"]).current_dir(scratch.path()).output().unwrap();
+    assert!(copy.status.success());
+}
+
 /// A parser that Prometheus' own client library brings accepts the exposition, and finds our families.
 #[test]
 fn prometheus_reads_the_exposition() {
@@ -644,7 +711,7 @@ import sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 families = {family.name: family for family in parse(open(sys.argv[1]).read())}
 for name, kind in [('allotment_in_use_bytes', 'gauge'), ('allotment_cold_alloc', 'counter'),
-                   ('allotment_refill_seconds', 'histogram'), ('allotment_process', 'info')]:
+                   ('allotment_refill_seconds', 'histogram'), ('allotment_process_info', 'gauge')]:
     assert families[name].type == kind, name
 print(int(sum(sample.value * int(sample.labels['class']) for sample in families['allotment_class_objects'].samples)),
       int(families['allotment_in_use_bytes'].samples[0].value - families['allotment_areas_bytes'].samples[0].value))
@@ -658,6 +725,306 @@ print(int(sum(sample.value * int(sample.labels['class']) for sample in families[
     let line = String::from_utf8(output.stdout).unwrap();
     let (classes, total) = line.trim().split_once(' ').unwrap();
     assert_eq!(classes, total);
+}
+
+/// A port that nobody listens on just now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The body of an answer; nothing while nobody answers.
+fn get(port: u16, path: &str) -> String {
+    let ask = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).map(|_| text)
+    };
+    let text = ask().unwrap_or_default();
+    text.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())
+}
+
+/// A process that ends with its owner.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// node_exporter's textfile collector takes the metrics of one process and of all, and Prometheus those and ours.
+#[test]
+fn collectors_take_the_metrics() {
+    let test = "collectors_take_the_metrics";
+    let Some(watched) = Watched::start(&[]) else { return };
+    let Some(exporter) = need(test, "prometheus-node-exporter", "prometheus-node-exporter") else { return };
+    let scratch = Scratch::new("collectors");
+    let file = scratch.join("allotment.prom");
+    let write = |words: &[&str]| {
+        let words = [&["stat"], words, &["--openmetrics", "--output", file.to_str().unwrap()]].concat();
+        assert_eq!(done(&words), "");
+        fs::read_to_string(&file).unwrap()
+    };
+    let pid = watched.pid.to_string();
+    let one = write(&[&pid]);
+    let port = free_port();
+    let quiet = |command: &mut Command| {
+        Ending(command.stdout(Stdio::null()).stderr(Stdio::null()).current_dir(scratch.path()).spawn().unwrap())
+    };
+    let _exporter = quiet(
+        Command::new(exporter)
+            .arg("--collector.disable-defaults")
+            .arg("--collector.textfile")
+            .arg(format!("--collector.textfile.directory={}", scratch.path().display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}")),
+    );
+    let scrape = |wanted: &str| {
+        until(wanted, || get(port, "/metrics").lines().any(|line| line.starts_with(wanted)));
+        let text = get(port, "/metrics");
+        assert!(text.contains("\nnode_textfile_scrape_error 0\n"), "{text}");
+        text
+    };
+    let text = scrape("allotment_in_use_bytes");
+    // Every sample that was written is shown.
+    let samples = |text: &str| text.lines().filter(|line| line.starts_with("allotment_")).count();
+    assert_eq!(samples(&text), samples(&one));
+    let all = write(&["--all"]);
+    let label = format!("{{cgroup=\"{}\",name=\"watched\",pid=\"{pid}\"}}", cgroup_of(&all, &pid));
+    let text = scrape(&format!("allotment_in_use_bytes{label} "));
+    assert_eq!(samples(&text), samples(&all));
+    // A bounded number, and nothing else in the directory.
+    let own = all.lines().filter(|line| line.contains(&format!("pid=\"{pid}\""))).count();
+    assert!((50..200).contains(&own), "{own}");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    assert!(
+        allotment(&["stat", "--all"]).status.code() == Some(2)
+            && allotment(&["stat", &pid, "--all"]).status.code() == Some(2)
+    );
+
+    let Some(prometheus) = need(test, "prometheus", "prometheus") else { return };
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = server.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let Ok(mut stream) = stream else { continue };
+            let _ = stream.read(&mut [0; 4096]);
+            let head =
+                "HTTP/1.0 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\r\n";
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(one.as_bytes()));
+        }
+    });
+    let conf = format!(
+        "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: node\n  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n\
+         - job_name: own\n  static_configs: [{{targets: ['127.0.0.1:{own}']}}]\n"
+    );
+    fs::write(scratch.join("prometheus.yml"), conf).unwrap();
+    let port = free_port();
+    let _prometheus = quiet(
+        Command::new(prometheus)
+            .arg("--config.file=prometheus.yml")
+            .arg("--storage.tsdb.path=data")
+            .arg(format!("--web.listen-address=127.0.0.1:{port}")),
+    );
+    let has = |job: &str, name: &str| {
+        let answer = get(port, &format!("/api/v1/query?query={name}%7Bjob=%22{job}%22%7D"));
+        answer.contains(&format!("\"__name__\":\"{name}\"")) && answer.contains(job)
+    };
+    for name in ["allotment_in_use_bytes", "allotment_cold_alloc_total", "allotment_refill_seconds_bucket"] {
+        until(name, || has("node", name) && has("own", name));
+    }
+}
+
+/// The cgroup of a process among the metrics of all.
+fn cgroup_of(all: &str, pid: &str) -> String {
+    let line = all
+        .lines()
+        .find(|line| line.starts_with("allotment_in_use_bytes{") && line.contains(&format!("pid=\"{pid}\"")));
+    let line = line.unwrap_or_else(|| panic!("no process {pid} in\n{all}"));
+    line.split("cgroup=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+}
+
+/// What the page and the dashboard tell operators to use: right by their own tools, and of metrics that there are.
+#[test]
+fn units_rules_and_dashboard_are_right() {
+    let test = "units_rules_and_dashboard_are_right";
+    let page = include_str!("../../docs/observing.md");
+    let scratch = Scratch::new("rules");
+    let mut files = Vec::new();
+    for block in page.split("\n```").filter(|block| block.starts_with("ini\n# ") || block.starts_with("yaml\n# ")) {
+        let (name, text) = block.split_once("\n# ").unwrap().1.split_once('\n').unwrap();
+        let name = name.rsplit('/').next().unwrap().to_owned();
+        fs::write(scratch.join(&name), text.replace("/usr/local/bin/allotment", ALLOTMENT)).unwrap();
+        files.push(name);
+    }
+    assert_eq!(
+        files,
+        ["allotment-metrics.service", "allotment-metrics.timer", "prometheus.yml", "allotment-rules.yml"]
+    );
+    let dashboard: Value = serde_json::from_str(include_str!("../../docs/grafana.json")).unwrap();
+    let targets = list(&dashboard, "/panels").iter().flat_map(|panel| list(panel, "/targets"));
+    let queries: Vec<String> = targets
+        .map(|target| target["expr"].as_str().unwrap().replace("$instance", ".*").replace("$name", ".*"))
+        .collect();
+    assert!(queries.len() >= 10, "{queries:?}");
+    // Every metric is one that there is.
+    if let Some(watched) = Watched::start(&[]) {
+        let all = done(&["stat", "--all", "--openmetrics"]);
+        assert!(all.contains(&format!("pid=\"{}\"", watched.pid)));
+        let names: std::collections::BTreeSet<&str> =
+            all.lines().filter_map(|line| line.split(['{', ' ']).next()).filter(|name| *name != "#").collect();
+        let rules = fs::read_to_string(scratch.join("allotment-rules.yml")).unwrap();
+        for text in queries.iter().map(String::as_str).chain([rules.as_str()]) {
+            let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && !"_:".contains(letter));
+            for word in words.filter(|word| word.starts_with("allotment_")) {
+                assert!(names.contains(word), "there is no {word}\n{text}");
+            }
+        }
+    }
+    let checked = |program: &Path, words: &[&str]| {
+        let output = Command::new(program).args(words).current_dir(scratch.path()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{words:?}\n{}", String::from_utf8_lossy(&said));
+    };
+    if let Some(analyze) = need(test, "systemd-analyze", "systemd") {
+        checked(&analyze, &["verify", "--man=no", "./allotment-metrics.service", "./allotment-metrics.timer"]);
+    }
+    let Some(promtool) = need(test, "promtool", "prometheus") else { return };
+    checked(&promtool, &["check", "config", "prometheus.yml"]);
+    let rules: Vec<String> = queries
+        .iter()
+        .enumerate()
+        .map(|(at, query)| format!("- record: query:{at}\n    expr: {}\n", Value::from(query.as_str())))
+        .collect();
+    fs::write(scratch.join("queries.yml"), format!("groups:\n- name: a\n  rules:\n  {}", rules.join("  "))).unwrap();
+    checked(&promtool, &["check", "rules", "queries.yml"]);
+    // Two of the alerts, on numbers: one fires, the other is too young to.
+    let unit = "rule_files: [allotment-rules.yml]
+evaluation_interval: 1m
+tests:
+- interval: 1m
+  input_series:
+  - {series: 'allotment_bad_free_total{name=\"a\",pid=\"7\"}', values: '0 0 1 1 1'}
+  - {series: 'allotment_cached_bytes{name=\"a\",cgroup=\"/x\"}', values: '400000000+0x40'}
+  - {series: 'allotment_lazy_bytes{name=\"a\",cgroup=\"/x\"}', values: '0+0x40'}
+  - {series: 'allotment_pages_dirty_bytes{name=\"a\",cgroup=\"/x\"}', values: '0+0x40'}
+  - {series: 'allotment_in_use_bytes{name=\"a\",cgroup=\"/x\"}', values: '1000000+0x40'}
+  alert_rule_test:
+  - eval_time: 1m
+    alertname: AllotmentBadPointer
+  - eval_time: 3m
+    alertname: AllotmentBadPointer
+    exp_alerts:
+    - exp_labels: {severity: critical, name: a, pid: '7'}
+      exp_annotations: {summary: 'a (7) freed a pointer that is foreign, misplaced or freed already'}
+  - eval_time: 20m
+    alertname: AllotmentKeepsMemory
+  - eval_time: 35m
+    alertname: AllotmentKeepsMemory
+    exp_alerts:
+    - exp_labels: {severity: warning, name: a, cgroup: /x}
+      exp_annotations: {summary: 'a keeps 381.5MiB that nothing uses; `allotment purge` gives it back'}
+";
+    fs::write(scratch.join("unit.yml"), unit).unwrap();
+    checked(&promtool, &["test", "rules", "unit.yml"]);
+}
+
+/// As much of JSON Schema as `docs/heap.schema.json` uses: where a value is not of it.
+fn conforms(schema: &Value, value: &Value, place: &str) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{place}: {what}: {value}"));
+    let rule = schema.as_object().unwrap();
+    for key in rule.keys() {
+        let known = ["$schema", "title", "description", "type", "properties", "required", "additionalProperties"];
+        let more = ["items", "minimum", "enum", "const"];
+        assert!(known.contains(&key.as_str()) || more.contains(&key.as_str()), "{place}: the test does not know {key}");
+    }
+    let is = |kind: &Value| match kind.as_str().unwrap() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        other => panic!("type {other}"),
+    };
+    match &rule.get("type") {
+        Some(Value::Array(kinds)) if !kinds.iter().any(is) => return wrong("type"),
+        Some(kind @ Value::String(_)) if !is(kind) => return wrong("type"),
+        _ => {}
+    }
+    if rule.get("const").is_some_and(|one| one != value)
+        || rule.get("enum").is_some_and(|all| !all.as_array().unwrap().contains(value))
+        || rule.get("minimum").is_some_and(|least| value.as_f64() < least.as_f64() && value.is_number())
+    {
+        return wrong("value");
+    }
+    if let Some(entries) = value.as_object() {
+        for name in rule.get("required").and_then(Value::as_array).into_iter().flatten() {
+            if !entries.contains_key(name.as_str().unwrap()) {
+                return wrong(&format!("{name} is missing"));
+            }
+        }
+        for (name, entry) in entries {
+            match (schema["properties"].get(name), rule.get("additionalProperties")) {
+                (Some(inner), _) | (None, Some(inner @ Value::Object(_))) => {
+                    conforms(inner, entry, &format!("{place}/{name}"))?;
+                }
+                _ => return wrong(&format!("{name} is in no schema")),
+            }
+        }
+    }
+    if let (Some(inner), Some(items)) = (rule.get("items"), value.as_array()) {
+        items.iter().try_for_each(|item| conforms(inner, item, &format!("{place}[]")))?;
+    }
+    Ok(())
+}
+
+/// A running process, one that has ended and a copy: one schema, and every key of it in all of them.
+#[test]
+fn the_schema_is_that_of_what_runs_and_of_what_has_ended() {
+    let schema: Value = serde_json::from_str(include_str!("../../docs/heap.schema.json")).unwrap();
+    let scratch = Scratch::new("schema");
+    let file = scratch.join("stats.json");
+    let Some(mut watched) = Watched::start(&[&format!("--stats={}", file.display())]) else { return };
+    let mut all = vec![("unasked", watched.json(&["--no-ask"])), ("running", watched.json(&[]))];
+    let copy = scratch.join("copy");
+    fs::copy(format!("/proc/{}/fd/{}", watched.child.id(), board_descriptor(watched.child.id())), &copy).unwrap();
+    all.push(("copy", serde_json::from_str(&done(&["stat", copy.to_str().unwrap(), "--json"])).unwrap()));
+    writeln!(watched.input, "end").unwrap();
+    assert!(watched.child.wait().unwrap().success());
+    all.push(("ended", serde_json::from_slice(&fs::read(&file).unwrap()).unwrap()));
+    for (what, object) in &all {
+        conforms(&schema, object, what).unwrap_or_else(|wrong| panic!("{wrong}"));
+        for name in schema["properties"].as_object().unwrap().keys() {
+            assert!(object.get(name).is_some(), "{what} lacks {name}");
+        }
+        // Numbers of the same heap: it did nothing in between but answer.
+        assert_eq!(object["memory"]["in_use_area_bytes"], all[1].1["memory"]["in_use_area_bytes"], "{what}");
+    }
+    assert_eq!((&all[1].1["process"]["status"], &all[3].1["process"]["status"]), (&Value::Null, &0.into()));
+    assert!(all[1].1["process"]["resident"].is_u64() && all[3].1["process"]["resident"].is_null());
+    assert!(all[0].1["zoneinfo"].is_null() && all[1].1["zoneinfo"].is_array());
+    // And it is no schema of everything.
+    let mut other = all[1].1.clone();
+    other["memory"]["in_use"] = "much".into();
+    assert!(conforms(&schema, &other, "").is_err());
+    other = all[1].1.clone();
+    other["memory"]["more"] = 1.into();
+    assert!(conforms(&schema, &other, "").is_err());
+    let section = serde_json::json!({"schema": 1});
+    assert!(conforms(&schema, &section, "").is_err_and(|wrong| wrong.contains("missing")));
+}
+
+/// The descriptor of the board that `run --stats` holds.
+fn board_descriptor(pid: u32) -> String {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().map(|entry| entry.unwrap());
+    let is_board =
+        |path: &Path| fs::read_link(path).is_ok_and(|link| link.to_string_lossy().contains("allotment-board"));
+    let board = entries.into_iter().find(|entry| is_board(&entry.path())).expect("a board");
+    board.file_name().into_string().unwrap()
 }
 
 /// A program in a pid namespace of its own is found from outside by the number that it has there.
@@ -683,6 +1050,8 @@ fn a_program_in_a_container_is_found() {
     adds_up(&all);
     assert_eq!((number(&all, "/pid"), number(&all, "/pid_in_namespace")), (u64::from(watched.pid), u64::from(inner)));
     watched.done("drain", &[]);
+    let metrics = done(&["stat", "--all", "--openmetrics"]);
+    assert!(metrics.contains(&format!("allotment_in_use_bytes{{pid=\"{}\"", watched.pid)), "{metrics}");
     // Its file belongs to a namespace that is not ours to sweep.
     let link = fs::read_link(format!("/proc/{}/ns/pid", watched.pid)).unwrap();
     let namespace: String = link.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();
@@ -735,6 +1104,37 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         self.tmux(&["kill-server"]);
+    }
+}
+
+/// The `top` that looks at a process.
+fn top_of(watched: u32) -> u32 {
+    let is_top = |pid: &u32| {
+        let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.starts_with(&format!("{ALLOTMENT}\0top\0{watched}\0"))
+    };
+    let mut pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(is_top).expect("top runs")
+}
+
+/// Whoever reads a terminal that is gone reads nothing, at once and for ever; with SIGHUP, and without for one that is not of its session.
+#[test]
+fn top_ends_with_its_terminal() {
+    let test = "top_ends_with_its_terminal";
+    let Some(tmux) = need(test, "tmux", "tmux") else { return };
+    let Some(setsid) = need(test, "setsid", "util-linux") else { return };
+    for before in ["env".into(), setsid.display().to_string()] {
+        let Some(watched) = Watched::start(&[]) else { return };
+        let scratch = Scratch::new("gone");
+        let command = format!("{before} {ALLOTMENT} top {} --interval 0.2; sleep 600", watched.pid);
+        let screen = Screen::open(tmux.clone(), &scratch, &command);
+        screen.shows(&["resident", "(peak"]);
+        let top = top_of(watched.pid);
+        drop(screen);
+        // (Its new parent may take its time.)
+        let state = || fs::read_to_string(format!("/proc/{top}/stat")).unwrap_or_default();
+        until("its end", || state().rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" Z")));
     }
 }
 
@@ -802,13 +1202,7 @@ fn top_in_a_terminal() {
     let again = format!("{ALLOTMENT} top {} --interval 0.2; echo ended with $?; sleep 600", watched.pid);
     screen.tmux(&["respawn-pane", "-k", &again]);
     screen.shows(&["resident", "(peak"]);
-    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let is_top = |pid: &u32| {
-        name(*pid).contains("top") && name(*pid).contains(&watched.pid.to_string()) && name(*pid).starts_with(ALLOTMENT)
-    };
-    let pids = || fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let top: u32 = pids().find(is_top).expect("top runs");
-    signal(top, "TERM");
+    signal(top_of(watched.pid), "TERM");
     screen.shows(&["ended with 0"]);
     screen.tmux(&["respawn-pane", "-k", &again]);
     screen.shows(&["resident", "(peak"]);

@@ -270,6 +270,100 @@ fn read_by_pprof(file: &Path) {
     let line = text.lines().find(|line| line.ends_with("site_middle")).unwrap_or_else(|| panic!("{text}"));
     let flat: f64 = line.split_whitespace().next().unwrap().trim_end_matches('B').parse().unwrap();
     assert!((flat - 15e6).abs() < 3e6, "{text}");
+    assert!(text.lines().any(|line| line == "File: profile"), "the first mapping is not the program's\n{text}");
+}
+
+/// What allocates is the program, not `operator new` or an allocator class; and the program is the first mapping.
+#[test]
+fn pprof_is_told_of_the_program() {
+    let Some(program) = compile("profile.cpp", "profile_new", &["-O0", "-g"]) else { return };
+    let scratch = Scratch::new("new");
+    let file = scratch.join("heap.pb.gz");
+    let save = format!("--profile={}", file.display());
+    let words = ["run", &save, "--set", "profile_bytes=4K", "--", program.to_str().unwrap()];
+    assert!(Command::new(ALLOTMENT).args(words).output().unwrap().status.success());
+    let text = asked(&[file.to_str().unwrap()]).unwrap();
+    for stack in stacks(&text) {
+        let first = &stack.functions[0];
+        let of_allocators = ["operator new", "std::__new_allocator<", "std::allocator", "std::_Vector_base<"];
+        assert!(!of_allocators.iter().any(|prefix| first.starts_with(prefix)), "{first}\n{text}");
+    }
+    if find("go").is_none() {
+        return skip("pprof", "no go here (Debian package golang)");
+    }
+    let arguments = ["tool", "pprof", "-top", "-sample_index=alloc_space"];
+    let done = Command::new("go").args(arguments).arg(&file).output().unwrap();
+    let top = String::from_utf8(done.stdout).unwrap();
+    if top.is_empty() {
+        return skip("pprof", &String::from_utf8_lossy(&done.stderr));
+    }
+    assert!(top.lines().any(|line| line == "File: profile_new"), "{top}");
+    assert!(!top.contains("operator new") && top.contains("shop::deep"), "{top}");
+}
+
+/// Folded stacks, a drawing, pprof's file read back, and what there is more of than before.
+#[test]
+fn profiles_are_drawn_and_compared() {
+    let Some(program) = program("profile.c") else { return };
+    let scratch = Scratch::new("drawn");
+    let path = |name: &str| scratch.join(name).to_str().unwrap().to_owned();
+    let mut child = Command::new(ALLOTMENT)
+        .args(["run", "--set", "profile_bytes=1", "--", &program, "ask"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let mut ask = || {
+        input.write_all(b"\n").unwrap();
+        output.read_line(&mut line).unwrap();
+    };
+    ask();
+    let (before, folded) = (path("before.pb.gz"), path("before.folded"));
+    assert_eq!(asked(&[&pid, "-o", &before, "--folded", &folded]).unwrap(), "");
+    let sum = |text: &str, number: usize| -> f64 {
+        let numbers = text.lines().filter(|line| line.contains(";site_middle "));
+        numbers.map(|line| line.rsplit(' ').nth(number).unwrap().parse::<f64>().unwrap()).sum()
+    };
+    let text = std::fs::read_to_string(&folded).unwrap();
+    let one = sum(&text, 0);
+    assert!((one - 10e6).abs() < 1e6, "{text}");
+    assert!(text.lines().all(|line| line.starts_with("_start;") || !line.contains("main;")), "{text}");
+    // The file in pprof's format says the same.
+    assert_eq!(asked(&[&before, "--folded", "-"]).unwrap(), text);
+    let report = asked(&[&before]).unwrap();
+    assert!((at(&stacks(&report), "site_middle").1 - one).abs() < 1e5, "{report}");
+    ask();
+    let more = asked(&[&pid, "--diff", &before, "--folded", "-", "--flamegraph", &path("more.svg")]).unwrap();
+    assert!((sum(&more, 1) - one).abs() < 1.0 && (sum(&more, 0) - 2.0 * one).abs() < 1e5, "{more}");
+    let report = asked(&[&pid, "--diff", &before]).unwrap();
+    assert!(report.contains(&format!("more than {before}")) && report.contains("site_middle"), "{report}");
+    assert!(asked(&[&pid, "--flamegraph", &path("now.svg")]).unwrap().is_empty());
+    for name in ["now.svg", "more.svg"] {
+        let drawing = std::fs::read_to_string(scratch.join(name)).unwrap();
+        assert!(drawing.contains("<svg") && drawing.contains("site_middle"), "{name}");
+    }
+    // Nothing is more than itself.
+    let none = asked(&[&before, "--diff", &before]).unwrap();
+    assert!(stacks(&none).is_empty() && none.contains("in use 0 B in 0 objects"), "{none}");
+    // Standard output, and a full disk.
+    let done = Command::new(ALLOTMENT).args(["profile", &pid, "-o", "-"]).output().unwrap();
+    assert_eq!(done.stdout[..2], [0x1f, 0x8b]);
+    assert!(!Path::new("-").exists());
+    for option in ["-o", "--folded", "--flamegraph"] {
+        assert!(asked(&[&pid, option, "/dev/full"]).unwrap_err().contains("No space left"), "{option}");
+    }
+    assert!(asked(&[&before, "-o", &path("again")]).unwrap_err().contains("pprof's format"));
+    let mut cut = std::fs::read(&before).unwrap();
+    cut.truncate(cut.len() / 2);
+    std::fs::write(path("cut"), cut).unwrap();
+    assert!(asked(&[&path("cut")]).unwrap_err().contains("damaged"));
+    drop(input);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

@@ -327,6 +327,61 @@ fn wrong_knobs_are_said() {
     assert_eq!(done.word("/mode"), "fallback");
 }
 
+/// An option of nobody's is no program, and what stands behind the program is the program's.
+#[test]
+fn unknown_options_are_refused_with_the_nearest_name() {
+    for (words, nearest) in [
+        (&["--stat", "--", "true"][..], "--stats"),
+        (&["--profil=x", "true"], "--profile"),
+        (&["-x", "true"], ""),
+        (&["--stats", "--lekas", "true"], "--leaks"),
+    ] {
+        let output = Command::new(ALLOTMENT).arg("run").args(words).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}\n{error}");
+        assert!(error.contains("unexpected argument") && error.contains(nearest), "{error}");
+        assert!(error.contains("allotment run [OPTIONS] [--] PROGRAM"), "{error}");
+    }
+    for words in [&["--", "printf", "%s|", "--stat", "-x", "--"][..], &["printf", "%s|", "--stat", "-x", "--"]] {
+        let output = Command::new(ALLOTMENT).arg("run").args(words).output().unwrap();
+        assert_eq!(output.stdout, b"--stat|-x|--|", "{words:?}");
+    }
+}
+
+/// A program that ends because of the limit is not left to its own last words.
+#[test]
+fn a_hard_limit_that_refused_is_said() {
+    for stats in [false, true] {
+        let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=4M", "count=1", "status=none"];
+        let program = Program::new(Mode::Auto, &words).knob("hard_limit=1.0 MiB");
+        let program = if stats { program } else { program.without_stats() };
+        let done = program.run().says(&["allotment: dd was refused memory ", " under hard_limit=1M"]);
+        assert_eq!(done.err.lines().filter(|line| line.starts_with("allotment: ")).count(), 1, "{}", done.err);
+        let done = Program::new(Mode::Auto, &words).knob("hard_limit=1G");
+        let done = if stats { done } else { done.without_stats() }.run().ended(0);
+        assert!(!done.err.contains("refused"), "{}", done.err);
+    }
+}
+
+/// What cannot be written is said, with the code of a failure; a program's own code passes.
+#[test]
+fn a_full_disk_is_said() {
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    for words in
+        [&["run", "--knobs"][..], &["doctor"], &["doctor", "--json"], &["bench", "--list"], &["--help"], &["-V"]]
+    {
+        let output = Command::new(ALLOTMENT).args(words).stdout(full()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(error, "allotment: cannot write: No space left on device\n", "{words:?}");
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+    }
+    let output =
+        Command::new(ALLOTMENT).args(["run", "--stats=/dev/full", "--", "sh", "-c", "exit 3"]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), error.lines().count()), (Some(3), 1), "{error}");
+    assert!(error.contains("cannot write the statistics: No space left"), "{error}");
+}
+
 #[test]
 fn knobs_are_listed() {
     let output = Command::new(ALLOTMENT).args(["run", "--knobs"]).output().unwrap();

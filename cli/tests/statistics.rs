@@ -30,13 +30,17 @@ fn numbers_are_those_of_the_program() {
         assert!(memory("in_caches") < 2 * MIB, "{}", memory("in_caches"));
         assert!(memory("mapped") >= memory("in_use") + memory("lazy") + memory("metadata"));
         assert!(memory("reserved") >= memory("mapped"));
-        assert!((16 * MIB..48 * MIB).contains(&done.number("/end/rss_peak")), "{}", done.number("/end/rss_peak"));
+        assert!(
+            (16 * MIB..48 * MIB).contains(&done.number("/process/resident_peak")),
+            "{}",
+            done.number("/process/resident_peak")
+        );
         let (allocs, frees) = (done.number("/operations/allocs"), done.number("/operations/frees"));
         assert!((1000..1200).contains(&allocs) && (500..700).contains(&frees), "{allocs} allocs, {frees} frees");
         assert!(allocs >= done.number("/operations/allocs_fast") && frees >= done.number("/operations/frees_fast"));
         assert_eq!(done.number("/events/area_alloc"), done.number("/events/area_free") + memory("in_use_areas"));
         assert!(done.number("/events/slab_alloc") > 0 && done.number("/events/zone_grow") > 0);
-        assert!(done.number("/slow/ns") > 0 && done.number("/slow/ns") < done.number("/end/wall_ns") * 4);
+        assert!(done.number("/slow/ns") > 0 && done.number("/slow/ns") < done.number("/process/wall_ns") * 4);
         // Fallbacks never pop from a sheaf on the fast path's terms, but all are counted.
         let classes = done.stats.as_ref().unwrap()["classes"].as_array().unwrap().clone();
         let sum = |key: &str| classes.iter().filter_map(|class| class[key].as_u64()).sum::<u64>();
@@ -248,10 +252,10 @@ fn small_processes_make_few_calls() {
 fn json_has_every_part() {
     let done = Program::new(Mode::Auto, &["sh", "-c", "exit 3"]).run().ended(3);
     let stats = done.stats.unwrap();
-    for part in ["end", "mode", "reason", "index", "memory", "operations", "slow", "events", "levels", "classes"] {
+    for part in ["process", "mode", "reason", "index", "memory", "operations", "slow", "events", "levels", "classes"] {
         assert!(!stats[part].is_null(), "no {part} in {stats}");
     }
-    assert_eq!(stats["end"]["program"], Value::from("sh"));
+    assert_eq!(stats["program"], Value::from("sh"));
     for level in Level::ALL {
         assert!(stats["levels"][level.name()].is_u64(), "{}", level.name());
     }

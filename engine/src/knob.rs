@@ -13,7 +13,7 @@ use core::fmt::{self, Display, Formatter};
 pub enum Kind {
     /// A count.
     Count,
-    /// Bytes, with K, M or G behind.
+    /// Bytes: `64M`, `64 MiB`, `67,108,864`.
     Bytes,
     /// One of these words; the value is its position.
     Word(&'static [&'static str]),
@@ -318,31 +318,56 @@ fn cut(word: &[u8]) -> impl Display {
     })
 }
 
-/// A decimal number, with a suffix of 1024s if `suffix`.
-fn number(mut text: &[u8], suffix: bool) -> Option<u64> {
-    let mut shift = 0;
-    if suffix && let Some((last, rest)) = text.split_last() {
-        shift = match last.to_ascii_uppercase() {
-            b'K' => 10,
-            b'M' => 20,
-            b'G' => 30,
-            _ => 0,
-        };
-        if shift > 0 {
-            text = rest;
-        }
+/// A number as people and our own reports write it: `1234567` and `1,234,567`; a size (if `sized`) also as `12K`,
+/// `12KiB`, `12.5 MiB` and `64 B`, in powers of 1024.
+fn number(text: &[u8], sized: bool) -> Option<u64> {
+    let end = text.iter().position(|&byte| !matches!(byte, b'0'..=b'9' | b',' | b'.')).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let shift = if sized { shift(unit)? } else { unit.is_empty().then_some(0)? };
+    let dot = digits.iter().position(|&byte| byte == b'.');
+    let whole = grouped(&digits[..dot.unwrap_or(digits.len())])?.checked_mul(1 << shift)?;
+    let Some(dot) = dot.filter(|_| shift > 0) else { return dot.is_none().then_some(whole) };
+    // (Reports have one digit behind the point.)
+    let part = &digits[dot + 1..];
+    let scale = *[10, 100, 1000].get(part.len().checked_sub(1)?)?;
+    whole.checked_add(decimal(part)?.checked_mul(1 << shift)? / scale)
+}
+
+/// The power of two that a unit of bytes stands for: nothing, `B`, or `K`, `KB`, `KiB` and so on, in any case, behind a space or not.
+fn shift(unit: &[u8]) -> Option<u32> {
+    let unit = unit.strip_prefix(b" ").filter(|rest| !rest.is_empty()).unwrap_or(unit);
+    let Some((first, rest)) = unit.split_first() else { return Some(0) };
+    if unit.eq_ignore_ascii_case(b"B") {
+        return Some(0);
     }
+    let power = b"KMGTPE".iter().position(|letter| letter.eq_ignore_ascii_case(first))?;
+    let ends = rest.is_empty() || rest.eq_ignore_ascii_case(b"B") || rest.eq_ignore_ascii_case(b"iB");
+    ends.then_some(10 * (power as u32 + 1))
+}
+
+/// Digits, all of them in groups of three by commas or none.
+fn grouped(text: &[u8]) -> Option<u64> {
+    let mut groups = text.split(|&byte| byte == b',');
+    let first = groups.next()?;
+    let mut value = decimal(first)?;
+    for group in groups {
+        if group.len() != 3 || first.len() > 3 {
+            return None;
+        }
+        value = value.checked_mul(1000)?.checked_add(decimal(group)?)?;
+    }
+    Some(value)
+}
+
+/// Digits, at least one.
+fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
-    let mut value = 0_u64;
-    for &byte in text {
-        if !byte.is_ascii_digit() {
-            return None;
-        }
-        value = value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
-    }
-    value.checked_mul(1 << shift)
+    text.iter().try_fold(0_u64, |value, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 /// The knob whose name is fewest edits away.
@@ -385,6 +410,60 @@ mod tests {
         assert_eq!(parse(b"mode=fallback"), Ok((Id::Mode as usize, 2)));
         assert_eq!(parse(b"lazy_floor=2M"), Ok((Id::LazyFloor as usize, 2 << 20)));
         assert_eq!(parse(b"sheaf_objects=8"), Ok((Id::SheafObjects as usize, 8)));
+    }
+
+    #[test]
+    fn sizes_are_read_as_they_are_printed() {
+        let read = |text: &str| number(text.as_bytes(), true);
+        for (text, value) in [
+            ("0", 0),
+            ("64 B", 64),
+            ("8m", 8 * MIB),
+            ("8MB", 8 * MIB),
+            ("8MiB", 8 * MIB),
+            ("8 MiB", 8 * MIB),
+            ("8.0 MiB", 8 * MIB),
+            ("12.3 KiB", 12 * KIB + 307),
+            ("1.25G", GIB + GIB / 4),
+            ("2TiB", 2 << 40),
+            ("313,471,168", 313_471_168),
+            ("1,024 KiB", MIB),
+        ] {
+            assert_eq!(read(text), Some(value), "{text}");
+        }
+        for text in [
+            "",
+            " ",
+            "K",
+            "1.",
+            ".5M",
+            "1.5",
+            "1.5B",
+            "1.2345M",
+            "1..2M",
+            "1,2",
+            "1,23",
+            "1000,000",
+            ",123",
+            "1 ",
+            "1  K",
+            "1KK",
+            "1iB",
+            "1KBi",
+            "-1",
+            "+1",
+            "0x10",
+            "16E",
+            "99999999999999999999",
+            "1.5.K",
+            "1,000.5,0K",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(
+            (number(b"65,536", false), number(b"64K", false), number(b"1.0", false)),
+            (Some(65_536), None, None)
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub fn report(directory: &Path, machine: &str, results: &Results) -> Result<(), 
     let mut suites: Vec<&str> = results.rows.iter().map(|row| row.suite.as_str()).collect();
     suites.dedup();
     let mut page = format!(
-        "# Allotment beside its peers\n\n{machine}\n\nMedian (smallest .. largest); × is to Allotment; **bold** is best.\n"
+        "# Allotment beside its peers\n\n{machine}\n\nMedian (smallest .. largest); × is to Allotment; **bold** is a winner (by more than chance).\n"
     );
     for suite in suites {
         let rows: Vec<Row> = results.rows.iter().filter(|row| row.suite == suite).cloned().collect();
@@ -49,7 +49,12 @@ pub fn report(directory: &Path, machine: &str, results: &Results) -> Result<(), 
         markdown(&mut page, &rows);
     }
     page.push('\n');
-    for line in table::losses(&results.rows).iter().chain(&results.skipped).chain(&results.failures) {
+    for line in table::losses(&results.rows)
+        .iter()
+        .chain(&table::doubts(results))
+        .chain(&results.skipped)
+        .chain(&results.failures)
+    {
         let _ = writeln!(page, "- {line}");
     }
     let path = directory.join("report.md");
@@ -72,12 +77,12 @@ fn markdown(page: &mut String, rows: &[Row]) {
     let _ = writeln!(page, "| case | threads | | {} |", names.join(" | "));
     let _ = writeln!(page, "|---|---|---|{}", "---|".repeat(names.len()));
     for group in table::groups(rows) {
-        let best = table::best(&group);
+        let winner = table::winner(&group);
         let cells: Vec<String> = names
             .iter()
             .map(|name| {
                 let Some(row) = group.iter().find(|row| row.name == *name) else { return "–".into() };
-                let bold = if best.is_some_and(|best| best.name == row.name) { "**" } else { "" };
+                let bold = if winner.is_some_and(|winner| winner.name == row.name) { "**" } else { "" };
                 let ratio = table::ratio(row, &group).filter(|_| row.name != OURS);
                 let ratio = ratio.map_or_else(String::new, |ratio| format!(" {ratio:.2}×"));
                 let [median, min, max] = [row.median, row.min, row.max].map(table::figure);

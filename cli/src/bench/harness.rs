@@ -6,6 +6,7 @@
 //! drifts drifts for everybody. What comes out is one [`Row`] for each
 //! contender and metric: the median, with the smallest and largest.
 
+use super::noise::Others;
 use super::peer::Peer;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -138,6 +139,9 @@ pub struct Row {
     /// What is better; not part of the file.
     #[serde(skip)]
     pub higher_is_better: bool,
+    /// The runs; not part of the file.
+    #[serde(skip)]
+    pub values: Vec<f64>,
 }
 
 /// The median; of an even number, the mean of the middle two.
@@ -193,6 +197,8 @@ pub struct Results {
     pub failures: Vec<String>,
     /// Cases that cannot be measured here, a line each.
     pub skipped: Vec<String>,
+    /// CPUs that others used while a case was measured, case by case.
+    pub others: Vec<f64>,
 }
 
 /// Measures a case.
@@ -203,6 +209,7 @@ pub fn measure(suite: &str, case: &mut Case, runs: usize, progress: &mut Progres
         return;
     }
     let mut samples: Vec<Option<Vec<Vec<Sample>>>> = vec![Some(Vec::new()); case.contenders.len()];
+    let quiet = Others::begin();
     for round in 0..=runs {
         for (contender, kept) in case.contenders.iter_mut().zip(&mut samples) {
             progress.step(&format!("{title} × {}: {}", case.threads, contender.name));
@@ -217,6 +224,7 @@ pub fn measure(suite: &str, case: &mut Case, runs: usize, progress: &mut Progres
             }
         }
     }
+    results.others.extend(quiet.end());
     for (contender, kept) in case.contenders.iter().zip(samples) {
         let Some(kept) = kept.filter(|kept| !kept.is_empty()) else { continue };
         for (at, first) in kept[0].iter().enumerate() {
@@ -233,6 +241,7 @@ pub fn measure(suite: &str, case: &mut Case, runs: usize, progress: &mut Progres
                 max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                 runs: values.len(),
                 higher_is_better: first.better == Better::Higher,
+                values,
             });
         }
     }

@@ -3,7 +3,7 @@
 //! Figures mean nothing without it: processor, memory, kernel, C library, and
 //! the versions of what competed.
 
-use super::harness::{OURS, Row, cpus};
+use super::harness::{OURS, Row, cpus, median};
 use super::peer::{Peer, libc_version};
 use crate::doctor::read_line;
 
@@ -37,7 +37,30 @@ pub fn row(peers: &[Peer], runs: usize) -> Row {
         max: memory,
         runs,
         higher_is_better: true,
+        values: vec![memory],
     }
+}
+
+/// What else the machine did: the load before and after, and the CPUs that others used while cases were measured.
+pub fn others(load: [f64; 2], busy: &[f64]) -> [Row; 2] {
+    let of = |case: &str, metric: &str, unit: &str, values: &[f64]| Row {
+        suite: "machine".into(),
+        case: case.into(),
+        name: "others".into(),
+        threads: cpus(),
+        metric: metric.into(),
+        unit: unit.into(),
+        median: if values.is_empty() { 0.0 } else { median(values) },
+        min: values.iter().copied().reduce(f64::min).unwrap_or(0.0),
+        max: values.iter().copied().reduce(f64::max).unwrap_or(0.0),
+        runs: values.len(),
+        higher_is_better: false,
+        values: values.to_vec(),
+    };
+    [
+        of("load average before and after", "load", "tasks", &load),
+        of("other work while cases were measured", "busy", "CPUs", busy),
+    ]
 }
 
 fn processor() -> String {

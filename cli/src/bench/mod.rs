@@ -16,6 +16,7 @@ mod free;
 mod harness;
 mod machine;
 mod malloc;
+mod noise;
 mod pages;
 mod paired;
 mod peer;
@@ -29,7 +30,7 @@ pub use peer::libc_version;
 
 use crate::args::{Bench, BenchWorker};
 use crate::conf::{self, Merged};
-use crate::term::{Paint, say};
+use crate::term::{Paint, print, say};
 use crate::{code, run};
 use harness::{Case, Progress, Results, Row, Setup, Suite, measure};
 use std::io::Write as _;
@@ -39,8 +40,8 @@ use std::process::ExitCode;
 /// All suites.
 const SUITES: &[Suite] = &[
     Suite { name: "counters", about: "per-CPU counters beside their alternatives", cases: counters::cases },
-    Suite { name: "percpu", about: "per-CPU memory: the seed's table", cases: percpu::cases },
-    Suite { name: "pages", about: "blocks of pages, and the seed's page-fault test", cases: pages::cases },
+    Suite { name: "percpu", about: "per-CPU memory, as when Linux got its bitmap allocator", cases: percpu::cases },
+    Suite { name: "pages", about: "blocks of pages, and a page-fault test under drains", cases: pages::cases },
     Suite { name: "drain", about: "emptying another CPU's cache, and what its owner sees", cases: drain::cases },
     Suite { name: "vmap", about: "large areas: the kernel's test_vmalloc, purge, 1 GiB in blocks", cases: vmap::cases },
     Suite { name: "free", about: "much memory at once, and the end of a process", cases: free::cases },
@@ -117,13 +118,16 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     let setup = Setup { peers, quick: asked.quick, program, conf, scratch: scratch.0.clone() };
     let mut chosen = choose(&asked.suites, &setup).map_err(usage)?;
     if asked.list {
-        list(&chosen, &setup, &missing);
-        return Ok(true);
+        return print(list(&chosen, &setup, &missing)).map(|()| true).map_err(failed);
+    }
+    if asked.realtime {
+        noise::realtime().map_err(failed)?;
     }
     // Opened before hours are spent.
     let json = asked.json.as_deref().map(create).transpose().map_err(failed)?;
     let runs = asked.runs.unwrap_or(if asked.quick { RUNS_QUICK } else { RUNS }) as usize;
     let total = chosen.iter().flat_map(|(_, cases)| cases).map(|case| case.contenders.len() * (runs + 1)).sum();
+    let before = noise::load();
     let mut progress = Progress::new(total);
     let mut results = Results { skipped: missing, ..Results::default() };
     for (suite, cases) in &mut chosen {
@@ -132,27 +136,35 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
         }
     }
     progress.clear();
-    let machine = machine::row(&setup.peers, runs);
+    let mut machine = machine::row(&setup.peers, runs);
+    let others = machine::others([before, noise::load()], &results.others);
+    machine.case += &format!(
+        "; load {} before, {} after{}",
+        table::figure(others[0].values[0]),
+        table::figure(others[0].values[1]),
+        if noise::is_realtime() { "; in real time" } else { "" }
+    );
     let paint = Paint::of(&std::io::stdout());
     let text = table::whole(&machine.case, &results, paint) + &pages::pft::table(&results.rows);
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let printed = print(text).map_err(failed);
     if let (Some(file), Some(path)) = (json, &asked.json) {
-        write_json(file, &machine, &results.rows)
+        write_json(file, [&machine].into_iter().chain(&others).chain(&results.rows))
             .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
     }
     if let Some(directory) = &asked.report {
         draw::report(directory, &machine.case, &results).map_err(failed)?;
     }
-    Ok(results.failures.is_empty())
+    // (After the files: hours may be in them.)
+    printed.map(|()| results.failures.is_empty())
 }
 
 fn create(path: &Path) -> Result<std::fs::File, String> {
     std::fs::File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// The machine's row, then all others, one a line.
-fn write_json(mut file: std::fs::File, machine: &Row, rows: &[Row]) -> std::io::Result<()> {
-    let lines: Result<Vec<String>, _> = [machine].into_iter().chain(rows).map(serde_json::to_string).collect();
+/// The machine's rows, then all others, one a line.
+fn write_json<'a>(mut file: std::fs::File, rows: impl Iterator<Item = &'a Row>) -> std::io::Result<()> {
+    let lines: Result<Vec<String>, _> = rows.map(serde_json::to_string).collect();
     writeln!(file, "[\n{}\n]", lines?.join(",\n"))
 }
 
@@ -180,7 +192,7 @@ fn choose(words: &[String], setup: &Setup) -> Result<Chosen, String> {
 }
 
 /// What there is to choose from.
-fn list(chosen: &Chosen, setup: &Setup, missing: &[String]) {
+fn list(chosen: &Chosen, setup: &Setup, missing: &[String]) -> String {
     let mut text = String::new();
     for suite in SUITES {
         let Some((_, cases)) = chosen.iter().find(|(name, _)| *name == suite.name) else { continue };
@@ -205,5 +217,5 @@ fn list(chosen: &Chosen, setup: &Setup, missing: &[String]) {
     for line in missing {
         text.push_str(&format!("  {line}\n"));
     }
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    text
 }

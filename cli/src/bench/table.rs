@@ -2,9 +2,11 @@
 //!
 //! One block for each case and metric, one line for each contender: median,
 //! spread, and the ratio to Allotment (above 1: more than Allotment). `*`
-//! marks the best. What Allotment loses is listed at the end, each by name.
+//! marks a winner, which chance would seldom make ([`noise::wins`]). What Allotment
+//! loses is listed at the end, each by name.
 
 use super::harness::{OURS, Results, Row};
+use super::noise;
 use crate::term::Paint;
 use std::fmt::Write as _;
 
@@ -26,9 +28,45 @@ fn beats(a: &Row, b: &Row) -> bool {
     if a.higher_is_better { a.median > b.median } else { a.median < b.median }
 }
 
-/// The best of a group.
-pub fn best<'rows>(group: &[&'rows Row]) -> Option<&'rows Row> {
-    group.iter().copied().reduce(|best, row| if beats(row, best) { row } else { best })
+/// Whether `a` beats `b`, and chance would seldom make it.
+fn surely_beats(a: &Row, b: &Row) -> bool {
+    beats(a, b) && noise::wins(&a.values, &b.values, a.higher_is_better)
+}
+
+/// The one of a group that surely beats each other, if there is one.
+pub fn winner<'rows>(group: &[&'rows Row]) -> Option<&'rows Row> {
+    let best = group.iter().copied().reduce(|best, row| if beats(row, best) { row } else { best })?;
+    let others = || group.iter().filter(|row| row.name != best.name);
+    (others().count() > 0 && others().all(|row| surely_beats(best, row))).then_some(best)
+}
+
+/// Why there are fewer winners than groups, and what would help; nothing if there are not.
+pub fn doubts(results: &Results) -> Vec<String> {
+    let groups: Vec<_> = groups(&results.rows).into_iter().filter(|group| group.len() > 1).collect();
+    let open: Vec<_> = groups.iter().filter(|group| winner(group).is_none()).collect();
+    let Some(runs) = open.iter().flat_map(|group| group.iter()).map(|row| row.runs).min() else { return Vec::new() };
+    let mut lines = vec![if runs < noise::RUNS_MIN {
+        format!(
+            "no winner in {} of {}: {runs} runs are too few, chance alone orders them so; `--runs {}` at least",
+            open.len(),
+            groups.len(),
+            noise::RUNS_MIN
+        )
+    } else {
+        format!("no winner in {} of {}: the runs overlap so far that it may be chance", open.len(), groups.len())
+    }];
+    let most = results.others.iter().copied().fold(0.0, f64::max);
+    if most >= noise::BUSY {
+        let advice = if noise::is_realtime() {
+            ""
+        } else if noise::may_be_realtime() {
+            "; stop it, or measure with `--realtime`"
+        } else {
+            "; stop it, or measure as root with `--realtime`"
+        };
+        lines.push(format!("other work took up to {} CPUs meanwhile{advice}", figure(most)));
+    }
+    lines
 }
 
 /// A number in at most four significant digits, or whole.
@@ -68,9 +106,9 @@ pub fn table(rows: &[Row], paint: Paint) -> String {
         }
         let more = if head.higher_is_better { ", more is better" } else { "" };
         let _ = writeln!(text, "  {} {}{more}", head.metric, head.unit);
-        let best = best(&group);
+        let winner = winner(&group);
         for row in &group {
-            let is_best = best.is_some_and(|best| best.name == row.name);
+            let is_best = winner.is_some_and(|winner| winner.name == row.name);
             let mark = if is_best { '*' } else { ' ' };
             let spread = format!("{} .. {}", figure(row.min), figure(row.max));
             let ratio = ratio(row, &group).map_or_else(String::new, |ratio| format!("{ratio:.2}×"));
@@ -82,11 +120,11 @@ pub fn table(rows: &[Row], paint: Paint) -> String {
     text
 }
 
-/// A line for each group where a peer's median is better, and a sum.
+/// A line for each group where a peer is surely better, one for each where it may be, and a sum.
 pub fn losses(rows: &[Row]) -> Vec<String> {
     let groups = groups(rows);
     let contested = groups.iter().filter(|group| group.len() > 1 && group.iter().any(|row| row.name == OURS)).count();
-    let mut lines: Vec<String> = Vec::new();
+    let (mut lines, mut near): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for group in &groups {
         let Some(ours) = group.iter().find(|row| row.name == OURS) else { continue };
         let mut better: Vec<&&Row> = group.iter().filter(|row| beats(row, ours)).collect();
@@ -96,8 +134,11 @@ pub fn losses(rows: &[Row]) -> Vec<String> {
         }
         if !better.is_empty() {
             let names: Vec<String> = better.iter().map(|row| format!("{} {}", row.name, figure(row.median))).collect();
+            let is_sure = better.iter().any(|row| surely_beats(row, ours));
+            let (lines, verb) =
+                if is_sure { (&mut lines, "loses") } else { (&mut near, "is behind, perhaps by chance") };
             lines.push(format!(
-                "Allotment loses: {} {}: {} {}; {}",
+                "Allotment {verb}: {} {}: {} {}; {}",
                 title(ours),
                 ours.metric,
                 figure(ours.median),
@@ -106,8 +147,11 @@ pub fn losses(rows: &[Row]) -> Vec<String> {
             ));
         }
     }
+    lines.append(&mut near);
     if contested > 0 {
-        lines.push(format!("Allotment has the best median in {} of {contested}.", contested - lines.len()));
+        let won = groups.iter().filter(|group| winner(group).is_some_and(|row| row.name == OURS)).count();
+        let first = contested - lines.len();
+        lines.push(format!("Allotment has the best median in {first} of {contested}, surely in {won}."));
     }
     lines
 }
@@ -120,6 +164,9 @@ pub fn whole(machine: &str, results: &Results, paint: Paint) -> String {
     }
     for line in losses(&results.rows) {
         let _ = writeln!(text, "{}", if line.contains("loses") { paint.notice(&line) } else { line });
+    }
+    for line in doubts(results) {
+        let _ = writeln!(text, "{}", paint.notice(&line));
     }
     for line in &results.skipped {
         let _ = writeln!(text, "skipped: {line}");
@@ -146,8 +193,9 @@ pub mod tests {
             median,
             min: median * 0.9,
             max: median * 1.1,
-            runs: 3,
+            runs: 5,
             higher_is_better: metric == "rate",
+            values: (0..5).map(|run| median * (0.9 + 0.05 * f64::from(run))).collect(),
         }
     }
 
@@ -172,8 +220,37 @@ pub mod tests {
         ];
         let lines = losses(&rows);
         assert_eq!(lines[0], "Allotment loses: s/a × 1 thread op: 2.00 ns/op; x 1.00");
-        assert_eq!(lines[1], "Allotment has the best median in 1 of 2.");
+        assert_eq!(lines[1], "Allotment has the best median in 1 of 2, surely in 1.");
         assert_eq!(lines.len(), 2);
+        let near = losses(&[row("a", OURS, "op", 2.0), row("a", "x", "op", 1.95)]);
+        assert!(near[0].starts_with("Allotment is behind, perhaps by chance: s/a"), "{near:?}");
+        assert_eq!(near[1], "Allotment has the best median in 0 of 1, surely in 0.");
+    }
+
+    #[test]
+    fn no_star_for_what_may_be_chance() {
+        let rows = |ratio: f64, runs: usize| {
+            let mut rows = vec![row("a", OURS, "op", 2.0), row("a", "x", "op", 2.0 * ratio), row("a", "y", "op", 9.0)];
+            for row in &mut rows {
+                row.values.truncate(runs);
+                row.runs = runs;
+            }
+            rows
+        };
+        let said =
+            |rows: Vec<Row>, others: f64| doubts(&Results { rows, others: vec![0.0, others], ..Results::default() });
+        assert!(table(&rows(2.0, 5), Paint::none()).contains("  * allotment"));
+        assert!(said(rows(2.0, 5), 9.0).is_empty());
+        // Too near, or too few.
+        for (ratio, runs, part) in [(1.05, 5, "overlap"), (2.0, 4, "4 runs are too few")] {
+            assert!(!table(&rows(ratio, runs), Paint::none()).contains('*'));
+            let lines = said(rows(ratio, runs), 0.0);
+            assert!(lines.len() == 1 && lines[0].contains(part) && lines[0].contains("1 of 1"), "{lines:?}");
+            let lines = said(rows(ratio, runs), 1.25);
+            assert!(lines[1].starts_with("other work took up to 1.25 CPUs"), "{lines:?}");
+        }
+        // Nobody to win against.
+        assert!(!table(&[row("a", OURS, "op", 2.0)], Paint::none()).contains('*'));
     }
 
     #[test]

@@ -13,9 +13,8 @@ mod memory;
 mod sequences;
 
 use crate::code;
-use crate::term::{Paint, say};
+use crate::term::{Paint, finish, print, say};
 use serde::Serialize;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 /// How good what was found is.
@@ -87,8 +86,11 @@ pub fn doctor(args: &crate::args::Doctor) -> ExitCode {
     } else {
         text(&report, Paint::of(&std::io::stdout()))
     };
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
-    if best { code::DONE } else { code::FAILED }.into()
+    match print(text) {
+        Ok(()) if best => code::DONE.into(),
+        Ok(()) => code::FAILED.into(),
+        failed => finish(failed),
+    }
 }
 
 fn text(report: &Report, paint: Paint) -> String {

@@ -48,17 +48,6 @@ pub struct Target {
 }
 
 impl Target {
-    /// From an argument: a process id or a file.
-    ///
-    /// # Errors
-    /// One line.
-    pub fn named(word: &Path) -> Result<Self, String> {
-        match word.to_str().and_then(|word| word.parse::<u32>().ok()) {
-            Some(pid) => Self::of(pid),
-            None => Self::copy(word),
-        }
-    }
-
     /// What a process publishes.
     ///
     /// # Errors
@@ -346,7 +335,7 @@ mod tests {
         let path = directory.join("board");
         let tell = |bytes: &[u8]| {
             fs::write(&path, bytes).expect("written");
-            Target::named(&path).map(|target| target.pid)
+            Target::copy(&path).map(|target| target.pid)
         };
         let mut fabric = Fabric::new();
         fabric.short(offset_of!(Board, pid), 77);

@@ -1,20 +1,26 @@
-//! # Sections as JSON
+//! # A heap as JSON
 //!
-//! One object; sections that the process writes as text are parsed into numbers. Keys are those of the text.
+//! One object, the same of a running process (`stat --json`) and of one that has ended (`run --stats=FILE.json`); its
+//! schema is `docs/heap.schema.json`. What is not known of one of them is null. Sections that the process writes as
+//! text are parsed into numbers. Keys are those of the text.
 
-use super::show;
 use super::view::View;
+use super::{show, text};
 use crate::args::StatSection as Section;
 use crate::conf;
 use allotment_engine::knob::TABLE;
 use allotment_engine::stat::board::Section as Shown;
 use serde_json::{Map, Value, json};
 
+/// The version of the schema: raised when a key goes or changes its meaning, not when one is added.
+const SCHEMA: u64 = 1;
+
 /// The sections asked for, or everything.
 pub fn object(view: &View, sections: &[Section]) -> Value {
     let report = &view.report;
     let mut all = Map::new();
     let mut put = |name: &str, value: Value| all.insert(name.to_owned(), value);
+    put("schema", SCHEMA.into());
     put("pid", view.pid.into());
     put("pid_in_namespace", view.snapshot.pid.into());
     put("program", view.program.clone().into());
@@ -30,6 +36,7 @@ pub fn object(view: &View, sections: &[Section]) -> Value {
         put(
             "process",
             json!({
+                "status": end.running.is_none().then_some(end.status),
                 "resident": end.running.and_then(|running| running.resident),
                 "resident_peak": end.rss_peak,
                 "wall_ns": end.wall_ns,
@@ -41,6 +48,9 @@ pub fn object(view: &View, sections: &[Section]) -> Value {
         put("memory", json!(report.memory));
         put("operations", json!(report.operations));
         put("slow", json!(report.slow));
+        put("events", json!(report.events));
+        put("levels", json!(report.levels));
+        put("classes", json!(report.classes));
         put("page_orders", json!(report.page_orders));
         put("fragmentation_percent", view.fragmentation().into());
     }
@@ -53,6 +63,10 @@ pub fn object(view: &View, sections: &[Section]) -> Value {
 
 /// One section.
 fn value(view: &View, section: Section) -> Value {
+    if text::shown(section).is_some() && view.age_ns().is_none() {
+        // It was never asked.
+        return Value::Null;
+    }
     let text = |section| view.texts.text(section);
     match section {
         Section::Vmstat => {
@@ -88,7 +102,6 @@ fn value(view: &View, section: Section) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::text;
     use crate::observe::view::tests::{fabric, view};
 
     #[test]

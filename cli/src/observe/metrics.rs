@@ -1,14 +1,16 @@
 //! # OpenMetrics
 //!
 //! The text format 1.0: each family once, with its type, unit and meaning before its samples; counters end in `_total`;
-//! histograms in seconds with cumulative buckets; `# EOF` at the end. Families:
+//! histograms in seconds with cumulative buckets; `# EOF` at the end. It is chosen so that readers of Prometheus' older text
+//! format take it, too (comments that they do not know are none of their business). Families:
 //!
 //! ```text
-//! allotment_process (info)        allotment_<level>_bytes    allotment_<event>_total
+//! allotment_process_info          allotment_<level>_bytes    allotment_<event>_total
 //! allotment_set_… {set}
 //! allotment_class_… {class}       allotment_page_… {order}   allotment_cpu_… {index, cpu, node}
 //! allotment_zone_… {node, …}      allotment_<time>_seconds   allotment_knob {knob}
 //! ```
+//! Of all processes of a machine only those without a label of their own: a bounded number of series each.
 
 use super::show::{self, Set};
 use super::view::View;
@@ -16,28 +18,60 @@ use crate::report::snapshot::SetOps;
 use allotment_engine::knob::{Kind, TABLE};
 use allotment_engine::stat::board::Section as Shown;
 use allotment_engine::stat::{Event, Level};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// An exposition.
-struct Exposition(String);
+/// One family: what is said of it, and its samples.
+#[derive(Default)]
+struct Family {
+    head: String,
+    samples: String,
+}
+
+/// An exposition: families in the order in which they were begun, each once for however many processes.
+#[derive(Default)]
+struct Exposition {
+    families: Vec<Family>,
+    places: HashMap<String, usize>,
+    /// The family whose samples come.
+    current: usize,
+    /// Before the labels of each sample.
+    whose: Vec<(&'static str, String)>,
+}
 
 impl Exposition {
-    /// Begins a family; its samples follow.
+    /// Begins a family, or goes on with it; its samples follow.
     fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
-        let _ = writeln!(self.0, "# TYPE {name} {kind}");
-        if !unit.is_empty() {
-            let _ = writeln!(self.0, "# UNIT {name} {unit}");
+        let next = self.families.len();
+        self.current = *self.places.entry(name.to_owned()).or_insert(next);
+        if self.current < next {
+            return;
         }
-        let _ = writeln!(self.0, "# HELP {name} {}", escaped(help));
+        let mut head = format!("# TYPE {name} {kind}\n");
+        if !unit.is_empty() {
+            let _ = writeln!(head, "# UNIT {name} {unit}");
+        }
+        let _ = writeln!(head, "# HELP {name} {}", escaped(help));
+        self.families.push(Family { head, samples: String::new() });
     }
     /// One sample of it.
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.0.push_str(name);
-        for (at, (label, text)) in labels.iter().enumerate() {
-            let _ = write!(self.0, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escaped(text));
+        let Some(Family { samples, .. }) = self.families.get_mut(self.current) else { return };
+        samples.push_str(name);
+        let whose = self.whose.iter().map(|(label, text)| (*label, text.as_str()));
+        let mut before = '{';
+        for (label, text) in whose.chain(labels.iter().copied()) {
+            let _ = write!(samples, "{before}{label}=\"{}\"", escaped(text));
+            before = ',';
         }
-        self.0.push_str(if labels.is_empty() { " " } else { "} " });
-        let _ = writeln!(self.0, "{value}");
+        samples.push_str(if before == '{' { " " } else { "} " });
+        let _ = writeln!(samples, "{value}");
+    }
+    /// The text, with the end mark.
+    fn text(self) -> String {
+        let mut text: String = self.families.into_iter().map(|family| family.head + &family.samples).collect();
+        text.push_str("# EOF\n");
+        text
     }
     /// A family of one sample.
     fn gauge(&mut self, name: &str, unit: &str, help: &str, value: u64) {
@@ -56,9 +90,9 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Everything, with the end mark.
+/// Everything of one process.
 pub fn exposition(view: &View) -> String {
-    let mut out = Exposition(String::with_capacity(64 * 1024));
+    let mut out = Exposition::default();
     process(&mut out, view);
     levels(&mut out, view);
     events(&mut out, view);
@@ -68,15 +102,36 @@ pub fn exposition(view: &View) -> String {
     zones(&mut out, view);
     latencies(&mut out, view);
     knobs(&mut out, view);
-    out.0.push_str("# EOF\n");
-    out.0
+    out.text()
+}
+
+/// Most series of a process among [`of_all`]: what grows with its classes, CPUs and nodes is not among them.
+#[cfg(test)]
+pub const SERIES_MAX: usize = 200;
+
+/// What is worth keeping of every process of a machine, each sample with its process's labels.
+pub fn of_all<'a>(views: impl IntoIterator<Item = (Vec<(&'static str, String)>, &'a View)>) -> String {
+    let mut out = Exposition::default();
+    let mut count = 0;
+    for (whose, view) in views {
+        out.whose = whose;
+        process(&mut out, view);
+        levels(&mut out, view);
+        events(&mut out, view);
+        latencies(&mut out, view);
+        count += 1;
+    }
+    out.whose.clear();
+    out.gauge("allotment_processes", "", "processes that publish their heaps and could be looked into", count);
+    out.text()
 }
 
 fn process(out: &mut Exposition, view: &View) {
     let report = &view.report;
-    out.family("allotment_process", "info", "", "the process and how it reaches its per-CPU sets");
+    // (A gauge, not the type `info`: collectors of the older text format refuse a whole file for that.)
+    out.family("allotment_process_info", "gauge", "", "the process and how it reaches its per-CPU sets");
     let pid = view.pid.to_string();
-    let labels = [
+    let mut labels = vec![
         ("pid", pid.as_str()),
         ("program", &view.program),
         ("mode", report.mode),
@@ -84,6 +139,7 @@ fn process(out: &mut Exposition, view: &View) {
         ("index", report.index),
         ("version", env!("CARGO_PKG_VERSION")),
     ];
+    labels.retain(|(label, _)| out.whose.iter().all(|(other, _)| other != label));
     out.sample("allotment_process_info", &labels, 1);
     if let Some(resident) = report.end.running.and_then(|running| running.resident) {
         out.gauge("allotment_resident_bytes", "bytes", "resident memory of the process", resident);
@@ -312,7 +368,7 @@ pub mod tests {
                     if families.insert(family.to_owned(), kind.to_owned()).is_some() || !name(family) {
                         return Err(format!("the family {family} twice, or no name"));
                     }
-                    if !["gauge", "counter", "histogram", "info"].contains(&kind) {
+                    if !["gauge", "counter", "histogram"].contains(&kind) {
                         return Err(format!("no type: {line}"));
                     }
                     current = Some((family.to_owned(), kind.to_owned()));
@@ -321,6 +377,9 @@ pub mod tests {
                 ["#", what @ ("UNIT" | "HELP"), family, text] => {
                     if has_samples || current.as_ref().is_none_or(|(name, _)| name != family) {
                         return Err(format!("not at the head of its family: {line}"));
+                    }
+                    if what == "HELP" && text.contains(['"', '\\']) {
+                        return Err(format!("two formats escape this differently: {line}"));
                     }
                     if what == "UNIT" && !family.ends_with(&format!("_{text}")) {
                         return Err(format!("unit and name differ: {line}"));
@@ -334,7 +393,6 @@ pub mod tests {
                     let right = match kind.as_str() {
                         "gauge" => suffix == Some(""),
                         "counter" => suffix == Some("_total") && sample.value >= 0.0,
-                        "info" => suffix == Some("_info") && sample.value == 1.0,
                         _ => matches!(suffix, Some("_bucket" | "_count" | "_sum")),
                     };
                     if !right {
@@ -349,27 +407,43 @@ pub mod tests {
             }
         }
         for (family, _) in families.iter().filter(|(_, kind)| *kind == "histogram") {
-            let of =
-                |suffix: &str| samples.iter().filter(|sample| sample.name == format!("{family}{suffix}")).collect();
-            let (buckets, counts): (Vec<&Sample>, Vec<&Sample>) = (of("_bucket"), of("_count"));
-            let ends: Vec<f64> = buckets
-                .iter()
-                .map(|bucket| match &bucket.labels[..] {
-                    [(le, end)] if le == "le" => end.trim_start_matches('+').parse().unwrap_or(f64::NAN),
-                    _ => f64::NAN,
-                })
-                .collect();
-            if !ends.is_sorted_by(|a, b| a < b) || ends.last() != Some(&f64::INFINITY) {
-                return Err(format!("{family}: ends of buckets {ends:?}"));
+            let whose = |sample: &Sample| -> Vec<_> {
+                sample.labels.iter().filter(|(label, _)| label != "le").cloned().collect()
+            };
+            let all = |suffix: &str| -> Vec<&Sample> {
+                samples.iter().filter(|sample| sample.name == format!("{family}{suffix}")).collect()
+            };
+            for count in all("_count") {
+                let of = |suffix: &str| -> Vec<&Sample> {
+                    all(suffix).into_iter().filter(|sample| whose(sample) == whose(count)).collect()
+                };
+                histogram(family, &of("_bucket"), &of("_count"))?;
             }
-            if !buckets.is_sorted_by(|a, b| a.value <= b.value)
-                || counts.len() != 1
-                || buckets.last().map(|bucket| bucket.value) != Some(counts[0].value)
-            {
-                return Err(format!("{family}: buckets do not add up"));
+            if all("_count").is_empty() && !all("_bucket").is_empty() {
+                return Err(format!("{family}: buckets without their count"));
             }
         }
         Ok(samples)
+    }
+
+    fn histogram(family: &str, buckets: &[&Sample], counts: &[&Sample]) -> Result<(), String> {
+        let ends: Vec<f64> = buckets
+            .iter()
+            .map(|bucket| match bucket.labels.last() {
+                Some((le, end)) if le == "le" => end.trim_start_matches('+').parse().unwrap_or(f64::NAN),
+                _ => f64::NAN,
+            })
+            .collect();
+        if !ends.is_sorted_by(|a, b| a < b) || ends.last() != Some(&f64::INFINITY) {
+            return Err(format!("{family}: ends of buckets {ends:?}"));
+        }
+        if !buckets.is_sorted_by(|a, b| a.value <= b.value)
+            || counts.len() != 1
+            || buckets.last().map(|bucket| bucket.value) != Some(counts[0].value)
+        {
+            return Err(format!("{family}: buckets do not add up"));
+        }
+        Ok(())
     }
 
     #[test]
@@ -415,6 +489,29 @@ pub mod tests {
             assert!(check(wrong).is_err(), "{wrong}");
         }
         assert!(check("# TYPE a gauge\n# HELP a b\na{c=\"\\\"\"} 1\n# EOF\n").is_ok());
+    }
+
+    /// Each family once, with the samples of both; and not more of them, whatever a process has of classes and CPUs.
+    #[test]
+    fn many_processes_have_a_bounded_number_of_series_each() {
+        let view = view(&fabric());
+        let whose = |pid: &str| vec![("pid", pid.to_owned()), ("name", "a\"b".to_owned()), ("cgroup", "/x".to_owned())];
+        let text = of_all([(whose("1"), &view), (whose("2"), &view)]);
+        let samples = check(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        let of = |pid: &str| {
+            samples
+                .iter()
+                .filter(|sample| sample.labels.iter().any(|(label, text)| label == "pid" && text == pid))
+                .count()
+        };
+        assert_eq!((of("1"), of("2")), (of("2"), (samples.len() - 1) / 2));
+        assert!((50..=SERIES_MAX).contains(&of("1")), "{}", of("1"));
+        assert_eq!(
+            samples.last().map(|sample| (sample.name.as_str(), sample.value)),
+            Some(("allotment_processes", 2.0))
+        );
+        let none = check(&of_all([])).expect("valid");
+        assert_eq!((none.len(), none[0].value), (1, 0.0));
     }
 
     /// A scrape's series keep their names although the length of a tick is measured anew each time.

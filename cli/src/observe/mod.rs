@@ -1,10 +1,10 @@
 //! # Looking into a running process, and steering it
 //!
 //! ```text
-//!   find ──── PID or FILE ─► a board that is believed; sweeping of what the dead left
+//!   who ───── PID or name ─► a process                find ── a process or FILE ─► a board that is believed; sweeping
 //!   view ──── board, texts, /proc ─► what there is at one moment
 //!     show ─── texts of the process ─► numbers        latency ── histograms in ticks ─► times
-//!   text, json, metrics ─ views ─► sections as in /proc, JSON, OpenMetrics
+//!   text, json, metrics ─ views ─► sections as in /proc, JSON, OpenMetrics        fleet ── the metrics of all processes
 //!   ask ───── the desk: one request, one answer       steer ──── tune, drain, purge
 //!   watch ─── again and again                         top ────── the live view
 //!   process, sys ─ texts of /proc; mapping, futex, flock
@@ -15,6 +15,7 @@
 
 mod ask;
 pub mod find;
+mod fleet;
 mod json;
 mod latency;
 mod metrics;
@@ -26,53 +27,34 @@ mod text;
 mod top;
 mod view;
 mod watch;
+pub mod who;
 
 pub use find::sweep;
+pub use json::object;
+pub use show::Texts;
 pub use steer::{drain, purge, tune};
 pub use sys::euid;
 pub use top::top;
+pub use view::View;
 
 use crate::args::Stat;
-use crate::code;
-use crate::term::{Paint, say};
+use crate::term::{Paint, finish, print, say};
 use find::Target;
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
-use view::View;
 
 /// `allotment stat`.
 pub fn stat(asked: &Stat) -> ExitCode {
     sweep();
     let done = match &asked.target {
+        None if asked.all => fleet::write(asked.output.as_deref(), &fleet::exposition()),
         None => list(asked),
-        Some(word) => Target::named(word).and_then(|target| match asked.watch {
+        Some(word) => who::target_or_copy(word).and_then(|target| match asked.watch {
             Some(seconds) => watch::watch(&target, asked, seconds),
             None => once(&target, asked),
         }),
     };
     finish(done)
-}
-
-/// The exit code of what was done; what failed is said.
-fn finish(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => code::DONE.into(),
-        Err(line) => {
-            say(&line);
-            code::FAILED.into()
-        }
-    }
-}
-
-/// Writes to standard output; a reader that has gone is no failure.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write: {}", crate::term::plain(&error)))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The processes that publish.
@@ -89,13 +71,13 @@ fn list(asked: &Stat) -> Result<(), String> {
                 "mode": view.report.mode,
             })
         };
-        return print(&format!("{:#}\n", serde_json::Value::Array(views.iter().map(of).collect())));
+        return print(format!("{:#}\n", serde_json::Value::Array(views.iter().map(of).collect())));
     }
     if asked.openmetrics || asked.watch.is_some() {
-        return Err("whose? Name a process; `allotment stat` lists them".into());
+        return Err("whose? Name a process (`allotment stat` lists them); --all is for metrics of all".into());
     }
     if views.is_empty() {
-        say("no program of yours publishes its heap: start one by `allotment run`, or with ALLOTMENT_CONF=publish=on");
+        say(who::NOBODY);
         return Ok(());
     }
     let paint = Paint::of(&io::stdout());
@@ -113,7 +95,8 @@ fn once(target: &Target, asked: &Stat) -> Result<(), String> {
     if let Some(caveat) = text::caveat(&view).filter(|_| is_asking(asked)) {
         say(&caveat);
     }
-    print(&text)
+    // (Without a file it is standard output.)
+    fleet::write(asked.output.as_deref(), &text)
 }
 
 /// Whether the process must write its texts for this.

@@ -155,6 +155,10 @@ impl Maps {
             words.next() == Some(device.as_str()) && words.next() == Some(inode.as_str())
         })
     }
+    /// Whether the C library is: preloads are mapped before it.
+    pub fn has_libc(&self) -> bool {
+        self.0.lines().any(|line| line.contains("/libc.so") || line.contains("/ld-musl"))
+    }
     /// Whether our library is.
     pub fn has_library(&self) -> bool {
         self.0.lines().any(|line| line.contains("liballotment"))

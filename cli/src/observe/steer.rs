@@ -5,13 +5,14 @@
 use super::ask::{LONG, SOON, ask};
 use super::find::Target;
 use super::view::View;
-use super::{finish, print, process, text};
+use super::{process, text, who};
 use crate::args;
-use crate::term::{bytes, count, say};
+use crate::term::{bytes, count, finish, print, say};
 use crate::{code, conf};
-use allotment_engine::knob::{self, TABLE};
+use allotment_engine::knob::{self, BY_CGROUP, Id, TABLE};
 use allotment_engine::stat::board::{Answer, EVERY_CPU, IDLE_CPUS, Order};
 use serde::Serialize;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
@@ -53,6 +54,10 @@ fn wishes(words: &[std::ffi::OsString]) -> Result<Vec<Wish>, String> {
         if let Some(at) = TABLE.iter().position(|knob| knob.name.as_bytes() == word) {
             return Ok(Wish::Print(at));
         }
+        if word.first().is_some_and(u8::is_ascii_digit) {
+            let word = word.escape_ascii();
+            return Err(format!("`{word}` is a value, and of no knob: KEY=VALUE, as in `lazy_floor=8MiB`"));
+        }
         if !word.contains(&b'=') {
             // A name, with the nearest one.
             let asked = [word, b"=".as_slice()].concat();
@@ -74,7 +79,19 @@ fn wishes(words: &[std::ffi::OsString]) -> Result<Vec<Wish>, String> {
 /// # Errors
 /// One line.
 pub fn set(target: &Target, at: usize, value: u64) -> Result<u64, String> {
-    let before = View::take(target, false)?.knob(at);
+    let view = View::take(target, false)?;
+    let before = view.knob(at);
+    // (1 is the cgroup's.)
+    let held = view.report.memory.in_use;
+    if at == Id::HardLimit as usize && value > BY_CGROUP && value < held {
+        return Err(format!(
+            "hard_limit={} is below what process {} has in use ({}): it would refuse whatever is asked of it; nothing was \
+             changed (soft_limit gives back what is free)",
+            TABLE[at].show(value),
+            target.pid,
+            bytes(held)
+        ));
+    }
     request(target, Order::Tune, [at as u64, value], SOON)?;
     Ok(before)
 }
@@ -106,16 +123,16 @@ pub fn tune(asked: &args::Tune) -> ExitCode {
             return code::USAGE.into();
         }
     };
-    finish(Target::of(asked.pid).and_then(|target| {
+    finish(who::target(&asked.target).and_then(|target| {
         if wishes.is_empty() {
-            return print(&text::knobs(&View::take(&target, false)?));
+            return print(text::knobs(&View::take(&target, false)?));
         }
         for wish in wishes {
             let line = match wish {
                 Wish::Print(at) => text::knob(at, View::take(&target, false)?.knob(at)),
                 Wish::Set(at, value) => changed(at, set(&target, at, value)?, value),
             };
-            print(&(line + "\n"))?;
+            print(line + "\n")?;
         }
         Ok(())
     }))
@@ -164,17 +181,31 @@ pub fn drain_now(target: &Target, cpu: u64, way: u64) -> Result<Drained, String>
     Ok(Drained { bytes, objects, reached, unreached, fences, answers })
 }
 
+/// Whether a number is in one of the kernel's lists, `0-3,8`; any is where the list cannot be read.
+fn is_listed(number: u32, list: &str) -> bool {
+    let is_in = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        first.parse().is_ok_and(|first: u32| last.parse().is_ok_and(|last: u32| (first..=last).contains(&number)))
+    };
+    list.is_empty() || list.trim_end().split(',').any(is_in)
+}
+
 /// `allotment drain`.
 pub fn drain(asked: &args::Drain) -> ExitCode {
+    let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    if let Some(cpu) = asked.cpu.filter(|&cpu| !is_listed(cpu, &possible)) {
+        say(&format!("there is no CPU {cpu}: this machine has {}", possible.trim_end()));
+        return code::USAGE.into();
+    }
     let which = match asked.cpu {
         Some(cpu) => cpu.into(),
         None if asked.idle => IDLE_CPUS,
         None => EVERY_CPU,
     };
     let way = if asked.gentle { 1 } else { 2 * u64::from(asked.expedited) };
-    finish(Target::of(asked.pid).and_then(|target| {
+    finish(who::target(&asked.target).and_then(|target| {
         let drained = drain_now(&target, which, way)?;
-        if asked.json { print(&format!("{:#}\n", serde_json::json!(drained))) } else { print(&(drained.line() + "\n")) }
+        if asked.json { print(format!("{:#}\n", serde_json::json!(drained))) } else { print(drained.line() + "\n") }
     }))
 }
 
@@ -207,16 +238,23 @@ pub fn purge_now(target: &Target) -> Result<Purged, String> {
 
 /// `allotment purge`.
 pub fn purge(asked: &args::Purge) -> ExitCode {
-    finish(Target::of(asked.pid).and_then(|target| {
+    finish(who::target(&asked.target).and_then(|target| {
         let purged = purge_now(&target)?;
-        if asked.json { print(&format!("{:#}\n", serde_json::json!(purged))) } else { print(&(purged.line() + "\n")) }
+        if asked.json { print(format!("{:#}\n", serde_json::json!(purged))) } else { print(purged.line() + "\n") }
     }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use allotment_engine::knob::Id;
+
+    #[test]
+    fn lists_of_cpus_are_the_kernels() {
+        for (cpu, is) in [(0, true), (3, true), (4, false), (8, true), (9, false)] {
+            assert_eq!(is_listed(cpu, "0-3,8\n"), is, "{cpu}");
+        }
+        assert!(is_listed(99, ""));
+    }
 
     #[test]
     fn words_are_read_before_anything_is_done() {
@@ -229,6 +267,7 @@ mod tests {
             ("lazy_floor=x", "`lazy_floor` cannot be `x`"),
             ("lazy_floor=", "bytes from"),
             ("mode=fallback", "start only"),
+            ("8MiB", "KEY=VALUE"),
         ] {
             let line = read(&[word]).expect_err(word);
             assert!(line.contains(part) && !line.contains('\n'), "{line}");

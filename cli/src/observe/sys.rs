@@ -183,6 +183,13 @@ pub fn is_stopped() -> bool {
     STOPPED.load(Relaxed)
 }
 
+/// Whether the terminal that standard input was is gone: closed at its other end, or hung up.
+pub fn is_hung_up() -> bool {
+    let mut input = libc::pollfd { fd: 0, events: 0, revents: 0 };
+    // SAFETY: one structure, which outlives the call; it waits for nothing.
+    unsafe { libc::poll(&raw mut input, 1, 0) == 1 }
+}
+
 /// Sleeps so long, or until a signal of [`stop_on_signals`].
 pub fn sleep(duration: Duration) {
     const STEP: Duration = Duration::from_millis(50);

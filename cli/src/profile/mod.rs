@@ -1,24 +1,30 @@
 //! # `allotment profile`: who allocates, and what is still in use
 //!
 //! ```text
-//!  /dev/shm/allotment-…-PID.heap ── read ─► stacks ── symbols ─► text, or pprof's format
+//!  /dev/shm/allotment-…-PID.heap ── read ─► stacks ── symbols ─┬► pprof's format ──┐
+//!                                                              └► named ◄───────────┘
+//!                                                                   └► text, folded stacks, flame graph, differences
 //! ```
 //! What is read was sampled by the process itself (knob `profile_bytes`); all amounts are estimates, unless the knob
 //! is 1. `allotment run --profile` and `--leaks` read the same when the program has ended.
 
+mod named;
 mod pprof;
 mod read;
 mod symbols;
 
 use crate::args::Profile as Asked;
+
 use crate::code;
 use crate::file::Found;
 use crate::observe::process::Maps;
-use crate::term::{Paint, bytes, count, plain, printable, say};
-use read::{Amount, Profile, Stack};
+use crate::observe::who;
+use crate::term::{Paint, bytes, count, finish, plain, print, printable, say};
+use named::{Named, Stack, Which};
+use read::{Amount, Profile};
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,42 +35,109 @@ const SHOWN: usize = 20;
 
 /// Does what was asked.
 pub fn profile(asked: &Asked) -> ExitCode {
-    match show(asked) {
-        Ok(()) => code::DONE.into(),
-        Err(line) => {
-            say(&line);
-            code::FAILED.into()
-        }
+    // A terminal would obey a compressed file.
+    if asked.output.as_deref() == Some(Path::new("-")) && io::stdout().is_terminal() {
+        say("standard output is a terminal: redirect it, or name a file");
+        return code::USAGE.into();
     }
+    finish(show(asked))
 }
 
 fn show(asked: &Asked) -> Result<(), String> {
-    let (file, pid) = open(&asked.source)?;
     let what = &printable(&asked.source);
-    let read = || Profile::read(&file).map_err(|why| format!("{what}: {why}"));
-    let mut profile = read()?;
-    if let Some(seconds) = asked.seconds {
-        std::thread::sleep(Duration::from_secs(seconds));
-        profile = read()?.since(&profile);
-    }
-    let mut symbols = Symbols::new(&profile, pid, None);
-    if let Some(path) = &asked.output {
-        save(path, &profile, &mut symbols, asked.seconds)?;
-        if !asked.text && !asked.leaks {
-            return Ok(());
+    let named = match load(&asked.source)? {
+        Loaded::Named(_) if asked.output.is_some() || asked.seconds.is_some() => {
+            return Err(format!("{what} is in pprof's format: of a process or a .heap file there is more to be had"));
         }
+        Loaded::Named(named) => named,
+        Loaded::Heap(file, pid) => {
+            let read = || Profile::read(&file).map_err(|why| format!("{what}: {why}"));
+            let mut profile = read()?;
+            if let Some(seconds) = asked.seconds {
+                std::thread::sleep(Duration::from_secs(seconds));
+                profile = read()?.since(&profile);
+            }
+            let mut symbols = Symbols::new(&profile, pid, None);
+            if let Some(path) = &asked.output {
+                save(path, &profile, &mut symbols, asked.seconds)?;
+            }
+            Named::of(&profile, &mut symbols)
+        }
+    };
+    let named = match &asked.diff {
+        Some(base) => named.less(&base_of(base)?),
+        None => named,
+    };
+    let of = asked.diff.as_ref().map_or_else(|| what.clone(), |base| format!("{what} less {}", printable(base)));
+    draw(asked, &named, &of)?;
+    let is_written = asked.output.is_some() || asked.folded.is_some() || asked.flamegraph.is_some();
+    if is_written && !asked.text && !asked.leaks {
+        return Ok(());
     }
-    let paint = Paint::of(&io::stdout());
-    let text = text(&profile, &mut symbols, what, asked.leaks, asked.seconds, paint);
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write: {error}")),
-        _ => Ok(()),
+    print(text(&named, &of, asked.leaks, asked.since(), Paint::of(&io::stdout())))
+}
+
+/// What is compared with.
+fn base_of(source: &str) -> Result<Named, String> {
+    Ok(match load(source)? {
+        Loaded::Named(named) => named,
+        Loaded::Heap(file, pid) => {
+            let profile = Profile::read(&file).map_err(|why| format!("{source}: {why}"))?;
+            Named::of(&profile, &mut Symbols::new(&profile, pid, None))
+        }
+    })
+}
+
+/// Folded stacks and the flame graph.
+fn draw(asked: &Asked, named: &Named, of: &str) -> Result<(), String> {
+    let which = if asked.allocated { Which::Allocated } else { Which::Live };
+    let is_difference = asked.diff.is_some();
+    let lines = named.folded(which, is_difference);
+    if let Some(path) = &asked.folded {
+        write(path, |out| lines.iter().try_for_each(|line| writeln!(out, "{line}")))?;
     }
+    if let Some(path) = &asked.flamegraph {
+        let title = format!("Heap of {of}");
+        write(path, |out| named::draw(&lines, &title, which, is_difference, out))?;
+    }
+    Ok(())
+}
+
+/// Writes a file, or standard output for `-`.
+fn write(path: &Path, with: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result<(), String> {
+    let name = if path == Path::new("-") { "standard output".to_owned() } else { path.display().to_string() };
+    let failed = |error: io::Error| format!("cannot write {name}: {}", plain(&error));
+    let mut out: Box<dyn io::Write> = if path == Path::new("-") {
+        Box::new(io::stdout().lock())
+    } else {
+        Box::new(io::BufWriter::new(File::create(path).map_err(failed)?))
+    };
+    with(&mut out).and_then(|()| out.flush()).map_err(failed)
+}
+
+/// What can be shown.
+enum Loaded {
+    /// Samples, and whose, if it runs.
+    Heap(File, Option<u32>),
+    /// A file in pprof's format.
+    Named(Named),
+}
+
+fn load(source: &str) -> Result<Loaded, String> {
+    let (file, pid) = open(source)?;
+    if pid.is_none() && pprof::is_one(&file) {
+        return pprof::read(&file).map(Loaded::Named).map_err(|why| format!("{source}: {why}"));
+    }
+    Ok(Loaded::Heap(file, pid))
 }
 
 /// The profile of a process, or a file; which process, if it runs.
 fn open(source: &str) -> Result<(File, Option<u32>), String> {
-    if let Ok(pid) = source.parse::<u32>() {
+    let by_name = || match source.contains('/') {
+        true => Ok(None),
+        false => Ok(who::named(source)?.map(|target| target.pid)),
+    };
+    if let Some(pid) = source.parse().map_or_else(|_| by_name(), |pid| Ok::<_, String>(Some(pid)))? {
         return Ok((read::of_process(pid)?, Some(pid)));
     }
     let wrong = |error: io::Error| format!("{source}: {}", plain(&error));
@@ -82,9 +155,7 @@ fn save(path: &Path, profile: &Profile, symbols: &mut Symbols, seconds: Option<u
         Some(seconds) => seconds * 1_000_000_000,
         None => crate::run::monotonic_ns().saturating_sub(profile.start_ns),
     };
-    let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
-    let file = File::create(path).map_err(failed)?;
-    pprof::write(io::BufWriter::new(file), profile, symbols, now, duration).map_err(failed)
+    write(path, |out| pprof::write(out, profile, symbols, now, duration))
 }
 
 /// What is left of a stack without the allocator's own frames (of a program that has Allotment built in).
@@ -106,14 +177,7 @@ fn objects(amount: Amount) -> String {
 }
 
 /// The report for eyes.
-fn text(
-    profile: &Profile,
-    symbols: &mut Symbols,
-    what: &str,
-    leaks: bool,
-    seconds: Option<u64>,
-    paint: Paint,
-) -> String {
+fn text(profile: &Named, what: &str, leaks: bool, since: Option<String>, paint: Paint) -> String {
     let (allocated, live) = profile.totals();
     let mut text = String::new();
     let mean = match profile.mean {
@@ -132,7 +196,8 @@ fn text(
             count(allocated.samples.unsigned_abs())
         ))
     );
-    let during = seconds.map_or_else(String::new, |seconds| format!(" more than {seconds} s before"));
+    let is_difference = since.is_some();
+    let during = since.map_or_else(String::new, |since| format!(" more than {since}"));
     let _ = writeln!(
         text,
         "  in use {} in {}{during}; allocated {} in {}{}",
@@ -148,15 +213,16 @@ fn text(
             "  what was sampled and not freed, by who allocated it; whether it was still needed nobody knows here"
         );
     }
-    if profile.lost_room + profile.lost_busy > 0 {
+    let [lost_room, lost_busy, lost_bytes] = profile.lost;
+    if lost_room.saturating_add(lost_busy) > 0 {
         let _ = writeln!(
             text,
             "  {}",
             paint.notice(&format!(
                 "lost: {} samples for lack of room, {} in signal handlers, for {} that are missing here",
-                count(profile.lost_room),
-                count(profile.lost_busy),
-                bytes(profile.lost_bytes)
+                count(lost_room),
+                count(lost_busy),
+                bytes(lost_bytes)
             ))
         );
     }
@@ -165,29 +231,30 @@ fn text(
         .iter()
         .filter(|stack| stack.live.samples != 0 || !leaks && stack.allocated.samples != 0)
         .collect();
-    stacks.sort_by_key(|stack| std::cmp::Reverse((stack.live.bytes, stack.allocated.bytes)));
+    // Of a difference what became less is as much worth a look as what became more.
+    let size = |bytes: i64| if is_difference { bytes.saturating_abs() } else { bytes };
+    stacks.sort_by_key(|stack| std::cmp::Reverse((size(stack.live.bytes), size(stack.allocated.bytes))));
     let rest = stacks.split_off(stacks.len().min(SHOWN));
     for stack in stacks {
-        let share = if live.bytes > 0 { stack.live.bytes as f64 * 100.0 / live.bytes as f64 } else { 0.0 };
+        let percent = if live.bytes > 0 { stack.live.bytes as f64 * 100.0 / live.bytes as f64 } else { 0.0 };
+        let share = if is_difference { String::new() } else { format!("{percent:.1} % ") };
         let _ = writeln!(
             text,
-            "\n{} {share:.1} % in {}; allocated {} in {}",
+            "\n{} {share}in {}; allocated {} in {}",
             paint.bold(&format!("{:>10}", memory(stack.live))),
             objects(stack.live),
             memory(stack.allocated),
             objects(stack.allocated)
         );
-        for &frame in callers(&stack.frames, symbols) {
-            for function in symbols.at(frame) {
-                let place = match (function.file.as_str(), function.line) {
-                    ("", _) => String::new(),
-                    (file, 0) => format!("  {file}"),
-                    (file, line) => format!("  {file}:{line}"),
-                };
-                let _ = writeln!(text, "           {}{}", function.name, paint.faint(&place));
-            }
+        for function in &stack.functions {
+            let place = match (function.file.as_str(), function.line) {
+                ("", _) => String::new(),
+                (file, 0) => format!("  {file}"),
+                (file, line) => format!("  {file}:{line}"),
+            };
+            let _ = writeln!(text, "           {}{}", function.name, paint.faint(&place));
         }
-        if stack.frames.is_empty() {
+        if stack.functions.is_empty() {
             let _ = writeln!(text, "           (no stack)");
         }
     }
@@ -239,7 +306,7 @@ impl Heir {
         }
         if self.leaks {
             let paint = Paint::of(&io::stderr());
-            let text = text(&profile, &mut symbols, &printable(name), true, None, paint);
+            let text = text(&Named::of(&profile, &mut symbols), &printable(name), true, None, paint);
             let _ = io::stderr().lock().write_all(text.as_bytes());
         }
     }

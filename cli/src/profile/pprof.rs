@@ -3,12 +3,17 @@
 //! A gzip-ed protocol buffer, written by hand: field numbers are those of pprof's `profile.proto`. Four values a
 //! sample: objects and bytes allocated, objects and bytes in use (shown first).
 
+use super::named::{Named, Stack};
 use super::read::{Amount, Profile};
 use super::symbols::{Function, Symbols};
+use crate::term::printable;
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read as _, Write};
+use std::os::unix::fs::FileExt as _;
 
 /// A message that grows.
 #[derive(Debug, Default)]
@@ -84,6 +89,155 @@ pub fn write(
     let mut gzip = GzEncoder::new(out, Compression::default());
     gzip.write_all(&encode(profile, symbols, time_ns, duration_ns))?;
     gzip.finish()?.flush()
+}
+
+/// Whether a file is compressed as these are.
+pub fn is_one(file: &File) -> bool {
+    let mut start = [0; 2];
+    file.read_exact_at(&mut start, 0).is_ok() && start == [0x1f, 0x8b]
+}
+
+/// Most bytes of a profile: what this command writes is far below.
+const MOST: u64 = 256 << 20;
+/// Most bytes of all its stacks' names.
+const ROOM: usize = 2 << 30;
+
+/// Reads what [`write`] has written: names instead of addresses.
+///
+/// # Errors
+/// One line: what the file is instead.
+pub fn read(file: &File) -> Result<Named, String> {
+    let mut bytes = Vec::new();
+    let gone = GzDecoder::new(file).take(MOST + 1).read_to_end(&mut bytes).is_err();
+    if gone || bytes.len() as u64 > MOST {
+        return Err("is damaged, or no heap profile in pprof's format".into());
+    }
+    decode(&bytes, ROOM)
+        .ok_or_else(|| "is no heap profile in pprof's format with objects and bytes allocated and in use".into())
+}
+
+/// The fields of a message: number, and a number or bytes.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    /// `None` within: not of this format.
+    type Item = Option<(u64, u64, &'a [u8])>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut field = || {
+            let (key, value) = (self.varint()?, self.varint()?);
+            match key & 7 {
+                0 => Some((key >> 3, value, &self.0[..0])),
+                2 => {
+                    let (part, rest) = self.0.split_at_checked(usize::try_from(value).ok()?)?;
+                    self.0 = rest;
+                    Some((key >> 3, 0, part))
+                }
+                _ => None,
+            }
+        };
+        let field = field();
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field)
+    }
+}
+
+/// The fields of a message, all or none.
+fn fields(bytes: &[u8]) -> Option<Vec<(u64, u64, &[u8])>> {
+    Fields(bytes).collect()
+}
+
+/// The first number of a field.
+fn number(fields: &[(u64, u64, &[u8])], field: u64) -> u64 {
+    fields.iter().find(|&&(at, ..)| at == field).map_or(0, |&(_, number, _)| number)
+}
+
+/// The numbers of a repeated field, packed or not.
+fn numbers(fields: &[(u64, u64, &[u8])], field: u64) -> Option<Vec<u64>> {
+    let mut all = Vec::new();
+    for &(_, number, bytes) in fields.iter().filter(|&&(at, ..)| at == field) {
+        let mut packed = Fields(bytes);
+        if bytes.is_empty() {
+            all.push(number);
+        }
+        while !packed.0.is_empty() {
+            all.push(packed.varint()?);
+        }
+    }
+    Some(all)
+}
+
+/// `room`: bytes for all names, which a few bytes can mention very often.
+fn decode(bytes: &[u8], mut room: usize) -> Option<Named> {
+    let all = fields(bytes)?;
+    let of = |field: u64| all.iter().filter(move |&&(at, ..)| at == field).map(|&(.., bytes)| bytes);
+    let strings: Vec<String> = of(6).map(|bytes| printable(&String::from_utf8_lossy(bytes))).collect();
+    let string = |number: u64| strings.get(usize::try_from(number).ok()?).cloned();
+    let kinds: Vec<String> = of(1).map(|kind| string(number(&fields(kind)?, 1))).collect::<Option<_>>()?;
+    let place = |kind: &str| kinds.iter().position(|name| name == kind);
+    let places = [place("alloc_objects")?, place("alloc_space")?, place("inuse_objects")?, place("inuse_space")?];
+    let mut functions: HashMap<u64, Function> = HashMap::new();
+    for function in of(5) {
+        let function = fields(function)?;
+        let text = |field| string(number(&function, field));
+        let one = Function { name: text(2)?, system_name: text(3)?, file: text(4)?, line: 0 };
+        functions.insert(number(&function, 1), one);
+    }
+    let size = |function: &Function| {
+        size_of::<Function>() + function.name.len() + function.system_name.len() + function.file.len()
+    };
+    let mut locations: HashMap<u64, Vec<Function>> = HashMap::new();
+    for location in of(4) {
+        let location = fields(location)?;
+        let mut names = Vec::new();
+        for &(.., line) in location.iter().filter(|&&(at, ..)| at == 4) {
+            let line = fields(line)?;
+            let function = functions.get(&number(&line, 1))?;
+            room = room.checked_sub(size(function))?;
+            names.push(Function { line: number(&line, 2).try_into().unwrap_or(0), ..function.clone() });
+        }
+        locations.insert(number(&location, 1), names);
+    }
+    let mut stacks = Vec::new();
+    for sample in of(2) {
+        let sample = fields(sample)?;
+        let values = numbers(&sample, 2)?;
+        let value = |at: usize| values.get(places[at]).map(|&value| value.cast_signed());
+        let amount = |objects: i64, bytes: i64| Amount {
+            samples: i64::from(objects != 0 || bytes != 0),
+            bytes,
+            objects: objects.saturating_mul(1 << 16),
+        };
+        let mut stack =
+            Stack { allocated: amount(value(0)?, value(1)?), live: amount(value(2)?, value(3)?), ..Stack::default() };
+        for location in numbers(&sample, 1)? {
+            let functions = locations.get(&location)?;
+            room = room.checked_sub(functions.iter().map(size).sum())?;
+            stack.functions.extend(functions.iter().cloned());
+        }
+        stacks.push(stack);
+    }
+    Some(Named { mean: number(&all, 12), stacks, ..Named::default() })
 }
 
 fn encode(profile: &Profile, symbols: &mut Symbols, time_ns: u64, duration_ns: u64) -> Vec<u8> {
@@ -163,37 +317,9 @@ fn encode(profile: &Profile, symbols: &mut Symbols, time_ns: u64, duration_ns: u
 mod tests {
     use super::*;
     use crate::profile::read::tests::{parse, sample};
-    use std::io::Read as _;
 
-    /// A reader of what is needed here: field, number or bytes.
-    fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
-        fn varint(bytes: &mut &[u8]) -> u64 {
-            let (mut value, mut shift) = (0, 0);
-            loop {
-                let byte = bytes[0];
-                *bytes = &bytes[1..];
-                value |= u64::from(byte & 0x7f) << shift;
-                shift += 7;
-                if byte < 0x80 {
-                    return value;
-                }
-            }
-        }
-        let mut found = Vec::new();
-        while !bytes.is_empty() {
-            let key = varint(&mut bytes);
-            let value = varint(&mut bytes);
-            match key & 7 {
-                0 => found.push((key >> 3, value, &bytes[..0])),
-                2 => {
-                    let (part, rest) = bytes.split_at(value as usize);
-                    found.push((key >> 3, 0, part));
-                    bytes = rest;
-                }
-                other => panic!("wire type {other}"),
-            }
-        }
-        found
+    fn fields(bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
+        super::fields(bytes).expect("a message")
     }
 
     #[test]
@@ -226,6 +352,44 @@ mod tests {
         assert_eq!((mapping[1].1, mapping[2].1, text(mapping[3].1)), (0x1000, 0x9000, "/lib/a"));
         assert_eq!((of(9)[0].1, of(10)[0].1, of(12)[0].1), (7, 9, 4096));
         assert_eq!(text(of(14)[0].1), "inuse_space");
+    }
+
+    #[test]
+    fn what_was_written_is_read_by_name() {
+        let profile = parse(&sample()).expect("whole");
+        let mut symbols = Symbols::new(&profile, None, None);
+        let named = Named::of(&profile, &mut symbols);
+        let bytes = encode(&profile, &mut symbols, 7, 9);
+        let read = decode(&bytes, ROOM).expect("whole");
+        assert_eq!((read.mean, read.stacks.len()), (4096, named.stacks.len()));
+        for (read, written) in read.stacks.iter().zip(&named.stacks) {
+            assert_eq!(read.functions, written.functions);
+            assert_eq!((read.live.bytes, read.live.whole()), (written.live.bytes, written.live.whole()));
+            assert_eq!(
+                (read.allocated.bytes, read.allocated.objects),
+                (written.allocated.bytes, written.allocated.objects)
+            );
+        }
+        // Whatever is cut or changed: an answer or none, never a panic.
+        for end in 0..bytes.len() {
+            let _ = decode(&bytes[..end], ROOM);
+            let mut wrong = bytes.clone();
+            wrong[end] ^= 0xff;
+            let _ = decode(&wrong, ROOM);
+        }
+        assert!(decode(b"", ROOM).is_none());
+    }
+
+    #[test]
+    fn what_is_read_is_printable_and_bounded() {
+        let profile = parse(&sample()).expect("whole");
+        let mut bytes = encode(&profile, &mut Symbols::new(&profile, None, None), 7, 9);
+        let at = bytes.windows(7).position(|part| part == b"a+0x233").expect("a name");
+        bytes[at + 1] = 0x1b;
+        let read = decode(&bytes, ROOM).expect("whole");
+        let names: Vec<&str> = read.stacks.iter().flat_map(|stack| &stack.functions).map(|at| &*at.name).collect();
+        assert!(names.contains(&"a?0x233"), "{names:?}");
+        assert!(decode(&bytes, 200).is_none());
     }
 
     #[test]

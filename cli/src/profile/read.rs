@@ -212,6 +212,7 @@ impl Profile {
     }
 
     /// All stacks together: ever, and not freed.
+    #[cfg(test)]
     pub fn totals(&self) -> (Amount, Amount) {
         let none = Amount::default();
         self.stacks

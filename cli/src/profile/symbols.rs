@@ -36,20 +36,40 @@ pub struct Function {
 }
 
 impl Function {
-    /// Whether it hands out memory for others to use, in a program that has Allotment built in.
+    /// Whether it hands out memory for others to use: C's and C++'s functions, their allocators, and Rust's with ours in
+    /// a program that has Allotment built in.
     pub fn is_allocators(&self) -> bool {
+        const WHOLE: &[&str] = &[
+            "malloc",
+            "calloc",
+            "realloc",
+            "reallocarray",
+            "memalign",
+            "aligned_alloc",
+            "posix_memalign",
+            "valloc",
+            "pvalloc",
+        ];
+        // A beginning, and what must come behind it.
+        const PARTS: &[(&str, &str)] = &[
+            ("operator new(", ""),
+            ("operator new[](", ""),
+            ("std::__new_allocator<", "::allocate("),
+            ("__gnu_cxx::new_allocator<", "::allocate("),
+            ("std::allocator<", "::allocate("),
+            ("std::allocator_traits<", "::allocate("),
+            ("std::_Vector_base<", "::_M_allocate("),
+            ("allotment::", ""),
+            ("allotment_engine::", ""),
+            ("alloc::alloc::", ""),
+            ("alloc::raw_vec::", ""),
+            ("__rustc", ""),
+            ("__rust_alloc", ""),
+            ("__rust_realloc", ""),
+        ];
         let name = self.name.trim_start_matches('<');
-        [
-            "allotment::",
-            "allotment_engine::",
-            "alloc::alloc::",
-            "alloc::raw_vec::",
-            "__rustc",
-            "__rust_alloc",
-            "__rust_realloc",
-        ]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+        let is_one = |&(begin, part): &(&str, &str)| name.starts_with(begin) && name.contains(part);
+        WHOLE.contains(&name) || PARTS.iter().any(is_one)
     }
 }
 
@@ -136,6 +156,21 @@ impl Symbols {
         if let Some(pid) = live {
             add_maps(&mut modules, &fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default());
         }
+        // Readers of pprof's format take the first mapping for the program's. (Nothing is ever mapped in the program's place, so
+        // its own place in the order does not matter.)
+        let own = live.and_then(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok());
+        let own = own.as_deref().or(program).map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
+        let is_own = |module: &Module| {
+            let path = Path::new(&module.path);
+            module.path.is_empty()
+                || own.as_deref().is_some_and(|own| own == path || path.canonicalize().is_ok_and(|path| path == own))
+        };
+        // (Of a script's interpreter, or of a file, only the names are known.)
+        let main =
+            modules.iter().position(is_own).or_else(|| modules.iter().position(|module| !is_library(&module.path)));
+        if let Some(main) = main {
+            modules[..=main].rotate_right(1);
+        }
         let mut room = MOST_TOGETHER;
         let open = |module: Module| {
             let mut module = module;
@@ -194,6 +229,12 @@ impl Symbols {
         };
         self.modules.iter().map(mapping).collect()
     }
+}
+
+/// Whether a file is a shared library by its name: `libc.so.6`.
+fn is_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.ends_with(".so") || name.contains(".so.") || name.starts_with('[')
 }
 
 /// What is mapped executable and not among the modules (code without unwind tables, or of an older C library).
@@ -260,6 +301,28 @@ fn named(module: &Module, source: &Source, probe: u64) -> Vec<Function> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_is_the_first_mapping() {
+        let module = |start: u64, path: &str| Module { start, end: start + 0x1000, path: path.into() };
+        let first = |paths: &[&str], program: Option<&str>| {
+            let modules = paths.iter().zip(1..).map(|(path, at)| module(at << 16, path)).collect();
+            let profile = Profile { modules, ..Profile::default() };
+            let symbols = Symbols::new(&profile, None, program.map(Path::new));
+            let mappings = symbols.mappings();
+            assert_eq!(mappings.len(), paths.len());
+            // What is at an address is as it was.
+            for (path, at) in paths.iter().zip(1_u64..) {
+                let found = symbols.mapping_of((at << 16) + 9).expect("mapped");
+                assert!(path.is_empty() || mappings[found].path == *path);
+            }
+            mappings[0].path.clone()
+        };
+        assert_eq!(first(&["/lib/a.so.6", "", "/lib/b.so"], Some("/bin/none")), "/bin/none");
+        assert_eq!(first(&["/lib/a.so.6", "/x/plug-in", "/bin/none"], Some("/bin/none")), "/bin/none");
+        assert_eq!(first(&["/lib/a.so.6", "[vdso]", "/lib/b.so", "/bin/none"], None), "/bin/none");
+        assert_eq!(first(&["/lib/a.so.6"], None), "/lib/a.so.6");
+    }
 
     #[test]
     fn this_test_is_named() {

@@ -1,8 +1,8 @@
 //! # What a heap did, added up
 //!
 //! [`Snapshot`] is the board as it was read; [`Report`] is what follows from
-//! it and from the process's end; [`Report::text`] and [`Report::json`] print
-//! the same numbers.
+//! it and from the process's end; [`Report::text`] prints it, and
+//! `observe::json` the same numbers.
 //!
 //! Equations (all saturating, for the board may hold anything):
 //! - objects in use of a class = allocs − frees, each too high by at most the
@@ -22,7 +22,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// How the process ended and what the kernel counted.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct End {
     /// What was asked to run.
     pub program: String,
@@ -31,7 +31,6 @@ pub struct End {
     /// As `wait` gives it.
     pub status: i32,
     /// It has not ended: times and memory are those of now.
-    #[serde(skip)]
     pub running: Option<Running>,
     /// From fork to end.
     pub wall_ns: u64,
@@ -46,10 +45,8 @@ pub struct End {
     /// Page faults with.
     pub major_faults: u64,
     /// Time-stamp counter at the end; 0 if there is none.
-    #[serde(skip)]
     pub ticks: u64,
     /// Monotonic clock at the same moment.
-    #[serde(skip)]
     pub now_ns: u64,
 }
 
@@ -133,7 +130,7 @@ pub struct Slow {
 }
 
 /// Everything.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Report {
     /// The process's end.
     pub end: End,
@@ -214,14 +211,6 @@ impl Report {
     /// An event.
     pub fn event(&self, event: Event) -> u64 {
         self.events.get(event.name()).copied().unwrap_or(0)
-    }
-
-    /// One JSON object and a line's end.
-    pub fn json(&self) -> String {
-        // Maps with text keys and numbers cannot fail.
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
-        text.push('\n');
-        text
     }
 }
 
@@ -318,7 +307,6 @@ mod tests {
         let report = Report::new(&fabric.read().expect("a board"), end());
         assert_eq!(report.mode, "closed");
         assert!(!report.text(Paint::none()).is_empty());
-        assert!(serde_json::from_str::<serde_json::Value>(&report.json()).is_ok());
     }
 
     #[test]

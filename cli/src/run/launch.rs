@@ -188,11 +188,12 @@ fn decimal(into: &mut [u8], number: u32) {
 }
 
 /// Runs the program as a child, attends it, and reaps it. `share` is the
-/// variable that tells the child where its board is, and the board.
+/// variable that tells the child where its board is, and the board; `is_said`: that it runs without Allotment.
 pub fn attend(
     program: &[OsString],
     mut environment: Environment,
     share: Option<(&str, &File)>,
+    is_said: bool,
 ) -> Result<(Finish, Watch), Failure> {
     let own = |what: &str| Failure::Own(format!("{what}: {}", io::Error::last_os_error()));
     let strings = arguments(program)?;
@@ -249,7 +250,7 @@ pub fn attend(
         now_ns: 0,
     };
     let given = share.and_then(|(_, file)| file.try_clone().ok());
-    let mut watch = Watch::new(finish.pid, given, start_ns);
+    let mut watch = Watch::new(finish.pid, given, start_ns, is_said);
     let waited = signals.until_end(child, &mut finish, &mut watch);
     signals.restore();
     if let Some(error) = failed {

@@ -8,6 +8,8 @@
 //!                           opened through /proc/<allotment>/fd/<n>
 //! ```
 //!
+//! With a hard limit it is as with --stats: whether it refused something stands on the board, and is said at the end.
+//!
 //! The board is given as `ALLOTMENT_SHARE=PATH:PID`; only the process with that
 //! id publishes, at its last exec, so that a shell shim that starts 33 others
 //! shows none of them. One that has become another user cannot open it, publishes as any other process
@@ -28,9 +30,12 @@ pub use program::search;
 use crate::args::Run;
 use crate::code;
 use crate::conf::{self, Merged};
+use crate::observe::{self, Texts, View};
 use crate::profile::Heir;
-use crate::report::{End, Missing, Report, Snapshot};
+use crate::report::{End, Missing, Snapshot};
 use crate::term::{self, Paint, plain, say};
+use allotment_engine::knob::{Id, TABLE};
+use allotment_engine::stat::Event;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
 use allotment_engine::stat::profile::HEIR_ENV;
 use launch::{Environment, Failure, Finish};
@@ -52,10 +57,9 @@ const SAMPLED: &str = "profile_bytes=512K";
 /// Runs what was asked.
 pub fn run(asked: &Run) -> ExitCode {
     if asked.knobs {
-        let _ = write!(std::io::stdout().lock(), "{}", conf::table());
-        return code::DONE.into();
+        return term::finish(term::print(conf::table()));
     }
-    crate::observe::sweep();
+    observe::sweep();
     // Whoever runs a program by this command may look into it.
     let defaults = if is_profiled(asked) { &[PUBLISHED, SAMPLED][..] } else { &[PUBLISHED] };
     let Merged { conf, wrong } = conf::merged_over(defaults, &asked.set);
@@ -76,6 +80,7 @@ fn is_profiled(asked: &Run) -> bool {
 
 /// Everything up to the program's end.
 fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
+    let limit = conf.as_deref().and_then(conf::hard_limit);
     let output = match &asked.stats {
         Some(Some(path)) => Some(Output::file(path)?),
         Some(None) => Some(Output::Terminal),
@@ -86,7 +91,9 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
     let reach = found.as_deref().map_or(Reach::Unknown, program::inspect);
     // (A static launcher may start what is not.)
     let is_launcher = matches!(reach, Reach::Static(_)) || program::is_launcher(&asked.program, found.as_deref());
-    if let Some(why) = reach.why_not().filter(|_| !is_launcher) {
+    let why_not = reach.why_not().filter(|_| !is_launcher);
+    let is_said = why_not.is_some();
+    if let Some(why) = why_not {
         say(&format!("{} is run without Allotment: {why}", asked.program[0].display()));
     }
     let mut environment = Environment::inherited();
@@ -94,10 +101,11 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
     if let Some(conf) = &conf {
         environment.set(CONF_ENV, conf);
     }
-    // (Where the library lives in a descriptor of ours somebody must keep it.)
-    if output.is_none() && !library.is_held() && !is_profiled(asked) && !is_launcher {
+    // (Where the library lives in a descriptor of ours somebody must keep it; whether the limit refused something stands on the board.)
+    let is_attended = output.is_some() || limit.is_some() || library.is_held() || is_profiled(asked) || is_launcher;
+    if !is_attended {
         let failure = launch::replace(&asked.program, environment);
-        return end(asked, Err(failure), None, reach, found.as_deref());
+        return end(asked, Err(failure), None, limit, reach, found.as_deref());
     }
     environment.set(HEIR_ENV, OsStr::new(&std::process::id().to_string()));
     let share = match launch::memfd(c"allotment-board", SHARE_BYTES as u64) {
@@ -110,8 +118,9 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
         }
     };
     let output = output.filter(|_| share.is_some());
-    let finish = launch::attend(&asked.program, environment, share.as_ref().map(|share| (SHARE_ENV, share)));
-    end(asked, finish, output, reach, found.as_deref())
+    let share = share.as_ref().map(|share| (SHARE_ENV, share));
+    let finish = launch::attend(&asked.program, environment, share, is_said);
+    end(asked, finish, output, limit, reach, found.as_deref())
 }
 
 /// What follows the program's end: statistics, and the same status.
@@ -119,6 +128,7 @@ fn end(
     asked: &Run,
     finish: Result<(Finish, Watch), Failure>,
     output: Option<Output>,
+    limit: Option<u64>,
     reach: Reach,
     found: Option<&Path>,
 ) -> Result<ExitCode, String> {
@@ -134,14 +144,12 @@ fn end(
         Ok((finish, mut watch)) => {
             let program = found.unwrap_or_else(|| Path::new(&asked.program[0]));
             let board = watch.end(finish.name.as_deref(), program, libc::WIFEXITED(finish.status));
-            match (board, output) {
-                (Some(board), Some(output)) => statistics(asked, &finish, &board, output),
-                (None, output) if !watch.is_said() && (output.is_some() || !watch.is_on()) => {
-                    say(&match reach.why_not() {
-                        Some(why) => format!("{name} is run without Allotment: {why}"),
-                        None => format!("{name} ended without ever reaching Allotment: {}", Missing::Empty.reason()),
-                    })
-                }
+            match board {
+                Some(board) if output.is_some() || limit.is_some() => statistics(asked, &finish, &board, output, limit),
+                None if !watch.is_said() && (output.is_some() || !watch.is_on()) => say(&match reach.why_not() {
+                    Some(why) => format!("{name} is run without Allotment: {why}"),
+                    None => format!("{name} ended without ever reaching Allotment: {}", Missing::Empty.reason()),
+                }),
                 _ => {}
             }
             if !is_profiled(asked) {
@@ -158,7 +166,7 @@ fn end(
 }
 
 /// Prints what the program left on its board.
-fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output) {
+fn statistics(asked: &Run, finish: &Finish, share: &File, output: Option<Output>, limit: Option<u64>) {
     let end = End {
         program: term::printable(&asked.program[0].to_string_lossy()),
         pid: finish.pid,
@@ -173,9 +181,20 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Output) {
         ticks: finish.ticks,
         now_ns: finish.now_ns,
     };
-    let report = Snapshot::read(share).map(|snapshot| Report::new(&snapshot, end));
-    match report {
-        Ok(report) => output.write(&report),
+    let texts = Texts::read(share).unwrap_or_default();
+    let view = Snapshot::read(share).map(|snapshot| View::new(finish.pid, false, snapshot, texts, None, end));
+    match view {
+        Ok(view) => {
+            let refused = view.report.event(Event::LimitRefused);
+            if let Some(limit) = limit.filter(|_| refused > 0) {
+                let (name, plural) = (asked.program[0].display(), if refused == 1 { "" } else { "s" });
+                let limit = TABLE[Id::HardLimit as usize].show(limit);
+                let refused = term::count(refused);
+                say(&format!("{name} was refused memory {refused} time{plural} under hard_limit={limit}"));
+            }
+            output.into_iter().for_each(|output| output.write(&view));
+        }
+        Err(_) if output.is_none() => {}
         Err(missing) => {
             let (name, why) = (asked.program[0].display(), missing.reason());
             say(&format!("{name} ended without ever reaching Allotment: {why}"));
@@ -196,15 +215,15 @@ impl Output {
         let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         Ok(Self::File { file, json })
     }
-    fn write(self, report: &Report) {
+    fn write(self, view: &View) {
         let written = match self {
             Self::Terminal => {
                 let paint = Paint::of(&std::io::stderr());
                 // One write: the lines of several programs shall not mix.
-                std::io::stderr().lock().write_all(report.text(paint).as_bytes())
+                std::io::stderr().lock().write_all(view.report.text(paint).as_bytes())
             }
-            Self::File { mut file, json: true } => file.write_all(report.json().as_bytes()),
-            Self::File { mut file, json: false } => file.write_all(report.text(Paint::none()).as_bytes()),
+            Self::File { mut file, json: true } => writeln!(file, "{:#}", observe::object(view, &[])),
+            Self::File { mut file, json: false } => file.write_all(view.report.text(Paint::none()).as_bytes()),
         };
         if let Err(error) = written {
             term::say(&format!("cannot write the statistics: {}", plain(&error)));

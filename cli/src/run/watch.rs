@@ -23,7 +23,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// When to look, after the start.
+/// When to look, after the start: one look that is late delays those behind it.
 const LOOKS: [u64; 7] = [10, 50, 200, 600, 1500, 5000, 15_000];
 
 /// What is seen of a process from its start to its end.
@@ -45,23 +45,26 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Of a process that was just started.
-    pub fn new(pid: u32, given: Option<File>, start_ns: u64) -> Self {
+    /// Of a process that was just started; `is_said`: that it runs without.
+    pub fn new(pid: u32, given: Option<File>, start_ns: u64, is_said: bool) -> Self {
         let start = Instant::now();
-        Self { pid, start, start_ns, looks: 0, given, published: None, without: None, with: None, is_said: false }
+        Self { pid, start, start_ns, looks: 0, given, published: None, without: None, with: None, is_said }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        Some(self.start + Duration::from_millis(*LOOKS.get(self.looks)?))
     }
 
     /// How long until the next look; `None`: there is none.
     pub fn next(&self) -> Option<Duration> {
-        let due = self.start + Duration::from_millis(*LOOKS.get(self.looks)?);
-        Some(due.saturating_duration_since(Instant::now()))
+        Some(self.due()?.saturating_duration_since(Instant::now()))
     }
 
     /// Looks, if it is time.
     pub fn look(&mut self) {
-        if !self.next().is_some_and(|left| left.is_zero()) {
-            return;
-        }
+        let now = Instant::now();
+        let Some(due) = self.due().filter(|&due| due <= now) else { return };
+        self.start += now - due;
         self.looks += 1;
         // (One that may not be looked into, or is ending.)
         let Some(maps) = Maps::of(self.pid).ok().filter(|maps| !maps.is_empty()) else { return };
@@ -72,6 +75,10 @@ impl Watch {
         if is_on {
             (self.with, self.without) = (Some(program), None);
             return self.find_published();
+        }
+        // (In an exec, or its dynamic linker is not that far: nothing is known yet.)
+        if !maps.has_libc() && program::inspect(&program).why_not().is_none() {
+            return;
         }
         self.with = None;
         if self.without.as_ref() == Some(&program) && !self.is_said {

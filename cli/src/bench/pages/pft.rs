@@ -272,6 +272,7 @@ mod tests {
 
     fn row(metric: &str, median: f64, spread: f64, runs: usize) -> Row {
         Row {
+            values: Vec::new(),
             suite: "pages".into(),
             case: NAME.into(),
             name: WHO[0].1.into(),

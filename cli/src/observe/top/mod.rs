@@ -4,11 +4,12 @@
 //!   worker thread                                this thread
 //!   looks at the process every interval ──News──►  state ──► draw ──► terminal
 //!   does what is asked at the desk      ◄─Order──   ▲
-//!                                                   └── keys
+//!   thread of keys                      ──News──────┘
 //! ```
 //!
 //! [`state`] is what there is and what the keys do to it, [`draw`] makes a picture of it; neither touches a terminal.
-//! A look or a purge may take seconds: the worker waits, the picture does not. The terminal is put back at the end, at a
+//! A look or a purge may take seconds: the worker waits, the picture does not. Keys have a thread of their own because whoever reads them
+//! from a terminal that is gone never comes back: it is not waited for at the end. The terminal is put back at the end, at a
 //! signal and at a panic.
 
 mod draw;
@@ -16,9 +17,9 @@ mod state;
 
 use super::find::{self, Target};
 use super::view::View;
-use super::{finish, print, steer, sys, text};
+use super::{steer, sys, who};
 use crate::args::Top;
-use crate::term::say;
+use crate::term::{finish, print, say};
 use allotment_engine::stat::board::EVERY_CPU;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use state::{Action, Sample, State};
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How long a key may wait.
+/// How long a signal, or the terminal's end, may wait.
 const TICK: Duration = Duration::from_millis(50);
 
 /// What the worker is asked for.
@@ -38,6 +39,8 @@ enum Order {
 
 /// What it tells.
 enum News {
+    Event(Event),
+    Gone(io::Error),
     Sample(Box<Sample>),
     Said(String),
     Ended(String),
@@ -54,30 +57,22 @@ fn choose(asked: &Top) -> Result<Option<Target>, String> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err("top wants a terminal; `allotment stat PID --watch 1` does without".into());
     }
-    if let Some(pid) = asked.pid {
-        return Target::of(pid).map(Some);
+    if let Some(word) = &asked.target {
+        return who::target(word).map(Some);
     }
     let mut all = find::all();
     match all.len() {
-        0 => Err(
-            "no program of yours publishes its heap: start one by `allotment run`, or with ALLOTMENT_CONF=publish=on"
-                .into(),
-        ),
+        0 => Err(who::NOBODY.into()),
         1 => Ok(all.pop()),
         _ => {
-            let mut list = format!("{}\n", text::LIST_HEADING);
-            for view in all.iter().filter_map(|target| View::take(target, false).ok()) {
-                list += &(text::listed(&view) + "\n");
-            }
-            print(&(list + "which PID? "))?;
+            print(who::list(&all) + "which PID? ")?;
             let mut line = String::new();
             io::stdin().lock().read_line(&mut line).map_err(|error| crate::term::plain(&error))?;
             let word = line.trim();
             if word.is_empty() {
                 return Ok(None);
             }
-            let pid = word.parse().map_err(|_| format!("`{word}` is no process id"))?;
-            Target::of(pid).map(Some)
+            who::target(word).map(Some)
         }
     }
 }
@@ -90,9 +85,11 @@ fn watch(target: Target, interval: f64) -> Result<(), String> {
     sys::stop_on_signals();
     let (orders, asked) = channel();
     let (tell, news) = channel();
+    let keys = tell.clone();
     std::thread::spawn(move || work(&target, interval, &asked, &tell));
     // (Puts the terminal back at a panic, too.)
     let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {}", crate::term::plain(&error)))?;
+    std::thread::spawn(move || listen(&keys));
     let done = follow(&mut terminal, &mut state, &orders, &news);
     let _ = ratatui::try_restore();
     if let Some(line) = &state.ended {
@@ -103,6 +100,21 @@ fn watch(target: Target, interval: f64) -> Result<(), String> {
 
 pub use draw::Look;
 
+/// Tells every event of the terminal.
+fn listen(tell: &Sender<News>) {
+    loop {
+        let news = match event::read() {
+            Ok(event) => News::Event(event),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => News::Gone(error),
+        };
+        let is_over = matches!(news, News::Gone(_));
+        if tell.send(news).is_err() || is_over {
+            return;
+        }
+    }
+}
+
 /// News, keys and pictures, until somebody quits.
 fn follow(
     terminal: &mut ratatui::DefaultTerminal,
@@ -111,36 +123,33 @@ fn follow(
     news: &Receiver<News>,
 ) -> io::Result<()> {
     loop {
-        while let Ok(news) = news.try_recv() {
+        terminal.draw(|frame| draw::draw(frame, state))?;
+        // All that is there at once, before the next picture.
+        let first = news.recv_timeout(TICK).ok();
+        for news in first.into_iter().chain(news.try_iter()) {
             match news {
                 News::Sample(sample) => state.take(*sample),
                 News::Said(line) => state.said(line),
                 News::Ended(line) => state.ended = Some(line),
+                News::Gone(error) => return Err(error),
+                News::Event(Event::Key(key)) if key.kind == KeyEventKind::Press => {
+                    let before = state.interval;
+                    match state.key(key) {
+                        Some(Action::Quit) => return Ok(()),
+                        // (The worker is gone when the process is.)
+                        Some(action) => drop(orders.send(Order::Do(action))),
+                        None if state.interval != before => drop(orders.send(Order::Interval(state.interval))),
+                        None => {}
+                    }
+                }
+                News::Event(_) => {}
             }
         }
-        terminal.draw(|frame| draw::draw(frame, state))?;
         if sys::is_stopped() {
             return Ok(());
         }
-        // (Interrupted by a signal: the flag is up.)
-        let is_ready = match event::poll(TICK) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            ready => ready?,
-        };
-        if !is_ready {
-            continue;
-        }
-        if let Event::Key(key) = event::read()?
-            && key.kind == KeyEventKind::Press
-        {
-            let before = state.interval;
-            match state.key(key) {
-                Some(Action::Quit) => return Ok(()),
-                // (The worker is gone when the process is.)
-                Some(action) => drop(orders.send(Order::Do(action))),
-                None if state.interval != before => drop(orders.send(Order::Interval(state.interval))),
-                None => {}
-            }
+        if sys::is_hung_up() {
+            return Err(io::Error::other("it is gone"));
         }
     }
 }
