@@ -33,16 +33,17 @@ fn uninterrupted(body: impl FnOnce()) {
 
 unsafe extern "C" fn prepare() {
     uninterrupted(|| {
-        PERCPU.units.fork_begin();
+        // In this order: a thread that shows the heap looks at per-CPU memory, too.
         HEAP.fork_begin();
+        PERCPU.units.fork_begin();
     });
 }
 
 fn end(child: bool) {
     uninterrupted(|| {
         let vforks = HEAP.own_vforks();
-        HEAP.fork_end(child);
         PERCPU.units.fork_end(child, vforks);
+        HEAP.fork_end(child);
     });
     // (In a child its next slow path does: that may start a thread, and the program is to begin with one.)
     if !child {

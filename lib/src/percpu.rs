@@ -280,6 +280,12 @@ pub fn stats() -> Stats {
 /// # Errors
 /// Those of `out`.
 pub fn report(out: &mut impl fmt::Write) -> fmt::Result {
+    // (For a thread of ours: as it is inside the heap. Beside a frame of the program's only thread there is no report.)
+    let gate = &PERCPU.units.gate;
+    let alone = if sys::program_is_single() { gate.enter_alone() } else { None };
+    if sys::program_is_single() && alone.is_none() {
+        return out.write_str("(per-CPU memory is busy: ask again)\n");
+    }
     PERCPU.space.report(out)
 }
 

@@ -117,6 +117,14 @@ impl Crew {
     /// As `clone` and `mmap`; `EAGAIN` if there are too many; `ENOSYS` where this is not written for.
     pub fn start(&self, body: extern "C" fn(usize) -> !) -> Result<(), Errno> {
         let place = Place::find();
+        // A handler that forks here would leave a child with a block that is taken, and free.
+        let signals = sys::block_signals(u64::MAX);
+        let made = self.start_blocked(&place, body);
+        sys::block_signals(signals);
+        made
+    }
+
+    fn start_blocked(&self, place: &Place, body: extern "C" fn(usize) -> !) -> Result<(), Errno> {
         let (number, block) = self
             .blocks
             .iter()
@@ -128,14 +136,9 @@ impl Crew {
         let made = place.lay_out(block).and_then(|pointer| {
             // Relaxed: see `is_none`.
             ALONE.store(false, Relaxed);
-            let signals = sys::block_signals(u64::MAX);
             // SAFETY: stack and block are the thread's own until it is dead and the kernel has cleared the word; it
             // touches of thread-local data only what `lay_out` made; every signal is blocked.
-            let made = unsafe {
-                task::thread(pointer - place.below, block.word.as_ptr(), block.thread.as_ptr(), pointer, body)
-            };
-            sys::block_signals(signals);
-            made
+            unsafe { task::thread(pointer - place.below, block.word.as_ptr(), block.thread.as_ptr(), pointer, body) }
         });
         made.inspect_err(|_| block.word.store(0, Release))
     }

@@ -65,6 +65,8 @@ pub struct Gate {
     left: AtomicU32,
     /// The program's threads that wait for one of ours that is alone inside.
     waits: AtomicU32,
+    /// 1: this child was forked while somebody was inside; counted as a fork that never ends, here and in its children.
+    torn: AtomicU32,
     /// Our thread that is alone inside.
     alone: AtomicUsize,
     turn: Owned,
@@ -108,6 +110,7 @@ impl Gate {
             state: AtomicU32::new(0),
             left: AtomicU32::new(0),
             waits: AtomicU32::new(0),
+            torn: AtomicU32::new(0),
             alone: AtomicUsize::new(0),
             turn: Owned::new(),
         }
@@ -116,7 +119,7 @@ impl Gate {
     /// Comes in, unless a fork is in flight.
     #[inline]
     pub fn enter(&self) -> Option<Inside<'_>> {
-        let room = self.take_room(sys::thread_pointer());
+        let Some(room) = self.find_room(sys::thread_pointer()) else { return self.enter_again() };
         // SeqCst, after the room was taken so: either this sees the fork or the fork sees the room.
         if self.state.load(SeqCst) == 0 {
             return Some(Inside { gate: self, room: Some(room) });
@@ -124,27 +127,42 @@ impl Gate {
         self.enter_late(room)
     }
 
+    /// All rooms are taken. A thread that has one needs no other: forks wait for that. (It must not wait for others here, who may
+    /// wait for a lock that it holds.)
+    #[cold]
+    #[inline(never)]
+    fn enter_again(&self) -> Option<Inside<'_>> {
+        if self.own(0) > 0 && self.state.load(SeqCst) == 0 {
+            return Some(Inside { gate: self, room: None });
+        }
+        self.enter_late(self.take_room(sys::thread_pointer()))
+    }
+
+    /// A room of one's own, waited for.
+    fn take_room(&self, me: usize) -> &AtomicUsize {
+        loop {
+            if let Some(room) = self.find_room(me) {
+                return room;
+            }
+            self.nap();
+        }
+    }
+
     /// A room of one's own.
     #[inline]
-    fn take_room(&self, me: usize) -> &AtomicUsize {
+    fn find_room(&self, me: usize) -> Option<&AtomicUsize> {
         // Nobody else comes, but a handler, which leaves what it found.
         if sys::single_threaded()
             && let Some(Room(room)) = self.rooms.iter().rev().find(|room| room.0.load(Relaxed) == 0)
         {
             room.store(me, Relaxed);
-            return room;
+            return Some(room);
         }
         let first = (me >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - ROOMS.trailing_zeros());
-        loop {
-            for at in 0..ROOMS {
-                let Room(room) = &self.rooms[(first + at) % ROOMS];
-                // SeqCst: see `enter`.
-                if room.load(Relaxed) == 0 && room.compare_exchange(0, me, SeqCst, Relaxed).is_ok() {
-                    return room;
-                }
-            }
-            self.nap();
-        }
+        (0..ROOMS).map(|at| &self.rooms[(first + at) % ROOMS].0).find(|room| {
+            // SeqCst: see `enter`.
+            room.load(Relaxed) == 0 && room.compare_exchange(0, me, SeqCst, Relaxed).is_ok()
+        })
     }
 
     #[cold]
@@ -249,10 +267,10 @@ impl Gate {
 
     /// Comes in for a thread of ours, when no fork is in flight: alone, if the program has one thread.
     pub fn enter_ours(&self) -> Ours<'_> {
-        if !sys::program_is_single() {
-            return Ours::Inside(self.enter_patiently());
-        }
         loop {
+            if !sys::program_is_single() {
+                return Ours::Inside(self.enter_patiently());
+            }
             match self.enter_alone() {
                 Some(alone) => return Ours::Alone(alone),
                 None => self.nap(),
@@ -307,6 +325,13 @@ impl Gate {
             self.end_alone();
             let result = body();
             while !self.begin_alone(true) {
+                if !sys::program_is_single()
+                    && let Some(Room(room)) = self.rooms.iter().find(|Room(room)| room.load(Relaxed) == me | ABROAD)
+                {
+                    // From now on beside others: it might never be alone again.
+                    self.come_back(room, me);
+                    break;
+                }
                 self.nap();
             }
             return result;
@@ -315,12 +340,17 @@ impl Gate {
         // Release: what was done inside is seen by a thread that comes in alone.
         room.store(me | ABROAD, Release);
         let result = body();
+        self.come_back(room, me);
+        result
+    }
+
+    fn come_back(&self, room: &AtomicUsize, me: usize) {
         loop {
             // SeqCst: as in `enter`. (A fork that wants to be waits for this room.)
             room.swap(me, SeqCst);
             let state = self.state.load(SeqCst);
             if state & ALONE == 0 {
-                return result;
+                return;
             }
             room.store(me | ABROAD, Release);
             self.tell();
@@ -336,7 +366,8 @@ impl Gate {
         // SeqCst: see `enter`.
         let is_sealed = self.state.fetch_add(FORK, SeqCst) >= FORK;
         let me = sys::thread_pointer();
-        let interrupted = self.own(0) > 0;
+        // (Only there do our threads make way for a frame that a handler interrupted.)
+        let interrupted = self.own(0) > 0 && sys::program_is_single();
         let is_awaited = |Room(room): &Room| {
             // SeqCst: see `enter`. It acquires what was done inside.
             let who = room.load(SeqCst);
@@ -380,7 +411,7 @@ impl Gate {
         }
         self.alone.store(0, Relaxed);
         self.waits.store(0, Relaxed);
-        self.state.store(FORK * self.own(FORKS), Relaxed);
+        self.state.store(FORK * (self.own(FORKS) + self.torn.load(Relaxed)), Relaxed);
         lost
     }
 
@@ -390,11 +421,9 @@ impl Gate {
         let me = sys::thread_pointer();
         let is_torn = |Room(room): &Room| matches!(room.load(Relaxed), who if who != 0 && who & !FLAGS != me && who & (FORKS | VFORKS) == 0);
         let torn = self.rooms.iter().any(is_torn);
+        self.torn.fetch_or(u32::from(torn), Relaxed);
         self.inherit();
-        if torn {
-            self.state.fetch_add(FORK, Relaxed);
-        }
-        torn
+        self.torn.load(Relaxed) != 0
     }
 
     /// Whether a frame of the calling thread forks.
@@ -446,7 +475,10 @@ impl Drop for Inside<'_> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.gate.end_alone();
+        // (Or it came back beside others.)
+        if self.gate.is_alone() {
+            self.gate.end_alone();
+        }
         self.gate.vacate(self.room);
     }
 }

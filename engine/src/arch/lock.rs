@@ -205,7 +205,8 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         if !self.through {
-            self.lock.owner.store(0, Release);
+            // (Not a store, which may wait in a buffer: others nap until they see it.)
+            self.lock.owner.swap(0, Release);
         }
     }
 }

@@ -51,10 +51,10 @@ impl<E: Environment> Heap<E> {
             self.cache.sets.restore(false);
             self.unshare();
             self.cache.sets.inherit(vforks, false);
-            self.profile.samples.inherit();
             self.reclaim.relax();
             self.areas.inherit(true);
             if !torn {
+                self.profile.samples.inherit();
                 self.cache.sets.reopen();
             }
             self.count_if_open(Event::Fork);
@@ -181,11 +181,11 @@ impl<E: Environment> Heap<E> {
         if !self.side.is_owing() || self.gate.is_inside() {
             return;
         }
-        while self.side.is_owing() && !self.gate.is_forking() {
-            for address in self.side.take() {
-                // SAFETY: whoever freed it promised so.
-                unsafe { self.free(address as *mut u8) };
-            }
+        // Inside, so that a fork finds all of it paid or none of it taken.
+        let Some(_inside) = self.enter() else { return };
+        for address in self.side.take() {
+            // SAFETY: whoever freed it promised so.
+            unsafe { self.free_inside(address, false) };
         }
     }
 }

@@ -834,7 +834,9 @@ impl<E: Environment> Heap<E> {
             }
             // What shrinks has room where it is; and what is behind serves others.
             E::set_error(error);
-            if let Some(area) = self.vmap().find(object as usize) {
+            if let Some(area) = self.vmap().find(object as usize)
+                && let Some(_inside) = self.enter()
+            {
                 let _ = self.vmap().resize(&area, size);
             }
             return object;

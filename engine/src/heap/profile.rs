@@ -146,6 +146,7 @@ impl<E: Environment> Process for Seen<E> {
 impl<E: Environment> Heap<E> {
     /// Puts the knob `profile_bytes` into effect.
     pub fn apply_profile(&self) {
+        let _inside = self.enter_patiently();
         self.switch_profile(self.profile.traced.load(Relaxed));
     }
 
@@ -269,6 +270,7 @@ impl<E: Environment> Heap<E> {
 
     /// The process ends; whether a profile of its own is left in a file.
     pub fn end_profile(&self) -> bool {
+        let Some(_inside) = self.enter() else { return self.profile.samples.header().is_some() };
         self.profile.samples.header().is_some() && self.profile.samples.end(sys::pid())
     }
 }

@@ -905,8 +905,10 @@ impl Sets {
         let witness = base + PAGE - size_of::<AtomicU64>();
         // SAFETY: our own mapping; nothing changes in this process.
         if unsafe { sys::advise(base, bytes, Advice::WipeOnFork) }.is_ok() {
-            self.witness.store(witness, Relaxed);
-            self.attest();
+            // SAFETY: a word of our own mapping.
+            unsafe { &*(witness as *const AtomicU64) }.store(1, Relaxed);
+            // Release: whoever knows the witness sees what it says.
+            self.witness.store(witness, Release);
         }
     }
     /// Whether there is a witness.
@@ -923,7 +925,8 @@ impl Sets {
     /// Whether this is a forked child that has not been told so.
     #[inline]
     pub fn is_orphan(&self) -> bool {
-        let witness = self.witness.load(Relaxed);
+        // Acquire: pairs with `watch`.
+        let witness = self.witness.load(Acquire);
         // SAFETY: as above.
         witness != 0 && unsafe { &*(witness as *const AtomicU64) }.load(Relaxed) == 0
     }

@@ -247,7 +247,8 @@ impl Keeper {
 
     /// The opposite of one [`Keeper::hold`].
     pub fn release(&self) {
-        self.holds.fetch_sub(1, SeqCst);
+        // (A child that a handler forked above the frame that holds has forgotten it.)
+        let _ = self.holds.fetch_update(SeqCst, SeqCst, |holds| holds.checked_sub(1));
     }
 
     /// Whether threads of ours are to leave, and none is to be started.
