@@ -51,7 +51,7 @@ const NO_CPU: u32 = 0x7fff_ffff;
 /// Bytes of sets, board and tallies, all that can ever be.
 pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
 /// Sets (and tallies) that are there at first.
-const FIRST: usize = 16;
+const FIRST: usize = 4;
 
 // What the assembly takes for granted.
 const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
