@@ -145,16 +145,23 @@ impl Room {
         const SLOT: usize = 1 << 30;
         // Below the windows of memory (`page::region`), where hardly ever anybody is.
         let base = (0x1000 + (core::ptr::from_ref(&SLOT) as usize >> 12 & 0x7ff)) * SLOT;
+        match Self::at(base) {
+            Some(room) => Ok(room),
+            None => Ok(Self { base: sys::map(0, BYTES, Access::ReadWrite)?, bytes: BYTES, mapped: 0 }),
+        }
+    }
+
+    fn at(base: usize) -> Option<Self> {
         let board = base + SETS_MAX * PAGE;
-        if map_there(base, FIRST * PAGE) {
-            if map_there(board, BOARD_BYTES + FIRST * TALLY_BYTES) {
-                let bytes = FIRST * PAGE + BOARD_BYTES + FIRST * TALLY_BYTES;
-                return Ok(Self { base, bytes, mapped: FIRST });
-            }
+        if !map_there(base, FIRST * PAGE) {
+            return None;
+        }
+        if !map_there(board, BOARD_BYTES + FIRST * TALLY_BYTES) {
             // SAFETY: fresh, ours and unused.
             let _ = unsafe { sys::unmap(base, FIRST * PAGE) };
+            return None;
         }
-        Ok(Self { base: sys::map(0, BYTES, Access::ReadWrite)?, bytes: BYTES, mapped: 0 })
+        Some(Self { base, bytes: FIRST * PAGE + BOARD_BYTES + FIRST * TALLY_BYTES, mapped: FIRST })
     }
 }
 
@@ -1258,4 +1265,119 @@ impl Steps for Simulated<'_> {
 /// The set's lock is held, so nobody else writes the word: no locked add.
 fn add_under_lock(word: &AtomicU64, n: u64) {
     word.store(word.load(Relaxed) + n, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    unsafe extern "C" {
+        fn memfd_create(name: *const core::ffi::c_char, flags: u32) -> i32;
+        fn ftruncate(file: i32, length: i64) -> i32;
+        fn pread(file: i32, into: *mut u64, bytes: usize, at: i64) -> isize;
+        fn pwrite(file: i32, from: *const u64, bytes: usize, at: i64) -> isize;
+    }
+
+    const MANY: usize = 5 * FIRST;
+
+    /// Sets in the fallback whose board is in a file where something was before; and the file.
+    fn shared(sets: &Sets) -> i32 {
+        // SAFETY: a file of our own, here and below.
+        let file = unsafe { memfd_create(c"board".as_ptr(), 0) };
+        assert!(file >= 0 && unsafe { ftruncate(file, SHARE_BYTES as i64) } == 0);
+        (0..SHOW).step_by(PAGE).for_each(|at| assert_eq!(unsafe { pwrite(file, &7, 8, at as i64) }, 8));
+        let room = (0x1900..).find_map(|slot| Room::at(slot << 30)).unwrap();
+        assert!(room.bytes < 64 * 1024, "{room:?}");
+        // SAFETY: a fresh room, kept for ever.
+        unsafe { sets.open(room.base, Mode::Fallback, Area::default(), None) };
+        sets.roomy(room);
+        assert!(sets.share(file as usize));
+        sets.watch();
+        file
+    }
+    fn make(sets: &Sets, upto: usize) {
+        let state = sets.state.lock();
+        while sets.made.load(Relaxed) < upto {
+            sets.fresh(&state).unwrap();
+        }
+    }
+    /// A word of each tally: in the file, and here.
+    fn numbers(sets: &Sets, file: i32) -> [Vec<u64>; 2] {
+        let in_file = |number: usize| {
+            let mut word = 0;
+            // SAFETY: as above.
+            assert_eq!(unsafe { pread(file, &raw mut word, 8, (BOARD_BYTES + number * TALLY_BYTES) as i64) }, 8);
+            word
+        };
+        let here = |number| sets.word(sets.tally(number), 0).load(Relaxed);
+        [(0..sets.tallied()).map(in_file).collect(), (0..sets.tallied()).map(here).collect()]
+    }
+    fn number(sets: &Sets) {
+        (0..sets.tallied()).for_each(|number| sets.word(sets.tally(number), 0).store(number as u64, Relaxed));
+    }
+    fn counted(sets: &Sets) -> Vec<u64> {
+        (0..sets.tallied() as u64).collect()
+    }
+
+    #[test]
+    fn a_shared_board_grows_in_its_file() {
+        static SETS: Sets = Sets::new();
+        let file = shared(&SETS);
+        make(&SETS, MANY);
+        assert_eq!(numbers(&SETS, file), [const { Vec::new() }; 2].map(|_: Vec<u64>| std::vec![0; MANY + 1]));
+        number(&SETS);
+        assert_eq!(numbers(&SETS, file)[0], counted(&SETS));
+        assert!(SETS.text.load(Relaxed) == 0 && SETS.ensure_texts(8));
+        // SAFETY: the texts' first word.
+        unsafe { *(SETS.show() as *mut u64) = 77 };
+        let mut word = 0;
+        // SAFETY: as above.
+        assert_eq!(unsafe { pread(file, &raw mut word, 8, SHOW as i64) }, 8);
+        assert_eq!(word, 77);
+    }
+
+    /// With a copy it is as before the fork, without memory for one as it is now; and then nobody sees it, and it grows on.
+    #[test]
+    fn a_child_has_a_board_of_its_own_with_and_without_a_copy() {
+        static COPIED: Sets = Sets::new();
+        static BARE: Sets = Sets::new();
+        static SHOWN: Sets = Sets::new();
+        for sets in [&COPIED, &BARE, &SHOWN] {
+            let file = shared(sets);
+            make(sets, 2);
+            sets.snapshot();
+            make(sets, MANY);
+            number(sets);
+            assert!(sets.ensure_texts(8));
+            if core::ptr::eq(sets, &BARE) {
+                sets.copy.store(0, Relaxed);
+            } else {
+                sets.snapshot();
+                sets.word(sets.tally(3), 0).store(99, Relaxed);
+            }
+            // (What its parent has made since.)
+            sets.board().sets.store(900, Relaxed);
+            let own = core::ptr::eq(sets, &SHOWN).then(|| {
+                // SAFETY: as above.
+                let own = unsafe { memfd_create(c"board".as_ptr(), 0) };
+                assert!(unsafe { ftruncate(own, SHARE_BYTES as i64) } == 0);
+                own
+            });
+            sets.restore(true);
+            sets.unshare(own.map(|file| file as usize));
+            assert_eq!(numbers(sets, file)[1], counted(sets));
+            assert_eq!((sets.is_shared(), sets.text.load(Relaxed)), (own.is_some(), 0));
+            assert!(sets.is_watched() && !sets.is_orphan());
+            assert_eq!(sets.board().sets.load(Relaxed), MANY as u32 + 1);
+            make(sets, 3 * MANY);
+            sets.word(sets.tally(2), 0).store(5, Relaxed);
+            sets.word(sets.tally(3 * MANY), 0).store(6, Relaxed);
+            assert_eq!(numbers(sets, file)[0][2], 2, "its parent's file");
+            if let Some(own) = own {
+                let [in_file, here] = numbers(sets, own);
+                assert_eq!(in_file, here);
+            }
+        }
+    }
 }
