@@ -1268,6 +1268,7 @@ fn add_under_lock(word: &AtomicU64, n: u64) {
 }
 
 #[cfg(test)]
+#[allow(clippy::undocumented_unsafe_blocks)] // files and memory of their own
 mod tests {
     use super::*;
     use std::vec::Vec;
@@ -1283,13 +1284,11 @@ mod tests {
 
     /// Sets in the fallback whose board is in a file where something was before; and the file.
     fn shared(sets: &Sets) -> i32 {
-        // SAFETY: a file of our own, here and below.
         let file = unsafe { memfd_create(c"board".as_ptr(), 0) };
         assert!(file >= 0 && unsafe { ftruncate(file, SHARE_BYTES as i64) } == 0);
         (0..SHOW).step_by(PAGE).for_each(|at| assert_eq!(unsafe { pwrite(file, &7, 8, at as i64) }, 8));
         let room = (0x1900..).find_map(|slot| Room::at(slot << 30)).unwrap();
         assert!(room.bytes < 64 * 1024, "{room:?}");
-        // SAFETY: a fresh room, kept for ever.
         unsafe { sets.open(room.base, Mode::Fallback, Area::default(), None) };
         sets.roomy(room);
         assert!(sets.share(file as usize));
@@ -1306,7 +1305,6 @@ mod tests {
     fn numbers(sets: &Sets, file: i32) -> [Vec<u64>; 2] {
         let in_file = |number: usize| {
             let mut word = 0;
-            // SAFETY: as above.
             assert_eq!(unsafe { pread(file, &raw mut word, 8, (BOARD_BYTES + number * TALLY_BYTES) as i64) }, 8);
             word
         };
@@ -1329,10 +1327,8 @@ mod tests {
         number(&SETS);
         assert_eq!(numbers(&SETS, file)[0], counted(&SETS));
         assert!(SETS.text.load(Relaxed) == 0 && SETS.ensure_texts(8));
-        // SAFETY: the texts' first word.
         unsafe { *(SETS.show() as *mut u64) = 77 };
         let mut word = 0;
-        // SAFETY: as above.
         assert_eq!(unsafe { pread(file, &raw mut word, 8, SHOW as i64) }, 8);
         assert_eq!(word, 77);
     }
@@ -1359,7 +1355,6 @@ mod tests {
             // (What its parent has made since.)
             sets.board().sets.store(900, Relaxed);
             let own = core::ptr::eq(sets, &SHOWN).then(|| {
-                // SAFETY: as above.
                 let own = unsafe { memfd_create(c"board".as_ptr(), 0) };
                 assert!(unsafe { ftruncate(own, SHARE_BYTES as i64) } == 0);
                 own
