@@ -63,6 +63,8 @@ const _: () = assert!(super::layout::ONE == seq::ONE as u64);
 
 /// Tallies that have their pages when a board is shared: nobody's, and the first set's.
 const FIRST_TALLIES: usize = 2;
+/// Bytes of a set and its tally in the copy for a fork.
+const COPIED: usize = TALLY_BYTES + PAGE;
 /// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
 pub const NODES: usize = 8;
 
@@ -992,17 +994,13 @@ impl Sets {
     /// What a child's board begins with; also in a child that nobody has told, from its parent's board. False, and no copy,
     /// without memory.
     fn snapshot_board(&self) -> bool {
-        const EACH: usize = TALLY_BYTES + PAGE;
-        let (old, room) = (self.copy.load(Relaxed), self.copied.load(Relaxed));
-        if room < self.tallied() {
-            if old != 0 {
-                // SAFETY: ours, and there is no fork under way that needs it.
-                let _ = unsafe { sys::unmap(old, BOARD_BYTES + room * EACH) };
-            }
+        if self.copied.load(Relaxed) < self.tallied() {
+            self.forget_copy();
             let room = self.tallied().next_power_of_two();
-            let copy = sys::map(0, BOARD_BYTES + room * EACH, Access::ReadWrite).unwrap_or(0);
-            self.copy.store(copy, Relaxed);
-            self.copied.store(if copy == 0 { 0 } else { room }, Relaxed);
+            if let Ok(copy) = sys::map(0, BOARD_BYTES + room * COPIED, Access::ReadWrite) {
+                self.copy.store(copy, Relaxed);
+                self.copied.store(room, Relaxed);
+            }
         }
         let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
         if copy == 0 {
@@ -1012,6 +1010,14 @@ impl Sets {
         // x86-64 and every Linux machine words are copied whole or the count is off by what they added.
         unsafe { core::ptr::copy_nonoverlapping(board as *const u8, copy as *mut u8, self.board_used()) };
         true
+    }
+
+    fn forget_copy(&self) {
+        let (copy, room) = (self.copy.swap(0, Relaxed), self.copied.swap(0, Relaxed));
+        if copy != 0 {
+            // SAFETY: ours, and there is no fork under way that needs it.
+            let _ = unsafe { sys::unmap(copy, BOARD_BYTES + room * COPIED) };
+        }
     }
 
     /// In a forked child, first of all: the sets as they were, or, if nobody `told` that there would be a fork, empty.
@@ -1054,6 +1060,7 @@ impl Sets {
                 return;
             }
             self.sure.store(0, Relaxed);
+            self.forget_copy();
             self.board().unseen.store(0, Relaxed);
             // Its own children find the sets as they are.
             // SAFETY: our own mapping; nothing changes in this process.
@@ -1347,7 +1354,7 @@ mod tests {
             number(sets);
             assert!(sets.ensure_texts(8));
             if core::ptr::eq(sets, &BARE) {
-                sets.copy.store(0, Relaxed);
+                sets.forget_copy();
             } else {
                 sets.snapshot();
                 sets.word(sets.tally(3), 0).store(99, Relaxed);
