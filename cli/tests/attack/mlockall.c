@@ -1,7 +1,6 @@
 // about: mlockall under a modest limit: windows of address space that is only reserved count as locked memory
 // args: 8
 // args: 16
-// known: windows count as soon as they are reserved
 #include "../c/check.h"
 #include <sys/mman.h>
 #include <sys/resource.h>

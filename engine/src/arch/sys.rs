@@ -239,6 +239,31 @@ pub fn map_file(len: usize, fd: usize) -> Result<usize, Errno> {
     unsafe { call(nr::MMAP, [0, len, Access::ReadWrite as usize, MAP_SHARED, fd, 0]) }
 }
 
+/// Maps `more` bytes more of the file that is mapped, shared, at `at`, behind the `len` bytes that are there.
+///
+/// # Safety
+/// The range is ours, and one mapping.
+///
+/// # Errors
+/// `ENOMEM` if there is something behind it; as [`map`].
+pub unsafe fn grow(at: usize, len: usize, more: usize) -> Result<(), Errno> {
+    // SAFETY: as promised by the caller; nothing that is mapped moves or goes.
+    unsafe { call(nr::MREMAP, [at, len, len + more, 0, 0, 0]).map(drop) }
+}
+
+/// Maps the first `len` bytes of the file that is mapped, shared and from its beginning, at `at` a second time.
+///
+/// # Safety
+/// Such a mapping is there, and ours.
+///
+/// # Errors
+/// As [`map`].
+pub unsafe fn map_again(at: usize, len: usize) -> Result<usize, Errno> {
+    const MAYMOVE: usize = 1;
+    // SAFETY: of length 0 nothing moves: the new mapping touches no existing memory.
+    unsafe { call(nr::MREMAP, [at, 0, len, MAYMOVE, 0, 0]) }
+}
+
 /// Unmaps a range.
 ///
 /// # Safety

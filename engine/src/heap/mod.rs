@@ -44,7 +44,7 @@ use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
-use crate::stat::board::{BOARD_BYTES, MAGIC, SETS_MAX, VERSION};
+use crate::stat::board::{MAGIC, VERSION};
 use crate::stat::{Event, Index, Level, Mode, Reason, Timing};
 use crate::vmap::{Areas, Freed, Fresh, Vmap};
 use core::marker::PhantomData;
@@ -272,25 +272,18 @@ impl<E: Environment> Heap<E> {
     /// `opening.area` is right for mode `Sequences`; the knobs are set.
     pub unsafe fn open(&self, opening: &Opening) -> Result<(), sys::Errno> {
         let sets = &self.cache.sets;
-        let room = if opening.share.is_some() { Room::whole() } else { Room::small() }?;
+        let room = Room::new()?;
         let base = room.base;
         // SAFETY: fresh and zeroed, for ever; still closed.
         unsafe { sets.open(base, Mode::Closed, opening.area, opening.simulation) };
+        sets.roomy(room);
         if let Some(file) = opening.share {
             if sets.share(file) {
-                sets.board().magic.store(0, Relaxed);
-                let used = (sets.board().sets.load(Relaxed) as usize).clamp(1, SETS_MAX);
-                let used = if sets.ensure(used) { used } else { 1 };
-                let unseen = sets.board().unseen.load(Relaxed);
-                // SAFETY: our own mapping; an image that ran here before `exec` left its numbers.
-                unsafe { ptr::write_bytes((base + SETS_MAX * PAGE) as *mut u8, 0, BOARD_BYTES + used * PAGE) };
-                sets.board().unseen.store(unseen, Relaxed);
                 sets.watch();
             } else {
                 E::withdraw();
             }
         }
-        sets.roomy(room);
         let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
         self.cache.size_classes(sizes);
         if opening.reason == Reason::Unregistered {

@@ -6,7 +6,8 @@
 //!                                         ▼
 //! sets mapping:  set 0 │ set 1 │ …  SETS_MAX │ board │ tally 0 │ tally 1 │ …
 //! ```
-//! Set 0 serves no index; its tally counts what happens outside any set.
+//! Set 0 serves no index; its tally counts what happens outside any set. Sets and tallies are mapped as they are made, in
+//! pieces that double; of a shared board the file's next pages, by `mremap`: nobody keeps it open. Its texts are a mapping of their own.
 //!
 //! | state | slots | who may change a set |
 //! |---|---|---|
@@ -47,10 +48,10 @@ use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
 pub const INDICES: usize = 8192;
 /// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
 const NO_CPU: u32 = 0x7fff_ffff;
-/// Bytes of sets, board, tallies and texts.
-pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES + SHOW_BYTES;
-/// Sets (and tallies) that are there at first, where nobody else sees them.
-const FIRST: usize = 16;
+/// Bytes of sets, board and tallies, all that can ever be.
+pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
+/// Sets (and tallies) that are there at first.
+const FIRST: usize = 4;
 
 // What the assembly takes for granted.
 const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
@@ -62,6 +63,8 @@ const _: () = assert!(super::layout::ONE == seq::ONE as u64);
 
 /// Tallies that have their pages when a board is shared: nobody's, and the first set's.
 const FIRST_TALLIES: usize = 2;
+/// Bytes of a set and its tally in the copy for a fork.
+const COPIED: usize = TALLY_BYTES + PAGE;
 /// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
 pub const NODES: usize = 8;
 
@@ -95,7 +98,7 @@ pub struct Sets {
     /// Forks and vforks in flight: while there are any, no slot is filled.
     pub(super) closed: AtomicU32,
     simulation: AtomicPtr<Simulation>,
-    /// A private copy of a shared board while a fork is under way; 0 if the board is private.
+    /// Of a shared board that was forked: a private copy of it and of the sets while a fork is under way; or 0.
     copy: AtomicUsize,
     /// The process filters its system calls: a fence may kill.
     confined: AtomicU32,
@@ -110,15 +113,18 @@ pub struct Sets {
     pub(super) home: [AtomicUsize; INDICES],
     /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
     pub(super) other: [AtomicUsize; INDICES],
-    /// The texts of a board that nobody else sees; 0 until there are any.
+    /// The board's texts; 0 until there are any.
     text: AtomicUsize,
     /// Sets that are mapped; 0: all. Changed under the lock of the state.
     mapped: AtomicUsize,
-    /// Of a shared board: tallies that have their pages, and bytes of texts that do (see [`Sets::ensure`]).
+    /// Of a shared board: tallies that have their pages, and bytes of texts that do (see [`Sets::ensure`]). No tallies: nobody
+    /// else sees the board; [`SETS_MAX`]: further ones are private.
     sure: AtomicUsize,
     sure_texts: AtomicUsize,
     /// A word that is not zero, but in a forked child that nobody has told so; 0: there is none (see [`Sets::watch`]).
     witness: AtomicUsize,
+    /// Sets (and tallies) that the copy has room for.
+    copied: AtomicUsize,
 }
 
 /// Memory for [`Sets::open`].
@@ -133,32 +139,31 @@ pub struct Room {
 }
 
 impl Room {
-    /// All of it, for a board that others see.
-    ///
-    /// # Errors
-    /// Without memory.
-    pub fn whole() -> Result<Self, sys::Errno> {
-        Ok(Self { base: sys::map(0, BYTES, Access::ReadWrite)?, bytes: BYTES, mapped: 0 })
-    }
-
     /// As much as most processes need, where there is room to map the rest when it is used: address space counts, too.
     ///
     /// # Errors
     /// Without memory.
-    pub fn small() -> Result<Self, sys::Errno> {
+    pub fn new() -> Result<Self, sys::Errno> {
         const SLOT: usize = 1 << 30;
         // Below the windows of memory (`page::region`), where hardly ever anybody is.
         let base = (0x1000 + (core::ptr::from_ref(&SLOT) as usize >> 12 & 0x7ff)) * SLOT;
+        match Self::at(base) {
+            Some(room) => Ok(room),
+            None => Ok(Self { base: sys::map(0, BYTES, Access::ReadWrite)?, bytes: BYTES, mapped: 0 }),
+        }
+    }
+
+    fn at(base: usize) -> Option<Self> {
         let board = base + SETS_MAX * PAGE;
-        if map_there(base, FIRST * PAGE) {
-            if map_there(board, BOARD_BYTES + FIRST * TALLY_BYTES) {
-                let bytes = FIRST * PAGE + BOARD_BYTES + FIRST * TALLY_BYTES;
-                return Ok(Self { base, bytes, mapped: FIRST });
-            }
+        if !map_there(base, FIRST * PAGE) {
+            return None;
+        }
+        if !map_there(board, BOARD_BYTES + FIRST * TALLY_BYTES) {
             // SAFETY: fresh, ours and unused.
             let _ = unsafe { sys::unmap(base, FIRST * PAGE) };
+            return None;
         }
-        Self::whole()
+        Some(Self { base, bytes: FIRST * PAGE + BOARD_BYTES + FIRST * TALLY_BYTES, mapped: FIRST })
     }
 }
 
@@ -211,14 +216,15 @@ impl Sets {
             sure: AtomicUsize::new(0),
             sure_texts: AtomicUsize::new(0),
             witness: AtomicUsize::new(0),
+            copied: AtomicUsize::new(0),
         }
     }
 
     /// Gives the mapping (sets, then board, then tallies) and the way to reach sets.
     ///
     /// # Safety
-    /// `base` is a zeroed mapping of `TALLY + SETS_MAX × TALLY_BYTES` bytes for ever;
-    /// called once, before anything else. In mode `Sequences`, `area` is right.
+    /// `base` is a zeroed mapping of [`BYTES`] for ever, or that of a [`Room`] that [`Sets::roomy`] is told of next;
+    /// called before anything else. In mode `Sequences`, `area` is right.
     pub unsafe fn open(&self, base: usize, mode: Mode, area: Area, simulation: Option<&'static Simulation>) {
         self.base.store(base, Relaxed);
         self.area_base.store(area.base, Relaxed);
@@ -416,12 +422,21 @@ impl Sets {
     fn map_more(&self) -> bool {
         // Relaxed: under the lock.
         let (base, more) = (self.base.load(Relaxed), self.mapped.load(Relaxed));
-        let (sets, tallies) = (base + more * PAGE, base + TALLY + more * TALLY_BYTES);
+        let (sets, board, tallies) = (base + more * PAGE, base + SETS_MAX * PAGE, base + TALLY + more * TALLY_BYTES);
         if !map_there(sets, more * PAGE) {
             return false;
         }
-        if !map_there(tallies, more * TALLY_BYTES) {
-            // SAFETY: fresh, ours and unused.
+        let is_wiped = !(self.is_shared() && self.is_watched())
+            // SAFETY: fresh, ours and unused, here and below.
+            || unsafe { sys::advise(sets, more * PAGE, Advice::WipeOnFork) }.is_ok();
+        let has_tallies = is_wiped
+            && match self.sure.load(Relaxed) {
+                0 | SETS_MAX => map_there(tallies, more * TALLY_BYTES),
+                // SAFETY: the mapping of the file, which ends with the tallies there are.
+                _ => unsafe { sys::grow(board, tallies - board, more * TALLY_BYTES) }.is_ok(),
+            };
+        if !has_tallies {
+            // SAFETY: as above.
             let _ = unsafe { sys::unmap(sets, more * PAGE) };
             return false;
         }
@@ -678,8 +693,18 @@ impl Sets {
     }
 
     fn tallies(&self) -> impl Iterator<Item = &Tally> {
-        let sets = self.board().sets.load(Relaxed) as usize;
-        (0..sets.clamp(1, SETS_MAX)).map(|number| self.tally(number))
+        (0..self.tallied()).map(|number| self.tally(number))
+    }
+    /// Tallies that are in use. (In a child that nobody has told, the board itself may say more: its parent goes on.)
+    fn tallied(&self) -> usize {
+        self.made.load(Relaxed) + 1
+    }
+    /// Tallies, and sets, that are mapped.
+    fn there(&self) -> usize {
+        match self.mapped.load(Relaxed) {
+            0 => SETS_MAX,
+            mapped => mapped,
+        }
     }
 
     /// Sum of an event over all tallies.
@@ -813,22 +838,19 @@ impl Sets {
         if !has_room {
             return false;
         }
-        if self.copy.load(Relaxed) == 0 {
-            // What a forked child's board begins with; touched as far as it is used.
-            let Ok(copy) = sys::map(0, SHOW + SETS_MAX * PAGE, Access::ReadWrite) else { return false };
-            self.copy.store(copy, Relaxed);
-        }
-        // SAFETY: the part for board, tallies and texts of our own mapping.
-        let is_shared =
-            unsafe { sys::map_file_over(self.base.load(Relaxed) + SETS_MAX * PAGE, SHARE_BYTES, file) }.is_ok();
+        let bytes = BOARD_BYTES + self.there() * TALLY_BYTES;
+        // SAFETY: the part for board and tallies of our own mapping.
+        let is_shared = unsafe { sys::map_file_over(self.base.load(Relaxed) + SETS_MAX * PAGE, bytes, file) }.is_ok();
         if is_shared {
+            self.board().magic.store(0, Relaxed);
+            // SAFETY: as above. An image that ran here before `exec` left its numbers.
+            unsafe { core::ptr::write_bytes(core::ptr::from_ref(self.board()).cast_mut().cast::<u8>(), 0, NOW) };
             self.sure.store(FIRST_TALLIES, Relaxed);
-            self.sure_texts.store(0, Relaxed);
         }
         is_shared
     }
 
-    /// Makes sure of the tallies below `end`, which nobody counts on yet. Where there is no room in the file, what is missing
+    /// Makes sure of the tallies below `end`, which are mapped and which nobody counts on yet, and that they are zero. Where there is no room in the file, what is missing
     /// and all behind are private from then on, and others see a part of the numbers. False if not even that can be.
     pub fn ensure(&self, end: usize) -> bool {
         // Relaxed, here and below: under the lock of the slots, or before anybody else is there.
@@ -837,13 +859,16 @@ impl Sets {
         }
         let sure = self.sure.load(Relaxed);
         let at = self.base.load(Relaxed) + TALLY + sure * TALLY_BYTES;
+        let bytes = (end - sure) * TALLY_BYTES;
         // SAFETY: tallies of our own mapping that are nobody's yet, here and below.
-        if unsafe { sys::make_sure(at, (end - sure) * TALLY_BYTES) }.is_ok() {
+        if unsafe { sys::make_sure(at, bytes) }.is_ok() {
+            // SAFETY: as above. An image that ran here before `exec` left its numbers.
+            unsafe { core::ptr::write_bytes(at as *mut u8, 0, bytes) };
             self.sure.store(end, Relaxed);
             return true;
         }
-        // SAFETY: as above; the texts are behind.
-        if unsafe { sys::map_over(at, (SETS_MAX - sure) * TALLY_BYTES, Access::ReadWrite) }.is_err() {
+        // SAFETY: as above.
+        if unsafe { sys::map_over(at, (self.there() - sure) * TALLY_BYTES, Access::ReadWrite) }.is_err() {
             return false;
         }
         self.board().unseen.store(sure as u64, Relaxed);
@@ -860,9 +885,9 @@ impl Sets {
         if !self.is_shared() || bytes <= sure {
             return true;
         }
-        let end = bytes.next_multiple_of(STEP).min(SHOW_BYTES);
+        let (at, end) = (self.show(), bytes.next_multiple_of(STEP).min(SHOW_BYTES));
         // SAFETY: a part of our own mapping that was never written.
-        let has_room = unsafe { sys::make_sure(self.show() + sure, end - sure) }.is_ok();
+        let has_room = at != 0 && unsafe { sys::make_sure(at + sure, end - sure) }.is_ok();
         if has_room {
             self.sure_texts.store(end, Relaxed);
         }
@@ -871,36 +896,54 @@ impl Sets {
 
     /// Whether other processes see the board.
     pub fn is_shared(&self) -> bool {
-        self.copy.load(Relaxed) != 0
+        self.sure.load(Relaxed) != 0
     }
 
-    /// Where the board's texts are; 0 without memory.
+    /// Where the board's texts are, mapped when they are first asked for; 0 without memory.
     #[must_use]
     pub fn show(&self) -> usize {
-        if self.is_shared() {
-            return self.base.load(Relaxed) + SETS_MAX * PAGE + SHOW;
-        }
         // Relaxed: the mapping is zero for whoever sees it, and one thread writes it.
         if self.text.load(Relaxed) == 0
-            && let Ok(at) = sys::map(0, SHOW_BYTES, Access::ReadWrite)
-            && self.text.compare_exchange(0, at, Relaxed, Relaxed).is_err()
+            && let Ok(at) = self.map_texts()
         {
-            // SAFETY: fresh, ours and unused.
-            let _ = unsafe { sys::unmap(at, SHOW_BYTES) };
+            if self.text.compare_exchange(0, at, Relaxed, Relaxed).is_ok() {
+                self.board().raise_quietly(Level::Reserved, SHOW_BYTES);
+            } else {
+                // SAFETY: fresh, ours and unused.
+                let _ = unsafe { sys::unmap(at, SHOW_BYTES) };
+            }
         }
         self.text.load(Relaxed)
+    }
+    fn map_texts(&self) -> Result<usize, sys::Errno> {
+        if !self.is_shared() {
+            return sys::map(0, SHOW_BYTES, Access::ReadWrite);
+        }
+        // SAFETY: the board's file is mapped there, from its beginning.
+        let at = unsafe { sys::map_again(self.base.load(Relaxed) + SETS_MAX * PAGE, SHARE_BYTES) }?;
+        // SAFETY: fresh and ours. (If it is left there it does no harm.)
+        let _ = unsafe { sys::unmap(at, SHOW) };
+        Ok(at + SHOW)
+    }
+    fn forget_texts(&self) {
+        let at = self.text.swap(0, Relaxed);
+        if at != 0 {
+            // SAFETY: ours; in a forked child whose only thread this is.
+            let _ = unsafe { sys::unmap(at, SHOW_BYTES) };
+        }
+        self.sure_texts.store(0, Relaxed);
     }
 
     /// Bytes of board and tallies that are in use.
     fn board_used(&self) -> usize {
-        BOARD_BYTES + (self.board().sets.load(Relaxed) as usize).min(SETS_MAX) * TALLY_BYTES
+        BOARD_BYTES + self.tallied() * TALLY_BYTES
     }
 
     /// From now on a forked child finds a witness of that, whoever forked it and how; and, where others see the board, all sets empty:
     /// nothing is counted before it is noticed.
     pub fn watch(&self) {
         let base = self.base.load(Relaxed);
-        let bytes = if self.is_shared() { SETS_MAX * PAGE } else { PAGE };
+        let bytes = if self.is_shared() { self.there() * PAGE } else { PAGE };
         // (Behind set 0, which serves no index.)
         let witness = base + PAGE - size_of::<AtomicU64>();
         // SAFETY: our own mapping; nothing changes in this process.
@@ -933,34 +976,71 @@ impl Sets {
 
     /// Before a fork, when nobody is inside: what a child's board and sets begin with.
     pub fn snapshot(&self) {
-        let (copy, base) = (self.copy.load(Relaxed), self.base.load(Relaxed));
-        if copy != 0 {
-            self.snapshot_board();
-            let sets = (self.made.load(Relaxed) + 1) * PAGE;
+        if !self.is_shared() {
+            return;
+        }
+        let base = self.base.load(Relaxed);
+        if self.snapshot_board() {
+            let copy = self.copied_sets();
             // SAFETY: both are mappings of ours, as long as that. The sets are closed.
-            unsafe { core::ptr::copy_nonoverlapping(base as *const u8, (copy + SHOW) as *mut u8, sets) };
+            unsafe { core::ptr::copy_nonoverlapping(base as *const u8, copy as *mut u8, self.tallied() * PAGE) };
+        } else {
+            // A child finds its sets, at least. (One that nobody tells counts on its parent's board until it is noticed.)
+            // SAFETY: our own mapping; nothing changes in this process.
+            let _ = unsafe { sys::advise(base + PAGE, (self.there() - 1) * PAGE, Advice::KeepOnFork) };
         }
     }
+    fn copied_sets(&self) -> usize {
+        self.copy.load(Relaxed) + BOARD_BYTES + self.copied.load(Relaxed) * TALLY_BYTES
+    }
 
-    /// What a child's board begins with; also in a child that nobody has told, from its parent's board.
-    fn snapshot_board(&self) {
+    /// What a child's board begins with; also in a child that nobody has told, from its parent's board. False, and no copy,
+    /// without memory.
+    fn snapshot_board(&self) -> bool {
+        if self.copied.load(Relaxed) < self.tallied() {
+            self.forget_copy();
+            let room = self.tallied().next_power_of_two();
+            if let Ok(copy) = sys::map(0, BOARD_BYTES + room * COPIED, Access::ReadWrite) {
+                self.copy.store(copy, Relaxed);
+                self.copied.store(room, Relaxed);
+            }
+        }
         let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
+        if copy == 0 {
+            return false;
+        }
         // SAFETY: both are mappings of ours, as long as that. Other threads may count while we copy: on
         // x86-64 and every Linux machine words are copied whole or the count is off by what they added.
         unsafe { core::ptr::copy_nonoverlapping(board as *const u8, copy as *mut u8, self.board_used()) };
+        true
+    }
+
+    fn forget_copy(&self) {
+        let (copy, room) = (self.copy.swap(0, Relaxed), self.copied.swap(0, Relaxed));
+        if copy != 0 {
+            // SAFETY: ours, and there is no fork under way that needs it.
+            let _ = unsafe { sys::unmap(copy, BOARD_BYTES + room * COPIED) };
+        }
     }
 
     /// In a forked child, first of all: the sets as they were, or, if nobody `told` that there would be a fork, empty.
     pub fn restore(&self, told: bool) {
-        let (copy, base) = (self.copy.load(Relaxed), self.base.load(Relaxed));
-        if copy != 0 && told && self.is_orphan() {
-            let sets = (self.made.load(Relaxed) + 1) * PAGE;
-            // SAFETY: as in `snapshot`; there is nobody else in this process.
-            unsafe { core::ptr::copy_nonoverlapping((copy + SHOW) as *const u8, base as *mut u8, sets) };
-        } else if copy != 0 && !told {
-            self.snapshot_board();
-            // SAFETY: the copy begins with a board. What sets were entitled to is gone with them.
-            unsafe { &*(copy as *const Board) }.levels[Level::Charged as usize].store(0, Relaxed);
+        let (base, is_shared) = (self.base.load(Relaxed), self.is_shared());
+        if is_shared && told {
+            if self.copy.load(Relaxed) != 0 && self.is_orphan() {
+                let (copy, bytes) = (self.copied_sets(), self.tallied() * PAGE);
+                // SAFETY: as in `snapshot`; there is nobody else in this process.
+                unsafe { core::ptr::copy_nonoverlapping(copy as *const u8, base as *mut u8, bytes) };
+            }
+        } else if is_shared {
+            // (They are, unless they are kept.)
+            // SAFETY: the sets there are; there is nobody else in this process.
+            unsafe { core::ptr::write_bytes((base + PAGE) as *mut u8, 0, self.made.load(Relaxed) * PAGE) };
+            if self.snapshot_board() {
+                // SAFETY: the copy begins with a board. What sets were entitled to is gone with them.
+                let copied = unsafe { &*(self.copy.load(Relaxed) as *const Board) };
+                copied.levels[Level::Charged as usize].store(0, Relaxed);
+            }
         }
         self.attest();
     }
@@ -968,32 +1048,65 @@ impl Sets {
     /// In a forked child, after that: a board of its own, as it was before the fork, in `file` or private.
     pub fn unshare(&self, file: Option<usize>) {
         let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
-        if copy == 0 {
+        if !self.is_shared() {
             return;
         }
-        let is_ours = file.is_some_and(|file| self.share(file));
-        // SAFETY: the mapping of board, tallies and texts; there is nobody else in this process.
-        if !is_ours && unsafe { sys::map_over(board, SHARE_BYTES, Access::ReadWrite) }.is_err() {
-            return;
-        }
-        // The number of sets is the copy's: `board` is zero now.
-        // SAFETY: the copy begins with a board.
-        let sets = (unsafe { &*(copy as *const Board) }.sets.load(Relaxed) as usize).min(SETS_MAX);
-        if is_ours && !self.ensure(sets) {
-            return;
-        }
-        let unseen = self.board().unseen.load(Relaxed);
-        // SAFETY: both are mappings of ours, as long as that.
-        unsafe {
-            core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, BOARD_BYTES + sets * TALLY_BYTES);
-        };
-        self.board().unseen.store(unseen, Relaxed);
-        if !is_ours {
-            self.copy.store(0, Relaxed);
+        self.forget_texts();
+        let is_ours = copy != 0 && file.is_some_and(|file| self.share(file)) && self.ensure(self.tallied());
+        if is_ours {
+            let unseen = self.board().unseen.load(Relaxed);
+            // SAFETY: both are mappings of ours, as long as that.
+            unsafe { core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, self.board_used()) };
+            self.board().unseen.store(unseen, Relaxed);
+        } else {
+            if !self.make_private() {
+                return;
+            }
+            self.sure.store(0, Relaxed);
+            self.forget_copy();
+            self.board().unseen.store(0, Relaxed);
             // Its own children find the sets as they are.
             // SAFETY: our own mapping; nothing changes in this process.
-            let _ = unsafe { sys::advise(self.base.load(Relaxed) + PAGE, (SETS_MAX - 1) * PAGE, Advice::KeepOnFork) };
+            let _ =
+                unsafe { sys::advise(self.base.load(Relaxed) + PAGE, (self.there() - 1) * PAGE, Advice::KeepOnFork) };
         }
+        // (Its parent may have made more since.)
+        self.board().sets.store(self.tallied() as u32, Relaxed);
+    }
+
+    /// The board and its tallies private, with what the copy has, or, without one, what they have now.
+    #[cold]
+    #[inline(never)]
+    fn make_private(&self) -> bool {
+        let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
+        let (used, all) = (self.board_used(), BOARD_BYTES + self.there() * TALLY_BYTES);
+        if copy != 0 {
+            // SAFETY: the mapping of board and tallies; there is nobody else in this process.
+            let is_private = unsafe { sys::map_over(board, all, Access::ReadWrite) }.is_ok();
+            if is_private {
+                // SAFETY: both are mappings of ours, as long as that.
+                unsafe { core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, used) };
+            }
+            return is_private;
+        }
+        // A mapping over another needs no more addresses; what it holds waits in set 0, which is nobody's.
+        let aside = self.base.load(Relaxed);
+        let are_private = (board..board + used).step_by(PAGE).all(|at| {
+            // SAFETY: a page of that mapping, and ours; there is nobody else in this process.
+            unsafe { core::ptr::copy_nonoverlapping(at as *const u8, aside as *mut u8, PAGE) };
+            // SAFETY: as above.
+            let is_private = unsafe { sys::map_over(at, PAGE, Access::ReadWrite) }.is_ok();
+            if is_private {
+                // SAFETY: as above.
+                unsafe { core::ptr::copy_nonoverlapping(aside as *const u8, at as *mut u8, PAGE) };
+            }
+            is_private
+        });
+        // SAFETY: as above.
+        unsafe { core::ptr::write_bytes(aside as *mut u8, 0, PAGE) };
+        self.attest();
+        // SAFETY: as above; nothing there is in use.
+        are_private && (used == all || unsafe { sys::map_over(board + used, all - used, Access::ReadWrite) }.is_ok())
     }
 
     /// Runs every sequence once on the unused class 0; whether each did what its contract says.
@@ -1162,4 +1275,114 @@ impl Steps for Simulated<'_> {
 /// The set's lock is held, so nobody else writes the word: no locked add.
 fn add_under_lock(word: &AtomicU64, n: u64) {
     word.store(word.load(Relaxed) + n, Relaxed);
+}
+
+#[cfg(test)]
+#[allow(clippy::undocumented_unsafe_blocks)] // files and memory of their own
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    unsafe extern "C" {
+        fn memfd_create(name: *const core::ffi::c_char, flags: u32) -> i32;
+        fn ftruncate(file: i32, length: i64) -> i32;
+        fn pread(file: i32, into: *mut u64, bytes: usize, at: i64) -> isize;
+        fn pwrite(file: i32, from: *const u64, bytes: usize, at: i64) -> isize;
+    }
+
+    const MANY: usize = 5 * FIRST;
+
+    /// Sets in the fallback whose board is in a file where something was before; and the file.
+    fn shared(sets: &Sets) -> i32 {
+        let file = unsafe { memfd_create(c"board".as_ptr(), 0) };
+        assert!(file >= 0 && unsafe { ftruncate(file, SHARE_BYTES as i64) } == 0);
+        (0..SHOW).step_by(PAGE).for_each(|at| assert_eq!(unsafe { pwrite(file, &7, 8, at as i64) }, 8));
+        let room = (0x1900..).find_map(|slot| Room::at(slot << 30)).unwrap();
+        assert!(room.bytes < 64 * 1024, "{room:?}");
+        unsafe { sets.open(room.base, Mode::Fallback, Area::default(), None) };
+        sets.roomy(room);
+        assert!(sets.share(file as usize));
+        sets.watch();
+        file
+    }
+    fn make(sets: &Sets, upto: usize) {
+        let state = sets.state.lock();
+        while sets.made.load(Relaxed) < upto {
+            sets.fresh(&state).unwrap();
+        }
+    }
+    /// A word of each tally: in the file, and here.
+    fn numbers(sets: &Sets, file: i32) -> [Vec<u64>; 2] {
+        let in_file = |number: usize| {
+            let mut word = 0;
+            assert_eq!(unsafe { pread(file, &raw mut word, 8, (BOARD_BYTES + number * TALLY_BYTES) as i64) }, 8);
+            word
+        };
+        let here = |number| sets.word(sets.tally(number), 0).load(Relaxed);
+        [(0..sets.tallied()).map(in_file).collect(), (0..sets.tallied()).map(here).collect()]
+    }
+    fn number(sets: &Sets) {
+        (0..sets.tallied()).for_each(|number| sets.word(sets.tally(number), 0).store(number as u64, Relaxed));
+    }
+    fn counted(sets: &Sets) -> Vec<u64> {
+        (0..sets.tallied() as u64).collect()
+    }
+
+    #[test]
+    fn a_shared_board_grows_in_its_file() {
+        static SETS: Sets = Sets::new();
+        let file = shared(&SETS);
+        make(&SETS, MANY);
+        assert_eq!(numbers(&SETS, file), [const { Vec::new() }; 2].map(|_: Vec<u64>| std::vec![0; MANY + 1]));
+        number(&SETS);
+        assert_eq!(numbers(&SETS, file)[0], counted(&SETS));
+        assert!(SETS.text.load(Relaxed) == 0 && SETS.ensure_texts(8));
+        unsafe { *(SETS.show() as *mut u64) = 77 };
+        let mut word = 0;
+        assert_eq!(unsafe { pread(file, &raw mut word, 8, SHOW as i64) }, 8);
+        assert_eq!(word, 77);
+    }
+
+    /// With a copy it is as before the fork, without memory for one as it is now; and then nobody sees it, and it grows on.
+    #[test]
+    fn a_child_has_a_board_of_its_own_with_and_without_a_copy() {
+        static COPIED: Sets = Sets::new();
+        static BARE: Sets = Sets::new();
+        static SHOWN: Sets = Sets::new();
+        for sets in [&COPIED, &BARE, &SHOWN] {
+            let file = shared(sets);
+            make(sets, 2);
+            sets.snapshot();
+            make(sets, MANY);
+            number(sets);
+            assert!(sets.ensure_texts(8));
+            if core::ptr::eq(sets, &BARE) {
+                sets.forget_copy();
+            } else {
+                sets.snapshot();
+                sets.word(sets.tally(3), 0).store(99, Relaxed);
+            }
+            // (What its parent has made since.)
+            sets.board().sets.store(900, Relaxed);
+            let own = core::ptr::eq(sets, &SHOWN).then(|| {
+                let own = unsafe { memfd_create(c"board".as_ptr(), 0) };
+                assert!(unsafe { ftruncate(own, SHARE_BYTES as i64) } == 0);
+                own
+            });
+            sets.restore(true);
+            sets.unshare(own.map(|file| file as usize));
+            assert_eq!(numbers(sets, file)[1], counted(sets));
+            assert_eq!((sets.is_shared(), sets.text.load(Relaxed)), (own.is_some(), 0));
+            assert!(sets.is_watched() && !sets.is_orphan());
+            assert_eq!(sets.board().sets.load(Relaxed), MANY as u32 + 1);
+            make(sets, 3 * MANY);
+            sets.word(sets.tally(2), 0).store(5, Relaxed);
+            sets.word(sets.tally(3 * MANY), 0).store(6, Relaxed);
+            assert_eq!(numbers(sets, file)[0][2], 2, "its parent's file");
+            if let Some(own) = own {
+                let [in_file, here] = numbers(sets, own);
+                assert_eq!(in_file, here);
+            }
+        }
+    }
 }
