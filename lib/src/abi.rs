@@ -354,6 +354,9 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     if option == PR_SET_TSC || option == PR_SET_SECCOMP && a == SECCOMP_MODE_STRICT {
         HEAP.cache().sets.clock.stop();
     }
+    if option == PR_SET_SECCOMP && a == SECCOMP_MODE_STRICT {
+        HEAP.freeze();
+    }
     if matches!(option, PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS) {
         HEAP.confine();
     }

@@ -33,6 +33,8 @@ use super::{PAGE, rseq, task};
 const MOST: usize = 258;
 /// Bytes of a stack: enough for the few frames of a drain, in a build without optimisation, too.
 const STACK: usize = 128 * 1024;
+/// Where fewer tasks than this are allowed (`RLIMIT_NPROC`), none of them is ours.
+const FEW_TASKS: u64 = 64;
 /// A word whose block is in use.
 const TAKEN: u32 = u32::MAX;
 /// Naps of [`NAP`] that somebody waits at most for threads to be gone.
@@ -116,6 +118,10 @@ impl Crew {
     /// # Errors
     /// As `clone` and `mmap`; `EAGAIN` if there are too many; `ENOSYS` where this is not written for.
     pub fn start(&self, body: extern "C" fn(usize) -> !) -> Result<(), Errno> {
+        // A program that may have few tasks needs them itself.
+        if sys::task_limit() < FEW_TASKS {
+            return Err(Errno::EAGAIN);
+        }
         let place = Place::find();
         // A handler that forks here would leave a child with a block that is taken, and free.
         let signals = sys::block_signals(u64::MAX);

@@ -728,9 +728,21 @@ pub fn parent_pid() -> u32 {
 /// How long a file may get that we write.
 fn file_limit() -> u64 {
     const RLIMIT_FSIZE: usize = 1;
+    limit_of(RLIMIT_FSIZE)
+}
+
+/// How many tasks the user of this process may have.
+#[must_use]
+pub fn task_limit() -> u64 {
+    const RLIMIT_NPROC: usize = 6;
+    limit_of(RLIMIT_NPROC)
+}
+
+/// A soft limit; 0 if it is not known.
+fn limit_of(what: usize) -> u64 {
     let mut limit = [0_u64; 2];
     // SAFETY: the kernel writes two words that are ours.
-    let _ = unsafe { call(nr::PRLIMIT64, [0, RLIMIT_FSIZE, 0, limit.as_mut_ptr() as usize, 0, 0]) };
+    let _ = unsafe { call(nr::PRLIMIT64, [0, what, 0, limit.as_mut_ptr() as usize, 0, 0]) };
     limit[0]
 }
 

@@ -57,6 +57,9 @@ impl<E: Environment> Heap<E> {
 
     /// What a look would do now, by who happens to come along.
     fn tend(&self, now: u64) {
+        if self.reclaim.is_frozen() {
+            return;
+        }
         // (Beside a fork the next who comes along does it.)
         let Some(_inside) = self.enter() else { return };
         let idle = Id::IdleSeconds as usize;

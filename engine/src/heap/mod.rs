@@ -500,6 +500,11 @@ impl<E: Environment> Heap<E> {
         object.unwrap_or(0) as *mut u8
     }
 
+    /// The process is about to forbid itself all system calls but four.
+    pub fn freeze(&self) {
+        self.reclaim.freeze();
+    }
+
     /// The process is about to filter its own system calls, or promises what lets it: no thread of ours is there any
     /// more, and slow paths do without.
     pub fn confine(&self) {

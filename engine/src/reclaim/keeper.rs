@@ -274,6 +274,10 @@ impl Keeper {
     /// Whether a thread of ours may make calls for which a filter may kill, until it leaves.
     #[must_use]
     pub fn enter(&self) -> bool {
+        // (Without a call that the filter may kill for.)
+        if self.is_confined() {
+            return false;
+        }
         // SeqCst: as in `confine`.
         self.exposed.fetch_add(1, SeqCst);
         let enters = !self.confined.load(SeqCst);

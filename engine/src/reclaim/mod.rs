@@ -68,6 +68,8 @@ pub struct Reclaim {
     cpus: AtomicU32,
     /// Memory is short: nothing may be free and resident, whatever the knobs say.
     short: AtomicBool,
+    /// No call that gives memory back is allowed any more.
+    frozen: AtomicBool,
     /// Ticks >> [`DECAY`] when the recent high last shrank.
     shrunk: AtomicU64,
     /// Whether somebody has read what the system says about CPUs and nodes.
@@ -96,6 +98,7 @@ impl Reclaim {
             purging: Lock::new(()),
             cpus: AtomicU32::new(0),
             short: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
             shrunk: AtomicU64::new(0),
             learnt: AtomicU32::new(0),
             limits: Limits::new(),
@@ -125,7 +128,10 @@ impl Reclaim {
 
     /// Bytes that may be free and resident.
     fn limit(&self, cache: &Cache) -> u64 {
-        // Relaxed: a heuristic.
+        // Relaxed: told before the calls are forbidden, or a heuristic.
+        if self.is_frozen() {
+            return u64::MAX;
+        }
         if self.short.load(Relaxed) {
             return 0;
         }
@@ -163,6 +169,16 @@ impl Reclaim {
             board.set(Level::Recent, in_use + above - above / 4);
         }
         above
+    }
+
+    /// From now on nothing is given back: the process forbids itself every such call (`SECCOMP_MODE_STRICT`).
+    pub fn freeze(&self) {
+        // Relaxed: as in `limit`.
+        self.frozen.store(true, Relaxed);
+    }
+    /// Whether that is so.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.load(Relaxed)
     }
 
     /// Whether memory is short. For whoever knows the pressure (the housekeeper).

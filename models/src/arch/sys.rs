@@ -159,3 +159,25 @@ impl Clock {
         0
     }
 }
+/// Nothing is mapped.
+///
+/// # Errors
+/// Always.
+///
+/// # Safety
+/// None needed.
+#[allow(unsafe_code, reason = "the engine's signature")]
+pub const unsafe fn grow(_: usize, _: usize, _: usize) -> Result<(), Errno> {
+    Err(Errno)
+}
+/// The same.
+///
+/// # Errors
+/// Always.
+///
+/// # Safety
+/// None needed.
+#[allow(unsafe_code, reason = "the engine's signature")]
+pub const unsafe fn map_again(_: usize, _: usize) -> Result<usize, Errno> {
+    Err(Errno)
+}
