@@ -1,6 +1,5 @@
 // about: a child by clone(CLONE_VM) allocates beside the parent's threads: it shares their rseq area, but has none registered
 // args: vfork
-// args: beside
 #include "../c/check.h"
 #include <pthread.h>
 #include <sys/syscall.h>

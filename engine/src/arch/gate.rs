@@ -31,7 +31,7 @@
 //! Locks: `turn`, held by forks while they seal and open. Cost: a compare-and-swap, a load and a store; in a process of
 //! one thread loads and stores.
 
-use super::atomic::Ordering::{Relaxed, Release, SeqCst};
+use super::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use super::atomic::{AtomicU32, AtomicUsize};
 use super::lock::Owned;
 use super::sys;
@@ -40,6 +40,8 @@ use super::sys;
 const ROOMS: usize = 128;
 /// ns between two looks of a thread that waits.
 const LOOK: u64 = 50_000;
+/// Looks at most that a thread waits for a fork that is not yet in flight.
+const SEAL_NAPS: u32 = 2000;
 /// The state's bit while one of our threads is alone inside; forks in flight are counted above it.
 const ALONE: u32 = 1;
 const FORK: u32 = 2;
@@ -67,6 +69,8 @@ pub struct Gate {
     waits: AtomicU32,
     /// 1: this child was forked while somebody was inside; counted as a fork that never ends, here and in its children.
     torn: AtomicU32,
+    /// The fork in flight waits for nobody any more.
+    sealed: AtomicU32,
     /// Our thread that is alone inside.
     alone: AtomicUsize,
     turn: Owned,
@@ -111,6 +115,7 @@ impl Gate {
             left: AtomicU32::new(0),
             waits: AtomicU32::new(0),
             torn: AtomicU32::new(0),
+            sealed: AtomicU32::new(0),
             alone: AtomicUsize::new(0),
             turn: Owned::new(),
         }
@@ -179,10 +184,23 @@ impl Gate {
                 return Some(Inside { gate: self, room: None });
             }
             if state >= FORK {
+                self.wait_for_seal();
                 return None;
             }
             self.wait_for_alone(state);
             room = self.take_room(me);
+        }
+    }
+
+    /// A fork wants to be, and waits for those inside, who wait for nobody: so may this thread, a moment, or it could keep the CPU from
+    /// one of them for ever (real-time priorities). Once the fork is in flight nobody waits.
+    fn wait_for_seal(&self) {
+        for _ in 0..SEAL_NAPS {
+            // Acquire: as a rule the fork is what it says; a stale word costs a nap.
+            if self.sealed.load(Acquire) != 0 || !self.is_forking() || self.is_inside() || self.own(FORKS) > 0 {
+                return;
+            }
+            self.nap();
         }
     }
 
@@ -378,6 +396,8 @@ impl Gate {
         }
         if !is_sealed {
             seal();
+            self.sealed.store(1, Release);
+            self.tell();
         }
     }
 
@@ -389,6 +409,7 @@ impl Gate {
         self.forget(FORKS);
         if self.state.load(Relaxed) & !ALONE == FORK {
             open();
+            self.sealed.store(0, Relaxed);
         }
         // SeqCst: see `Heap::put_off`. It releases: a thread that comes in finds all open.
         self.state.fetch_sub(FORK, SeqCst);
@@ -423,6 +444,7 @@ impl Gate {
         let torn = self.rooms.iter().any(is_torn);
         self.torn.fetch_or(u32::from(torn), Relaxed);
         self.inherit();
+        self.sealed.store(self.torn.load(Relaxed), Relaxed);
         self.torn.load(Relaxed) != 0
     }
 
