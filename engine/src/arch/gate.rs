@@ -584,8 +584,10 @@ mod tests {
                         hold(n);
                         assert!(gate.is_alone() && gate.enter().is_some());
                         gate.abroad(|| ours.fetch_add(1, Relaxed));
-                        assert!(gate.is_alone());
-                        hold(n);
+                        // (The test's process has several threads: it may come back beside others.)
+                        if gate.is_alone() {
+                            hold(n);
+                        }
                     }
                 });
             }
