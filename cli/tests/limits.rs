@@ -91,7 +91,7 @@ fn soft_limit_keeps_free_memory_away() {
         };
         // It holds 10 MiB of areas, and has freed 6 MiB more.
         assert!(run("soft_limit=none").number("/memory/lazy") >= 6 * MIB);
-        let done = run("soft_limit=12M");
+        let done = run("soft_limit=11M");
         assert!(done.number("/memory/lazy") < MIB && done.number("/memory/in_use") >= 10 * MIB);
         assert!(done.number("/events/soft_limit") > 0 && done.number("/events/limit_refused") == 0);
     }
