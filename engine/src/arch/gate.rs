@@ -11,8 +11,8 @@
 //! in flight no lock is held and nothing is half done, but by frames of the forking thread itself: a signal's handler may
 //! fork whatever it interrupted. Those frames go on in the parent and in the child, each in its own memory, with the
 //! locks that they hold. Nobody inside waits for anything that a program holds, so a fork waits for microseconds (for a
-//! slice of a purge at most), and a thread that finds the fork goes its way at once: nothing here can stand in a cycle of
-//! other people's locks.
+//! slice of a purge at most), and a thread that finds the fork in flight goes its way at once (before that it waits with the
+//! fork for those inside): nothing here can stand in a cycle of other people's locks.
 //!
 //! | room | its thread |
 //! |---|---|
@@ -197,7 +197,7 @@ impl Gate {
     fn wait_for_seal(&self) {
         for _ in 0..SEAL_NAPS {
             // Acquire: as a rule the fork is what it says; a stale word costs a nap.
-            if self.sealed.load(Acquire) != 0 || !self.is_forking() || self.is_inside() || self.own(FORKS) > 0 {
+            if self.sealed.load(Acquire) != 0 || !self.is_forking() || self.is_inside() || self.is_forking_self() {
                 return;
             }
             self.nap();
@@ -411,7 +411,7 @@ impl Gate {
             open();
             self.sealed.store(0, Relaxed);
         }
-        // SeqCst: see `Heap::put_off`. It releases: a thread that comes in finds all open.
+        // SeqCst: see `Heap::free_aside`. It releases: a thread that comes in finds all open.
         self.state.fetch_sub(FORK, SeqCst);
         drop(turn);
         sys::futex_wake(&self.state, u32::MAX >> 1);

@@ -155,7 +155,7 @@ impl Side {
         loop {
             // SAFETY: a block of ours, aligned to 16.
             unsafe { entry.write(Entry { next, address }) };
-            // SeqCst: see `Heap::put_off`.
+            // SeqCst: see `Heap::free_aside`.
             match self.put_off.compare_exchange(next, entry as usize, SeqCst, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => next = now,
@@ -179,7 +179,7 @@ impl Side {
     /// Everything that was put off, which is not any more. (All of it is taken at once, so no entry comes back to the
     /// list while somebody looks at it.)
     pub fn take(&self) -> impl Iterator<Item = usize> {
-        // SeqCst: see `Heap::put_off`. It acquires what was written into the entries.
+        // SeqCst: see `Heap::free_aside`. It acquires what was written into the entries.
         let mut at = self.put_off.swap(0, SeqCst);
         core::iter::from_fn(move || {
             if at == 0 {
