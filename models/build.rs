@@ -92,7 +92,7 @@ const GATES: &[(&str, &[(&str, &str)])] = &[
 /// What is replaced in all of per-CPU memory's: few claims, a small map of addresses, the machine's mappings.
 const SPACE: &[(&str, &str)] = &[
     ("super::", "crate::percpu::"),
-    ("CLAIMS: usize = 512;", "CLAIMS: usize = 2;"),
+    ("CLAIMS: usize = 64;", "CLAIMS: usize = 2;"),
     ("ADDRESS_BITS: u32 = 47;", "ADDRESS_BITS: u32 = UNIT_SHIFT + LEAF_BITS;"),
     ("LEAF_BITS: u32 = 15;", "LEAF_BITS: u32 = 9;"),
     ("AREA: usize = 512 << 10;", "AREA: usize = 8 << 10;"),
