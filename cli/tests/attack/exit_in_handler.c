@@ -6,7 +6,6 @@
 // args: _exit 2
 // args: abort 2
 // args: thread 0
-// rare: (thread 0) the only thread leaves by the exit system call in the middle of an allocation: the housekeeper, which waits to come in alone, stays
 #include "../c/check.h"
 #include <pthread.h>
 #include <sys/syscall.h>

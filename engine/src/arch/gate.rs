@@ -42,6 +42,8 @@ const ROOMS: usize = 128;
 const LOOK: u64 = 50_000;
 /// Looks at most that a thread waits for a fork that is not yet in flight.
 const SEAL_NAPS: u32 = 2000;
+/// Looks at most that one of our threads waits for a program's only thread.
+const OURS_NAPS: u32 = 10_000;
 /// The state's bit while one of our threads is alone inside; forks in flight are counted above it.
 const ALONE: u32 = 1;
 const FORK: u32 = 2;
@@ -283,17 +285,19 @@ impl Gate {
         self.state.load(Relaxed) & ALONE != 0 && self.alone.load(Relaxed) == sys::thread_pointer()
     }
 
-    /// Comes in for a thread of ours, when no fork is in flight: alone, if the program has one thread.
-    pub fn enter_ours(&self) -> Ours<'_> {
-        loop {
+    /// Comes in for a thread of ours, when no fork is in flight: alone, if the program has one thread. `None` after about a second: the
+    /// program's thread is stopped inside, or has ended there.
+    pub fn enter_ours(&self) -> Option<Ours<'_>> {
+        for _ in 0..OURS_NAPS {
             if !sys::program_is_single() {
-                return Ours::Inside(self.enter_patiently());
+                return Some(Ours::Inside(self.enter_patiently()));
             }
-            match self.enter_alone() {
-                Some(alone) => return Ours::Alone(alone),
-                None => self.nap(),
+            if let Some(alone) = self.enter_alone() {
+                return Some(Ours::Alone(alone));
             }
+            self.nap();
         }
+        None
     }
 
     /// Comes in and lets nobody else in until it leaves, for a thread of ours in a program of one thread; `None` if somebody

@@ -105,7 +105,7 @@ impl<E: Environment> Heap<E> {
     /// A worker's whole life (see [`crate::reclaim::workers`]).
     pub fn work(&self) {
         let (workers, keeper) = (&self.reclaim.workers, &self.reclaim.keeper);
-        let reads = self.among_calls(|allowed| allowed && sys::own_files().is_ok());
+        let reads = self.exposed(|allowed| allowed && sys::own_files().is_ok());
         let mut naps = 0;
         loop {
             let seen = workers.calls();

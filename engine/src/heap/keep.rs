@@ -133,7 +133,7 @@ impl<E: Environment> Heap<E> {
     /// before, that of the first thread always), and that is to be the status of the last that was not ours. The C library's
     /// threads end with 0.
     pub fn parting(&self) -> i32 {
-        self.among_calls(|allowed| {
+        self.exposed(|allowed| {
             if !allowed || self.reclaim.keeper.is_outlived() || sys::leader_lives() { 0 } else { sys::leader_status() }
         })
     }
@@ -144,7 +144,7 @@ impl<E: Environment> Heap<E> {
         if !keeper.begin() {
             return;
         }
-        let first = self.among_calls(|allowed| {
+        let first = self.exposed(|allowed| {
             let first = if allowed && E::crew().is_some() { sys::tasks() } else { None };
             if allowed {
                 keeper.settle();
@@ -174,8 +174,8 @@ impl<E: Environment> Heap<E> {
     fn keep_on(&self, first: Option<sys::Tasks>) {
         let (keeper, sets) = (&self.reclaim.keeper, &self.cache.sets);
         let mut watch = Watch::default();
-        let lives = || self.among_calls(|allowed| allowed && self.lives(first));
-        let serve = || self.among_calls(|allowed| allowed && self.serve());
+        let lives = || self.exposed(|allowed| allowed && self.lives(first));
+        let serve = || self.among_calls(|allowed| allowed && self.serve()).unwrap_or(false);
         let mut due = sets.clock.now_ns() + PERIOD;
         loop {
             // Acquire: what was asked before the bell rang is seen.
@@ -196,16 +196,22 @@ impl<E: Environment> Heap<E> {
             let before = left();
             due = self.cache.sets.clock.now_ns() + PERIOD;
             let rests = self.among_calls(|allowed| allowed && self.look(&mut watch));
-            if rests && !keeper.park(&sets.clock, self.bell(), sets.is_shared(), (serve, lives), (before, left)) {
+            if rests == Some(true) && !keeper.park(&sets.clock, self.bell(), sets.is_shared(), (serve, lives), (before, left)) {
                 return;
             }
         }
     }
 
     /// What of the work of a thread of ours may take calls that a filter forbids, and whether it may make them; inside the gate, alone
-    /// in a program of one thread.
-    pub(super) fn among_calls<T>(&self, work: impl FnOnce(bool) -> T) -> T {
-        let _inside = self.gate.enter_ours();
+    /// in a program of one thread. `None` where that thread does not leave (see [`crate::arch::gate::Gate::enter_ours`]).
+    pub(super) fn among_calls<T>(&self, work: impl FnOnce(bool) -> T) -> Option<T> {
+        let _inside = self.gate.enter_ours()?;
+        Some(self.exposed(work))
+    }
+
+    /// The same for what takes no lock and changes nothing that a child would miss: it need not be inside, where a thread that has
+    /// ended in the middle of an allocation would keep it waiting.
+    pub(super) fn exposed<T>(&self, work: impl FnOnce(bool) -> T) -> T {
         let allowed = self.reclaim.keeper.enter();
         let done = work(allowed);
         if allowed {
