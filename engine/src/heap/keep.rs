@@ -196,7 +196,9 @@ impl<E: Environment> Heap<E> {
             let before = left();
             due = self.cache.sets.clock.now_ns() + PERIOD;
             let rests = self.among_calls(|allowed| allowed && self.look(&mut watch));
-            if rests == Some(true) && !keeper.park(&sets.clock, self.bell(), sets.is_shared(), (serve, lives), (before, left)) {
+            if rests == Some(true)
+                && !keeper.park(&sets.clock, self.bell(), sets.is_shared(), (serve, lives), (before, left))
+            {
                 return;
             }
         }

@@ -155,6 +155,8 @@ pub struct Heap<E> {
     slabs: Slabs,
     areas: Areas,
     profile: profile::Profile,
+    /// What blocks of pages and areas were looked for in vain.
+    barren: [scarce::Barren; 2],
     environment: PhantomData<fn() -> E>,
 }
 
@@ -226,6 +228,7 @@ impl<E: Environment> Heap<E> {
             slabs: Slabs::new(),
             areas: Areas::new(),
             profile: profile::Profile::new(),
+            barren: [const { scarce::Barren::new() }; 2],
             environment: PhantomData,
         }
     }

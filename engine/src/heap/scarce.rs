@@ -7,26 +7,78 @@
 //! ```
 //! Nothing is mapped or unmapped. What was freed last may be cached: sets, barns and lazy areas are emptied first.
 //!
+//! Where nothing was found, nothing is looked for again until something was freed ([`Barren`]).
+//!
 //! Lock: `Reclaim::purging`; each layer's own while it gives or takes.
-//! Cost: a drain, a purge and a look at all blocks of a zone for a request that would fail; a few refused system calls.
+//! Cost: a drain, a purge and a look at all blocks of a zone for a request that would fail; a few refused system calls; for the
+//! next one a look at the tallies.
 #![allow(unsafe_code)] // gives contents of free pages up
 
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::{AtomicU64, AtomicUsize};
 use crate::page::give_back;
 use crate::percpu::NODES;
-use crate::stat::Level;
+use crate::percpu::sets::Sets;
+use crate::stat::{Event, Level};
 
 /// Pages that go to the areas at a time, if there are so many together.
 const PIECE: usize = 512;
 /// Runs of a zone that are worth to be joined with free runs of the areas.
 const WORTH: usize = 16;
 
+/// What was looked for in vain last.
+#[derive(Debug)]
+pub struct Barren {
+    bytes: AtomicUsize,
+    signature: AtomicU64,
+}
+
+impl Barren {
+    pub const fn new() -> Self {
+        Self { bytes: AtomicUsize::new(0), signature: AtomicU64::new(0) }
+    }
+
+    /// What `look` finds of `bytes`, unless it would be in vain: as little was not there, and nothing was freed since.
+    ///
+    /// Relaxed, all: frees only add up, so no two states have one signature, and what is stored beside an older one is looked
+    /// for once more.
+    fn look<T>(&self, sets: &Sets, bytes: usize, look: impl FnOnce() -> Option<T>) -> Option<T> {
+        // Before the look: what is freed meanwhile makes another.
+        let signature = signature(sets);
+        let is_known = self.signature.load(Relaxed) == signature;
+        if is_known && bytes >= self.bytes.load(Relaxed) {
+            return None;
+        }
+        let found = look();
+        if found.is_none() {
+            self.bytes.store(bytes, Relaxed);
+            self.signature.store(signature, Relaxed);
+        }
+        found
+    }
+}
+
+/// Changes with everything that may leave free memory.
+fn signature(sets: &Sets) -> u64 {
+    let frees = sets.frees();
+    let events = [Event::ColdFree, Event::AreaFree, Event::AreaGrow, Event::AreaMove].map(|event| sets.event(event));
+    let levels = [Level::Lazy, Level::PagesFree, Level::Mapped].map(|level| sets.level(level));
+    // (A hash: Knuth's multiplier.)
+    let mix = |sum: u64, word: &u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    events.iter().chain(&levels).fold(frees.wrapping_add(1), mix)
+}
+
 impl<E: Environment> Heap<E> {
     /// A block of 2^`order` pages, or what is made of such, that the system refuses: tried again with what is cached, and
     /// then with what the areas have.
     #[cold]
     pub(super) fn scrape_pages<T>(&self, order: usize, again: impl Fn() -> Option<T>) -> Option<T> {
+        self.barren[0].look(&self.cache.sets, PAGE << order, || self.scrape_pages_anew(order, again))
+    }
+
+    fn scrape_pages_anew<T>(&self, order: usize, again: impl Fn() -> Option<T>) -> Option<T> {
         let _held = self.reclaim.lock();
         self.cache.empty_barns(&self.everything(), ALL_CLASSES);
         again()
@@ -80,6 +132,10 @@ impl<E: Environment> Heap<E> {
         if (bytes as u64) > self.cache.sets.board().level(Level::Mapped) {
             return None;
         }
+        self.barren[1].look(&self.cache.sets, bytes, || self.scrape_area_anew(bytes, again))
+    }
+
+    fn scrape_area_anew<T>(&self, bytes: usize, again: impl Fn() -> Option<T>) -> Option<T> {
         let held = self.reclaim.lock();
         // Lazy areas of other sizes become free runs and merge with their neighbours.
         self.vmap().purge(usize::MAX);

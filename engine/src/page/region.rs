@@ -284,6 +284,8 @@ pub struct Regions {
     root: [AtomicUsize; ROOT],
     windows: [AtomicPtr<Window>; WINDOWS],
     made: Lock<Made>,
+    /// The system gave nothing more, not even what was needed: steps are not asked for until it does.
+    refused: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -319,6 +321,7 @@ impl Regions {
             root: [const { AtomicUsize::new(0) }; ROOT],
             windows: [const { AtomicPtr::new(core::ptr::null_mut()) }; WINDOWS],
             made: Lock::new(Made { count: 0, spare: 0, slot: 0 }),
+            refused: AtomicBool::new(false),
         }
     }
 
@@ -486,9 +489,11 @@ impl Regions {
     pub fn extend(&self, board: &Board, page: Pfn, need: usize, want: usize) -> Option<(Pfn, usize)> {
         let window = self.window(page);
         let room = (window.most as usize).saturating_sub(window.end());
-        sizes(need, want.min(room)).take_while(|_| need <= room).find_map(|pages| {
+        self.sizes(need, want.min(room)).take_while(|_| need <= room).find_map(|pages| {
             let first = self.end(page);
-            self.lengthen(board, window, pages).ok().map(|()| (first, pages))
+            self.lengthen(board, window, pages).ok()?;
+            self.refused.store(false, Relaxed);
+            Some((first, pages))
         })
     }
 
@@ -512,12 +517,15 @@ impl Regions {
     /// A new window that begins with `need` to `want` pages, which read as zero; the first, and how many.
     pub fn reserve(&self, board: &Board, owner: Owner, need: usize, want: usize) -> Option<(Pfn, usize)> {
         let mut made = self.made.lock();
-        for pages in sizes(need, want.min(MOST_PAGES)).take_while(|_| need <= MOST_PAGES) {
+        for pages in self.sizes(need, want.min(MOST_PAGES)).take_while(|_| need <= MOST_PAGES) {
             let mut refused = Refused::Taken;
             for tried in 0..SLOTS {
                 let slot = self.next_slot(&mut made, tried > 0);
                 match self.make(board, &mut made, owner, slot, pages) {
-                    Ok(first) => return Some((first, pages)),
+                    Ok(first) => {
+                        self.refused.store(false, Relaxed);
+                        return Some((first, pages));
+                    }
                     Err(why) => refused = why,
                 }
                 if refused == Refused::Limit {
@@ -537,7 +545,14 @@ impl Regions {
                 }
             }
         }
+        self.refused.store(true, Relaxed);
         None
+    }
+
+    /// From `want` pages down to `need`, in quarters: a limit may refuse a whole step and allow what is needed. Relaxed: policy.
+    fn sizes(&self, need: usize, want: usize) -> impl Iterator<Item = usize> + use<> {
+        let most = if self.refused.load(Relaxed) { need } else { want.max(need) };
+        core::iter::successors(Some(most), move |&pages| (pages > need).then(|| (pages / 4).max(need)))
     }
 
     /// A slot that is not ours: the next, or anywhere if somebody else had the last.
@@ -774,11 +789,6 @@ impl Regions {
         made.count += 1;
         Some((made.count, meta))
     }
-}
-
-/// From `want` pages down to `need`, in quarters: a limit may refuse a whole step and allow what is needed.
-fn sizes(need: usize, want: usize) -> impl Iterator<Item = usize> {
-    core::iter::successors(Some(want.max(need)), move |&pages| (pages > need).then(|| (pages / 4).max(need)))
 }
 
 /// The pages that a heap takes at a time, when it has `pages`: as much again while it is small, 2 MiB, a

@@ -685,6 +685,13 @@ impl Sets {
         sum.cast_signed().max(0) as u64
     }
 
+    /// Objects of all classes that were ever freed, in sets and past them.
+    #[must_use]
+    pub fn frees(&self) -> u64 {
+        let all = self.tallies().flat_map(|tally| &tally.class);
+        all.fold(0_u64, |sum, ops| sum.wrapping_add(ops.frees.load(Relaxed)))
+    }
+
     /// Counts operations that went past the sets.
     pub fn count_direct(&self, class: usize, allocs: u64, frees: u64) {
         let ops = &self.tally(0).class[class];

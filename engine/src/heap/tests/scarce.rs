@@ -3,6 +3,7 @@
 use super::*;
 use crate::page::Zone;
 use crate::stat::Board;
+use core::cell::Cell;
 
 fn board(heap: &Heap<Test>) -> &Board {
     heap.cache.sets.board()
@@ -60,6 +61,36 @@ fn pages_change_hands_and_none_is_lost() {
         drop_all(stay);
         assert_empty(heap);
     }
+}
+
+#[test]
+fn what_is_not_there_is_looked_for_once_until_something_is_freed() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    let heap = &HEAP;
+    let looks = |bytes: usize| {
+        let count = Cell::new(0);
+        assert!(
+            heap.scrape_area(bytes, || {
+                count.set(count.get() + 1);
+                None::<()>
+            })
+            .is_none()
+        );
+        count.get()
+    };
+    let (small, large) = (heap.malloc(3000), heap.malloc(1 << 20));
+    // (What the first one gives back is news for the second.)
+    while looks(1 << 20) > 0 {}
+    assert_eq!(looks(2 << 20), 0);
+    assert!(looks(1 << 19) > 0, "less may be there");
+    while looks(1 << 19) > 0 {}
+    unsafe { heap.free(small) };
+    assert!(looks(1 << 20) > 0, "an object was freed");
+    while looks(1 << 20) > 0 {}
+    unsafe { heap.free(large) };
+    assert!(looks(1 << 20) > 0, "an area was freed");
+    assert_empty(heap);
 }
 
 #[test]
