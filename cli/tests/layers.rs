@@ -14,13 +14,15 @@ const RANKS: &[(&str, u32)] = &[
     ("stat", 1),
     ("knob", 1),
     ("meta", 2),
-    ("percpu", 3),
-    ("counter", 4),
-    ("page", 4),
-    ("vmap", 5),
-    ("slab", 6),
-    ("reclaim", 7),
-    ("heap", 8),
+    ("cpu", 3),
+    ("cache", 4),
+    ("percpu", 4),
+    ("counter", 5),
+    ("page", 5),
+    ("vmap", 6),
+    ("slab", 7),
+    ("reclaim", 8),
+    ("heap", 9),
 ];
 /// A lower layer may take plain types (no behaviour) of these.
 const PLAIN: &[(&str, &str)] = &[("arch", "stat")];

@@ -5,13 +5,20 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod arch;
+
 pub mod knob;
 pub mod stat;
 
-pub mod counter;
 pub mod meta;
-pub mod page;
+
+pub mod cpu;
+
+pub mod cache;
 pub mod percpu;
+
+pub mod counter;
+pub mod page;
+
 pub mod vmap;
 
 pub mod slab;

@@ -26,7 +26,7 @@
 use crate::HEAP;
 use allotment_engine::heap::drain::Which;
 
-pub use allotment_engine::percpu::cache::{Report, Way};
+pub use allotment_engine::cache::{Report, Way};
 
 /// Drains the caches of CPU number `cpu`.
 pub fn cpu(cpu: u32, way: Way) -> Report {

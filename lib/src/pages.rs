@@ -21,8 +21,8 @@
 #![allow(unsafe_code)] // addresses
 
 use crate::HEAP;
+use allotment_engine::cpu::NODES;
 use allotment_engine::page;
-use allotment_engine::percpu::NODES;
 use core::fmt;
 use core::ptr::NonNull;
 

@@ -1,13 +1,13 @@
 //! # The engine's protocols over a checked machine
 //!
 //! ```text
-//! engine/src: percpu/* (sets, sheaf, cache, layout, steps, sim, units), counter/*, slab/mod, arch/{gate, lock, outcome}, knob     unchanged
+//! engine/src: cpu/*, cache/*, percpu/*, counter/*, slab/mod, arch/{gate, lock, outcome}, knob     unchanged
 //!             ───────────────────────────────────────────────────────────────────────────────────────
 //! here:       arch::{atomic, seq, rseq, sys}, stat, meta, page     facades with the same names
 //!             machine: fake CPUs, indices, store buffers, futexes; every step is one of shuttle's choices
 //! ```
-//! `percpu` runs in mode `Sequences`: [`arch::seq`] does each contract of the engine's
-//! `arch/seq.rs` step by step through the engine's own `percpu/steps.rs`.
+//! It runs in mode `Sequences`: [`arch::seq`] does each contract of the engine's
+//! `arch/seq.rs` step by step through the engine's own `cache/steps.rs`.
 //!
 //! ## What the machine does (see [`machine`])
 //! * Threads are preempted at every atomic access. A thread that begins to run on a CPU
@@ -38,8 +38,12 @@ pub mod meta;
 pub mod page;
 pub mod stat;
 
+#[path = "../../engine/src/cache/mod.rs"]
+pub mod cache;
 #[path = "../../engine/src/counter/mod.rs"]
 pub mod counter;
+#[path = "../../engine/src/cpu/mod.rs"]
+pub mod cpu;
 #[path = "../../engine/src/knob.rs"]
 pub mod knob;
 #[path = "../../engine/src/percpu/mod.rs"]

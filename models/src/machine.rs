@@ -17,7 +17,7 @@
 
 use crate::arch::PAGE;
 use crate::arch::atomic::AtomicU32;
-use crate::percpu::sets::BYTES;
+use crate::cache::sets::BYTES;
 use crate::stat::board::SETS_MAX;
 use core::cell::RefCell;
 use core::ops::Range;

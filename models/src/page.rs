@@ -5,8 +5,8 @@
 use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::arch::lock::Lock;
+use crate::cache::Cache;
 use crate::machine;
-use crate::percpu::Cache;
 
 /// Nobody may have an object here, whenever the system takes the pages.
 ///

@@ -1,4 +1,4 @@
-//! Push and pop against a drain (DESIGN 5; `engine/src/percpu/drain.rs`: fences, answers, parking; `sets.rs`: `ready`, `adopt`).
+//! Push and pop against a drain (DESIGN 5; `engine/src/cache/drain.rs`: fences, answers, parking; `sets.rs`: `ready`, `adopt`).
 //!
 //! Bound: 2 workers × 4 operations against 3 drains on 2 CPUs whose indices move,
 //! in mode `Sequences` (40,000 schedules) and in mode `Fallback` (20,000): 10 seconds, 0.2 minutes.
@@ -9,11 +9,11 @@ use allotment_models::arch::atomic::{AtomicU64, Ordering::Relaxed};
 use allotment_models::arch::outcome::Outcome;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::Area;
+use allotment_models::cache::drain::Indices;
+use allotment_models::cache::layout::Word;
+use allotment_models::cache::sets::Sets;
 use allotment_models::harness::{fails, fails_from, holds, spawn};
 use allotment_models::machine::{self, Place, Sabotage};
-use allotment_models::percpu::drain::Indices;
-use allotment_models::percpu::layout::Word;
-use allotment_models::percpu::sets::Sets;
 use allotment_models::stat::Mode;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Close, fork, reopen (`engine/src/percpu/sets.rs`: `close`, `reopen`), behind the gate where there are no sequences.
+//! Close, fork, reopen (`engine/src/cache/sets.rs`: `close`, `reopen`), behind the gate where there are no sequences.
 //!
 //! Bound: 2 workers × 5 operations against 2 forks, 2 CPUs whose indices move; 20,000 schedules (fallback
 //! 10,000): 6 seconds, 0.1 minutes.
@@ -12,10 +12,10 @@ use allotment_models::arch::gate::Gate;
 use allotment_models::arch::outcome::Outcome;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::Area;
+use allotment_models::cache::layout::{Set, Word};
+use allotment_models::cache::sets::Sets;
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Sabotage};
-use allotment_models::percpu::layout::{Set, Word};
-use allotment_models::percpu::sets::Sets;
 use allotment_models::stat::Mode;
 use allotment_models::stat::board::SETS_MAX;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Sheaves between main, spare, barn and hands (`engine/src/percpu/cache.rs`: `alloc`,
+//! Sheaves between main, spare, barn and hands (`engine/src/cache/mod.rs`: `alloc`,
 //! `free`, `exchange`, `install`, `keep_spare`, `release`, `drain`, `empty_barns`).
 //!
 //! Bound: 3 threads × 6 operations, one of them with a drain of all sets, 2 CPUs, two-object sheaves;
@@ -9,13 +9,13 @@
 use allotment_models::arch::lock::Lock;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::Area;
+use allotment_models::cache::drain::Indices;
+use allotment_models::cache::layout::OBJECTS as OBJECTS_MAX;
+use allotment_models::cache::{Cache, Sheaf, Source};
+use allotment_models::cache::{Report, Way};
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::knob::Id;
 use allotment_models::machine::{self, Sabotage};
-use allotment_models::percpu::cache::{Report, Way};
-use allotment_models::percpu::drain::Indices;
-use allotment_models::percpu::layout::OBJECTS as OBJECTS_MAX;
-use allotment_models::percpu::{Cache, Sheaf, Source};
 use allotment_models::stat::Mode;
 use std::collections::BTreeSet;
 use std::sync::Arc;

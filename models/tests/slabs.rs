@@ -9,10 +9,10 @@
 #![allow(unsafe_code, missing_docs)]
 
 use allotment_models::arch::seq::Area;
+use allotment_models::cache::{Cache, Sheaf, Source};
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Sabotage};
 use allotment_models::page::Pages;
-use allotment_models::percpu::{Cache, Sheaf, Source};
 use allotment_models::stat::Mode;
 use std::sync::Arc;
 

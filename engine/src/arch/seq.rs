@@ -7,7 +7,7 @@
 //!
 //! ## Where a sequence finds its data
 //! ```text
-//! board ──► [ void set ][ … ][ slots[index] ]         board is a `percpu::Sets`
+//! board ──► [ void set ][ … ][ slots[index] ]         board is a `cache::Sets`
 //!                 ▲               │ offset from board to the set of this index; 0 is the void set
 //!                 └───────────────┴──► set: words[class]{main, spare} … cpu
 //!                                           └─ + TALLY ─► tally: {allocs, frees} per class, events
@@ -43,7 +43,7 @@
 pub use super::outcome::Outcome;
 
 /// Bytes from the board to `slots`. (`percpu` asserts that its types agree with these four.)
-pub const SLOTS: usize = 2760;
+pub const SLOTS: usize = 2752;
 /// Bytes from a set to the CPU that owns it.
 pub const CPU: usize = 1408;
 /// Bytes from a set to its tally.
@@ -139,7 +139,7 @@ mod x86_64 {
     /// See the contracts above.
     ///
     /// # Safety
-    /// `board` is a `percpu::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
+    /// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
     #[inline(always)]
     #[must_use]
     pub unsafe fn pop(board: *const u8, area: Area, class: usize) -> Outcome<usize> {
@@ -334,7 +334,7 @@ mod x86_64 {
     }
 
     /// See the contracts above: this set belongs to this CPU. The caller fences before it
-    /// uses the set (see `percpu::Sets::adopt`).
+    /// uses the set (see `cache::Sets::adopt`).
     ///
     /// # Safety
     /// As [`pop`].

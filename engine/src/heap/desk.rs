@@ -17,9 +17,9 @@
 use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::{atomic::AtomicU32, sys};
+use crate::cache::Way;
 use crate::heap::drain::Which;
 use crate::knob::{BY_CGROUP, FIXED, Id, TABLE};
-use crate::percpu::cache::Way;
 use crate::stat::board::{Answer, EVERY_CPU, IDLE_CPUS, KNOBS_MAX, Order};
 
 /// Slow allocations after which a process is no trifle.

@@ -12,11 +12,10 @@ use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::{sys, topology};
+use crate::cache::drain::Indices;
+use crate::cache::{Report, Way};
+use crate::cpu::{INDICES, NODES};
 use crate::knob::Id;
-use crate::percpu::NODES;
-use crate::percpu::cache::{Report, Way};
-use crate::percpu::drain::Indices;
-use crate::percpu::sets::INDICES;
 use crate::reclaim::keeper::{Duty, QUIET};
 use crate::slab::class::CLASSES;
 use crate::stat::{Event, Timing};
@@ -53,7 +52,7 @@ impl Running {
     const fn unknown() -> Self {
         Self { cpus: Indices::around(0), known: false, asked: true }
     }
-    /// Whether `cpu` is one. Looks at the threads once (for each [`WINDOW`](crate::percpu::drain::WINDOW) of CPUs),
+    /// Whether `cpu` is one. Looks at the threads once (for each [`WINDOW`](crate::cache::drain::WINDOW) of CPUs),
     /// when this is first asked.
     fn contains(&mut self, cpu: u32) -> bool {
         let cpu = cpu as usize;
@@ -73,7 +72,7 @@ impl Running {
 
 impl<E: Environment> Heap<E> {
     /// Empties what CPUs cache into the free memory of the heap while their owners go on, and says what it
-    /// took (seed 004). Cost: see [`crate::percpu::drain`]; with [`Which::Idle`] and *gentle* drains also
+    /// took (seed 004). Cost: see [`crate::cache::drain`]; with [`Which::Idle`] and *gentle* drains also
     /// a look at each thread, and up to [`PATIENCE`].
     pub fn drain(&self, which: Which, way: Way) -> Report {
         let mut report = Report::default();
@@ -230,7 +229,7 @@ impl<E: Environment> Heap<E> {
     /// Whether the page lists of an index hold pages of another node.
     fn holds_foreign_pages(&self, index: usize) -> bool {
         let (sets, regions) = (&self.cache.sets, &self.pages.regions);
-        let Some((set, _)) = sets.home_of(index).filter(|_| sets.nodes() > 1) else { return false };
+        let Some((set, _)) = sets.home_of(index).filter(|_| sets.cpus.nodes() > 1) else { return false };
         let node = set.node.load(Relaxed) as usize;
         let mut foreign = false;
         for class in CLASSES..ALL_CLASSES {

@@ -95,7 +95,7 @@ impl<E: Environment> Heap<E> {
         let is_confined = self.reclaim.keeper.is_confined();
         let reads = reads && !is_confined;
         Allowance {
-            nodes: self.cache.sets.nodes() as u32,
+            nodes: self.cache.sets.cpus.nodes() as u32,
             cpus: if is_confined { 1 } else { sys::cpus_told() },
             quota: if reads { cgroup::cpu_quota() } else { None },
             pressure: if reads { cgroup::cpu_pressure() } else { 0 },

@@ -24,7 +24,7 @@ impl<E: Environment> Heap<E> {
         // (After a burst of frees there may be more to give back than is used.)
         let held = board.in_use() + board.level(Level::Lazy) + board.level(Level::PagesDirty);
         let is_large = held >= knobs.get(Id::KeeperBytes);
-        if !is_large && !self.is_watched() || self.cache.sets.is_closed() {
+        if !is_large && !self.is_watched() || self.cache.sets.cpus.is_closed() {
             return;
         }
         let now = self.cache.sets.clock.ticks();

@@ -5,8 +5,8 @@
 
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::{cgroup, sys};
-use crate::percpu::cache::{Report, Way};
-use crate::percpu::drain::Indices;
+use crate::cache::drain::Indices;
+use crate::cache::{Report, Way};
 use crate::reclaim::Reclaim;
 use crate::stat::{Event, Mode, Timing};
 

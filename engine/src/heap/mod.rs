@@ -37,10 +37,11 @@ use crate::arch::gate::Gate;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::Area;
 use crate::arch::{PAGE, opaque, sys};
+use crate::cache::sets::{Room, Sets};
+use crate::cache::{Cache, Sheaf, Source};
+use crate::cpu::Simulation;
 use crate::knob::{BY_CGROUP, Id};
 use crate::page::{LISTED, PageSource, Pages, Regions};
-use crate::percpu::sets::{Room, Sets};
-use crate::percpu::{Cache, Sheaf, Simulation, Source};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
@@ -518,7 +519,7 @@ impl<E: Environment> Heap<E> {
         }
         self.areas.confine();
         self.pages.confine();
-        self.cache.sets.confine();
+        self.cache.sets.cpus.confine();
         self.reclaim.keeper.confine();
         self.await_threads();
         self.apply_profile();

@@ -18,8 +18,8 @@ use super::{CLASSES, Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, prefetch};
+use crate::cpu::NODES;
 use crate::page::{Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, Word, ZoneStats};
-use crate::percpu::NODES;
 use crate::slab::Wrong;
 use crate::stat::Event;
 
@@ -82,7 +82,7 @@ impl<E: Environment> Heap<E> {
         if !self.opened() {
             return Err(Error::Exhausted);
         }
-        let here = self.cache.sets.node();
+        let here = self.cache.sets.cpus.node();
         let atomic = flags.has(Flags::ATOMIC);
         let source = self.page_source();
         // What another node's blocks a list holds is not known.
@@ -243,7 +243,7 @@ impl<E: Environment> Heap<E> {
         if !self.opened() {
             return 0;
         }
-        let here = self.cache.sets.node();
+        let here = self.cache.sets.cpus.node();
         let (node, source, regions) = (node.unwrap_or(here), self.page_source(), &self.pages.regions);
         let (mut got, mut squeezed) = (0, false);
         while got < into.len() {

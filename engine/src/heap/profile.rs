@@ -195,7 +195,7 @@ impl<E: Environment> Heap<E> {
     #[inline]
     fn is_due_here(&self, size: usize) -> bool {
         let at = match self.cache.sets.mode() {
-            Mode::Sequences | Mode::Simulated => self.cache.sets.index(),
+            Mode::Sequences | Mode::Simulated => self.cache.sets.cpus.index(),
             _ => sys::thread_pointer() >> 12,
         };
         self.profile.is_due(at, size)

@@ -18,9 +18,9 @@ use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU64, AtomicUsize};
+use crate::cache::sets::Sets;
+use crate::cpu::NODES;
 use crate::page::give_back;
-use crate::percpu::NODES;
-use crate::percpu::sets::Sets;
 use crate::stat::{Event, Level};
 
 /// Pages that go to the areas at a time, if there are so many together.

@@ -11,7 +11,8 @@
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::fence;
-use crate::percpu::{NODES, Sets};
+use crate::cache::Sets;
+use crate::cpu::NODES;
 use crate::stat::board::{SECTIONS, SHOW_BYTES, Section, Show};
 use crate::vmap::Shown;
 use core::fmt::{self, Write};

@@ -5,9 +5,9 @@
 use super::drain::Which;
 use super::*;
 use crate::arch::rseq::{self, Fence};
+use crate::cache::{Report, Way};
+use crate::cpu::sim::Cpu;
 use crate::knob::Id;
-use crate::percpu::cache::{Report, Way};
-use crate::percpu::sim::Cpu;
 use crate::stat::board::LEVEL_THRESHOLD;
 use crate::stat::profile as profile_words;
 use proptest::prelude::*;

@@ -26,7 +26,8 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU8};
 use crate::arch::sort::sort;
 use crate::arch::sys::{self, Advice};
-use crate::percpu::{Cache, NODES, Sheaf, Source};
+use crate::cache::{Cache, Sheaf, Source};
+use crate::cpu::NODES;
 use crate::stat::{Board, Event};
 
 /// Orders that have per-CPU lists: the kernel's (order 9 is a huge page).
@@ -142,7 +143,7 @@ impl PageSource<'_> {
     ) -> (usize, bool) {
         let (pages, board) = (self.pages, self.cache.sets.board());
         let limit = self.cache.knobs.hard_limit();
-        let want = Want { node, bind: pages.places(node, self.cache.sets.nodes()), order, flags, limit };
+        let want = Want { node, bind: pages.places(node, self.cache.sets.cpus.nodes()), order, flags, limit };
         let (got, grew) = pages.zones[node].alloc(&pages.regions, board, want, n, |word| take(word, node));
         if got > 0 || others == 0 {
             return (got, grew);
@@ -156,7 +157,7 @@ impl PageSource<'_> {
     pub fn prepare_more(&self) {
         let (pages, sets) = (self.pages, &self.cache.sets);
         for (node, zone) in pages.zones.iter().enumerate() {
-            if zone.prepare_more(&pages.regions, sets.board(), node, pages.places(node, sets.nodes())) {
+            if zone.prepare_more(&pages.regions, sets.board(), node, pages.places(node, sets.cpus.nodes())) {
                 sets.count(Event::ZoneGrow, 1);
             }
         }
@@ -165,9 +166,9 @@ impl PageSource<'_> {
     /// Blocks for the layers above. (Whoever frees an object of a node's must find its slab's lists, which exist for
     /// the nodes that ran us.)
     fn alloc_here(&self, order: usize, n: usize, mut take: impl FnMut(usize)) -> bool {
-        let node = self.cache.sets.node();
+        let node = self.cache.sets.cpus.node();
         let regions = &self.pages.regions;
-        self.alloc_many(node, order, n, Flags::NONE, self.cache.sets.nodes(), |word, _| {
+        self.alloc_many(node, order, n, Flags::NONE, self.cache.sets.cpus.nodes(), |word, _| {
             word.addresses(regions, &mut take)
         })
         .1

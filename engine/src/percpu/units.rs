@@ -25,19 +25,17 @@
 //! kernel's `mm_cid` (Linux 6.3); a call more where it is the CPU's number.
 #![allow(unsafe_code)] // addresses of copies
 
-use super::sets::Simulation;
-use super::sim;
-use super::steps::Interrupted;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+use crate::arch::atomic::{AtomicIsize, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 use crate::arch::gate::{Gate, Inside};
-use crate::arch::lock::{Guard, Lock, Owned};
+use crate::arch::lock::{Guard, Lock};
 use crate::arch::outcome::Outcome;
-use crate::arch::rseq::{self, Fence};
+use crate::arch::rseq;
 use crate::arch::seq::Area;
-use crate::arch::sys;
 use crate::arch::unit_seq::{self as seq, Place};
 pub use crate::arch::unit_seq::{UNIT, UNIT_SHIFT};
+use crate::cpu::sim::Interrupted;
+use crate::cpu::{Cpus, Simulation};
 use crate::stat::Mode;
 use core::cell::Cell;
 use core::num::NonZeroUsize;
@@ -138,14 +136,9 @@ pub struct Units {
     by_cpu_id: AtomicIsize,
     top: AtomicUsize,
     indices: AtomicUsize,
-    mode: AtomicU32,
-    /// Forks and vforks in flight.
-    closed: AtomicU32,
     /// Whether nobody's unit of some chunk was ever written.
     nobody: AtomicU32,
-    simulation: AtomicPtr<Simulation>,
-    /// Guards closing and reopening.
-    state: Owned,
+    cpus: Cpus,
     /// See [`Units::settle`].
     settle: [Lock<()>; SETTLE],
     /// Who holds a lock of per-CPU memory or of a counter is inside; a fork waits for them, and they for a fork.
@@ -175,11 +168,8 @@ impl Units {
             by_cpu_id: AtomicIsize::new(0),
             top: AtomicUsize::new(0),
             indices: AtomicUsize::new(0),
-            mode: AtomicU32::new(0),
-            closed: AtomicU32::new(0),
             nobody: AtomicU32::new(0),
-            simulation: AtomicPtr::new(core::ptr::null_mut()),
-            state: Owned::new(),
+            cpus: Cpus::new(),
             settle: [const { Lock::new(()) }; SETTLE],
             gate: Gate::new(),
         }
@@ -191,19 +181,16 @@ impl Units {
     /// Called once, before any handle is used. In mode `Sequences`, `area` is right, and
     /// membarrier is registered.
     pub unsafe fn open(&self, mode: Mode, area: Area, indices: usize, simulation: Option<&'static Simulation>) {
-        let _state = self.state.lock();
-        if let Some(simulation) = simulation {
-            self.simulation.store((&raw const *simulation).cast_mut(), Relaxed);
-        }
+        let _state = self.cpus.lock();
         self.indices.store(indices, Relaxed);
         self.top.store(1, Relaxed);
         if mode == Mode::Sequences {
             let by = if area.index == area.base + rseq::MM_CID { &self.by_mm_cid } else { &self.by_cpu_id };
             by.store(area.base, Relaxed);
         }
-        // Release: whoever sees the mode sees the rest.
-        self.mode.store(mode as u32, Release);
-        if self.closed.load(Relaxed) == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { self.cpus.open(mode, area, simulation) };
+        if !self.cpus.is_closed() {
             self.open_high();
         }
     }
@@ -247,7 +234,7 @@ impl Units {
     /// How units are reached.
     #[inline]
     pub fn mode(&self) -> Mode {
-        Mode::from_word(self.mode.load(Acquire))
+        self.cpus.mode()
     }
 
     /// Highest index that ever wrote a unit, plus one (also while closed).
@@ -299,8 +286,7 @@ impl Units {
                 0 => rseq::word(self.by_cpu_id.load(Relaxed) + rseq::CPU_ID_START) as usize,
                 base => rseq::word(base + rseq::MM_CID) as usize,
             },
-            Mode::Simulated => (self.simulation().here)().0,
-            _ => sys::current_cpu() as usize,
+            _ => self.cpus.here().0,
         }
     }
 
@@ -336,13 +322,6 @@ impl Units {
         (0..self.high()).map(move |index| at.copy(index))
     }
 
-    fn simulation(&self) -> &'static Simulation {
-        let simulation = self.simulation.load(Relaxed);
-        assert!(!simulation.is_null(), "simulated mode without a simulation");
-        // SAFETY: `open` stored a reference that lives for ever.
-        unsafe { &*simulation }
-    }
-
     #[inline(always)]
     fn place(&self, base: &AtomicIsize, at: Handle) -> Option<Place<'_>> {
         // Relaxed: set before there was any handle. Without an area there is no word that a
@@ -363,9 +342,7 @@ impl Units {
     fn change<W: Word>(&self, at: Handle, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
         match self.mode() {
             Mode::Simulated => {
-                let simulation = self.simulation();
-                let (index, cpu) = (simulation.here)();
-                let running = simulation.cpus[cpu as usize].begin_with(&simulation.indices[index]);
+                let (running, index, _) = self.cpus.simulation().begin();
                 let steps = || -> Result<Outcome<()>, Interrupted> {
                     if index >= running.step(|| self.high.load(SeqCst))? {
                         return Ok(Outcome::Refused);
@@ -630,10 +607,7 @@ impl Units {
     /// The NUMA node that runs us now (may change at once).
     #[must_use]
     pub fn node(&self) -> usize {
-        match self.mode() {
-            Mode::Simulated => (self.simulation().here)().1 as usize % self.simulation().nodes,
-            _ => sys::current_node() as usize,
-        }
+        self.cpus.node()
     }
 
     /// The turn to settle the counter at `at`: to fold it, to move between its stocks and its total. A fork waits for
@@ -650,32 +624,17 @@ impl Units {
     pub fn fence(&self) -> bool {
         // The caller's stores come before.
         fence(SeqCst);
-        match self.mode() {
-            // We are in no sequence, and there is nobody else.
-            Mode::Sequences => sys::single_threaded() || Fence.all().is_ok(),
-            Mode::Simulated => {
-                self.simulation().cpus.iter().for_each(sim::Cpu::fence);
-                true
-            }
-            _ => true,
-        }
+        self.cpus.fence_all()
     }
 
-    /// Switches the fast path off, everywhere; counted, so that forks and vforks may overlap.
-    /// False if the kernel gives no fence: then sequences that had begun may still commit.
+    /// Switches the fast path off, everywhere (see [`Cpus::close`]).
     pub fn close(&self) -> bool {
-        let _state = self.state.lock();
-        self.closed.fetch_add(1, Relaxed);
         // By a locked operation: a `raise` that came before is overwritten, a later one finds 0.
-        self.high.swap(0, SeqCst);
-        self.mode() == Mode::Closed || self.fence()
+        self.cpus.close(|| _ = self.high.swap(0, SeqCst))
     }
     /// Ends one [`Units::close`].
     pub fn reopen(&self) {
-        let _state = self.state.lock();
-        if self.closed.fetch_sub(1, Relaxed) == 1 {
-            self.open_high();
-        }
+        self.cpus.reopen(|_| self.open_high());
     }
     /// Before a fork: closes, when nobody holds a lock of per-CPU memory any more. Signals are blocked.
     pub fn fork_begin(&self) {
@@ -684,15 +643,14 @@ impl Units {
     /// After a fork, in the parent or in the child, whose thread has so many vforks in flight. Signals are blocked.
     pub fn fork_end(&self, child: bool, vforks: u32) {
         if child {
-            self.state.inherit();
-            self.closed.store(vforks + 1, Relaxed);
+            self.cpus.inherit(vforks);
         }
         self.gate.fork_end(child, || self.reopen());
     }
     /// Whether a fork or vfork is in flight.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Relaxed) > 0
+        self.cpus.is_closed()
     }
 }
 

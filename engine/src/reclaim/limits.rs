@@ -25,7 +25,7 @@
 
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU32, AtomicU64};
-use crate::percpu::cache::near;
+use crate::cache::near;
 
 /// Drains for a limit rest so many times as long as the last one took: they take a 17th of the time at most.
 const RESTS: u64 = 16;

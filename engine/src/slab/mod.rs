@@ -33,8 +33,9 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU32, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
+use crate::cache::{Cache, Sheaf, Source};
+use crate::cpu::NODES;
 use crate::page::{Kind, PageSource, Pages, Pfn, give_back};
-use crate::percpu::{Cache, NODES, Sheaf, Source};
 use crate::stat::{Event, Level, Mode};
 use class::{CLASSES, SIZES, SLAB_ORDER, SLAB_PAGES_MAX};
 use core::ptr::NonNull;
@@ -379,14 +380,13 @@ impl SlabSource<'_> {
     /// Takes up to `n` objects out of slabs.
     fn draw(&self, class: usize, n: usize, mut take: impl FnMut(usize)) -> usize {
         let mut got = 0;
-        let node = self.cache.sets.node();
+        let node = self.cache.sets.cpus.node();
         while got < n {
             // Another node's objects only when there is no memory for new ones.
-            let found = self
-                .slabs
-                .take_partial(node, class)
-                .or_else(|| self.make(class))
-                .or_else(|| (0..self.cache.sets.nodes()).find_map(|other| self.slabs.take_partial(other, class)));
+            let found =
+                self.slabs.take_partial(node, class).or_else(|| self.make(class)).or_else(|| {
+                    (0..self.cache.sets.cpus.nodes()).find_map(|other| self.slabs.take_partial(other, class))
+                });
             let Some(slab) = found else { break };
             let left = {
                 let _bits = self.slabs.bit_lock(slab);
@@ -436,7 +436,7 @@ impl SlabSource<'_> {
 
     /// Gives the free pages inside partly used slabs back to the system; the bytes.
     pub fn trim(&self) -> usize {
-        let lists = (0..self.cache.sets.nodes()).flat_map(|node| (1..CLASSES).map(move |class| (node, class)));
+        let lists = (0..self.cache.sets.cpus.nodes()).flat_map(|node| (1..CLASSES).map(move |class| (node, class)));
         lists.map(|(node, class)| self.trim_list(node, class)).sum()
     }
 

@@ -12,7 +12,7 @@ use crate::arch::rseq;
 use crate::arch::seq::{self, Area, CPU, SLOTS, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::arch::unit_seq::{self, Place, UNIT};
-use crate::percpu::layout::Word;
+use crate::cache::layout::Word;
 use core::cell::Cell;
 use std::boxed::Box;
 

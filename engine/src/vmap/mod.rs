@@ -41,10 +41,10 @@ use crate::arch::gate::Gate;
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
+use crate::cache::Cache;
 use crate::knob::Id;
 use crate::page::region::{self, WINDOW_PAGES};
 use crate::page::{Kind, Owner, Paging, Pfn, Regions};
-use crate::percpu::Cache;
 use crate::stat::board::VMAP_NODES;
 use crate::stat::{Board, Event, Level, Mode};
 use flight::Flights;
@@ -305,7 +305,7 @@ impl Vmap<'_> {
     #[inline]
     fn home(&self) -> usize {
         match self.cache.sets.mode() {
-            Mode::Sequences | Mode::Simulated => self.cache.sets.index() % VMAP_NODES,
+            Mode::Sequences | Mode::Simulated => self.cache.sets.cpus.index() % VMAP_NODES,
             // Asking for the CPU costs more than all the rest: threads take turns instead.
             _ => (sys::thread_pointer() >> 12) % (VMAP_NODES / 4),
         }

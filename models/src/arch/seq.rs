@@ -6,10 +6,11 @@
 
 use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 pub use super::outcome::Outcome;
+use crate::cache::layout::{SLOT, Set, Word};
+use crate::cache::sets::Sets;
+use crate::cache::steps::{self, Steps};
+use crate::cpu::sim::Interrupted;
 use crate::machine::{self, Place, Sabotage, Ticket};
-use crate::percpu::layout::{SLOT, Set, Word};
-use crate::percpu::sets::Sets;
-use crate::percpu::steps::{self, Interrupted, Steps};
 use crate::stat::board::{BOARD_BYTES, SETS_MAX};
 
 /// Bytes from the board to `slots`.
@@ -101,7 +102,7 @@ fn sequence<T>(board: *const u8, body: impl FnOnce(&Running, &'static Set) -> Ou
 /// See the contracts.
 ///
 /// # Safety
-/// `board` is a `percpu::Sets`.
+/// `board` is a `cache::Sets`.
 pub unsafe fn pop(board: *const u8, _: Area, class: usize) -> Outcome<usize> {
     sequence(board, |running, set| steps::pop(running, set, class / 16))
 }

@@ -4,8 +4,8 @@
 use super::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use super::outcome::Outcome;
 use super::seq::Running;
+use crate::cpu::sim::Interrupted;
 use crate::machine;
-use crate::percpu::steps::Interrupted;
 
 /// log2 of [`UNIT`]: small units, so that a schedule's memory is.
 pub const UNIT_SHIFT: u32 = 12;

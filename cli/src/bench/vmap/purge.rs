@@ -13,8 +13,8 @@
 use super::work::{PAGE, sample};
 use allotment_engine::arch::gate::Gate;
 use allotment_engine::arch::{seq, sys};
+use allotment_engine::cache::{Cache, sets};
 use allotment_engine::page::Regions;
-use allotment_engine::percpu::{Cache, sets};
 use allotment_engine::stat::{Level, Mode};
 use allotment_engine::vmap::{Areas, Vmap};
 use std::hint::black_box;

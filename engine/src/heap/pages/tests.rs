@@ -4,10 +4,10 @@
 use super::*;
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::Area;
+use crate::cpu::Simulation;
+use crate::cpu::sim::Cpu;
 use crate::heap::Opening;
 use crate::knob::Id;
-use crate::percpu::Simulation;
-use crate::percpu::sim::Cpu;
 use crate::stat::{Index, Level, Mode, Reason};
 use std::cell::Cell;
 use std::vec::Vec;

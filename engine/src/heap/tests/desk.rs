@@ -47,7 +47,7 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
     for (heap, answer, unseen) in [(&BOARD, Answer::NoRoom, 2), (&TEXTS, Answer::Done, 0)] {
         let sets = &heap.cache.sets;
         assert!(sets.is_shared());
-        let state = sets.state.lock();
+        let state = sets.cpus.lock();
         assert!((0..5).all(|_| sets.fresh(&state).is_some()));
         drop(state);
         assert_eq!(sets.board().unseen.load(Relaxed), unseen);

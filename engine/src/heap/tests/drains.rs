@@ -1,7 +1,7 @@
 //! Drains by each of their ways, on two fake CPUs that nobody leaves unless a test says so.
 
 use super::*;
-use crate::percpu::drain::Indices;
+use crate::cache::drain::Indices;
 use crate::reclaim::keeper::{Duty, QUIET};
 
 fn opened(heap: &'static Heap<Test>) {

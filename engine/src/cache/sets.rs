@@ -28,24 +28,22 @@
 use super::drain::{ASKED, Isolated, NONE, PARKED, UNFENCED};
 use super::layout::{Pair, Set, Word};
 use super::sheaf::Sheaf;
-use super::sim;
-use super::steps::{self, Interrupted, Steps};
+use super::steps::{self, Steps};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
-use crate::arch::lock::{Held, Owned};
+use crate::arch::atomic::{AtomicU64, AtomicUsize, fence};
+use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
-use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::{self, Area, TALLY};
 use crate::arch::sys::{self, Access, Advice, Clock};
+use crate::cpu::sim::{self, Interrupted};
+use crate::cpu::{Cpus, INDICES, Simulation};
 use crate::meta::Meta;
 use crate::stat::board::{
     self, BOARD_BYTES, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES, Times, settle,
 };
 use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
 
-/// Indices that can ever be: Linux's largest number of CPUs on x86-64.
-pub const INDICES: usize = 8192;
 /// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
 const NO_CPU: u32 = 0x7fff_ffff;
 /// Bytes of sets, board and tallies, all that can ever be.
@@ -65,47 +63,22 @@ const _: () = assert!(super::layout::ONE == seq::ONE as u64);
 const FIRST_TALLIES: usize = 2;
 /// Bytes of a set and its tally in the copy for a fork.
 const COPIED: usize = TALLY_BYTES + PAGE;
-/// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
-pub const NODES: usize = 8;
-
-/// The fake CPUs of a simulation and who runs where.
-#[derive(Debug)]
-pub struct Simulation {
-    /// The CPUs.
-    pub cpus: &'static [sim::Cpu],
-    /// The indices.
-    pub indices: &'static [sim::Cpu],
-    /// The calling thread's index and CPU.
-    pub here: fn() -> (usize, u32),
-    /// NUMA nodes; CPUs take turns.
-    pub nodes: usize,
-}
-
 /// See the module.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Sets {
     void: Set,
-    mode: AtomicU32,
-    area_base: AtomicIsize,
-    area_index: AtomicIsize,
+    /// Who runs where, and the switch of all slots.
+    pub cpus: Cpus,
     /// Address of set 0.
     base: AtomicUsize,
     /// Highest index that ever had a set, plus one.
     top: AtomicUsize,
-    /// Highest node that ever ran us, plus one.
-    nodes: AtomicUsize,
-    /// Forks and vforks in flight: while there are any, no slot is filled.
-    pub(super) closed: AtomicU32,
-    simulation: AtomicPtr<Simulation>,
     /// Of a shared board that was forked: a private copy of it and of the sets while a fork is under way; or 0.
     copy: AtomicUsize,
-    /// The process filters its system calls: a fence may kill.
-    confined: AtomicU32,
     /// What slow paths know the time by.
     pub clock: Clock,
-    pub(crate) state: Owned,
-    /// Sets made so far: 1 to this (set 0 serves no index). Under `state`.
+    /// Sets made so far: 1 to this (set 0 serves no index). Under the lock of the switch.
     made: AtomicUsize,
     /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
     pub isolated: Isolated,
@@ -194,18 +167,11 @@ impl Sets {
     pub const fn new() -> Self {
         Self {
             void: Set::VOID,
-            mode: AtomicU32::new(0),
-            area_base: AtomicIsize::new(0),
-            area_index: AtomicIsize::new(0),
+            cpus: Cpus::new(),
             base: AtomicUsize::new(0),
             top: AtomicUsize::new(0),
-            nodes: AtomicUsize::new(0),
-            closed: AtomicU32::new(0),
-            simulation: AtomicPtr::new(core::ptr::null_mut()),
             copy: AtomicUsize::new(0),
-            confined: AtomicU32::new(0),
             clock: Clock::new(),
-            state: Owned::new(),
             made: AtomicUsize::new(0),
             text: AtomicUsize::new(0),
             mapped: AtomicUsize::new(0),
@@ -227,13 +193,8 @@ impl Sets {
     /// called before anything else. In mode `Sequences`, `area` is right.
     pub unsafe fn open(&self, base: usize, mode: Mode, area: Area, simulation: Option<&'static Simulation>) {
         self.base.store(base, Relaxed);
-        self.area_base.store(area.base, Relaxed);
-        self.area_index.store(area.index, Relaxed);
-        if let Some(simulation) = simulation {
-            self.simulation.store((&raw const *simulation).cast_mut(), Relaxed);
-        }
-        // Release: whoever sees the mode sees the rest.
-        self.mode.store(mode as u32, Release);
+        // SAFETY: the caller's promise. (Whoever sees the mode sees the rest.)
+        unsafe { self.cpus.open(mode, area, simulation) };
     }
 
     /// Of the memory for [`Sets::open`] only so much is there.
@@ -244,12 +205,12 @@ impl Sets {
     /// How sets are reached.
     #[inline]
     pub fn mode(&self) -> Mode {
-        Mode::from_word(self.mode.load(Acquire))
+        self.cpus.mode()
     }
 
     #[inline]
     pub(super) fn area(&self) -> Area {
-        Area { base: self.area_base.load(Relaxed), index: self.area_index.load(Relaxed) }
+        self.cpus.area()
     }
 
     #[inline]
@@ -280,62 +241,11 @@ impl Sets {
         ((&raw const *set) as usize - self.base.load(Relaxed)) / PAGE
     }
 
-    fn simulation(&self) -> &Simulation {
-        let simulation = self.simulation.load(Relaxed);
-        assert!(!simulation.is_null(), "simulated mode without a simulation");
-        // SAFETY: `open` stored a reference that lives for ever.
-        unsafe { &*simulation }
-    }
-
-    /// This thread's index and CPU now (both may change at once).
-    fn here(&self) -> (usize, u32) {
-        match self.mode() {
-            Mode::Sequences => {
-                let area = self.area();
-                (rseq::word(area.index) as usize, rseq::word(area.base + rseq::CPU_ID))
-            }
-            Mode::Simulated => (self.simulation().here)(),
-            _ => {
-                let cpu = sys::current_cpu();
-                (cpu as usize, cpu)
-            }
-        }
-    }
-
-    /// The index that runs us now; a moment later it may be another's.
-    #[inline]
-    pub fn index(&self) -> usize {
-        self.here().0 % INDICES
-    }
-
-    /// The NUMA node that runs us now, below [`Sets::nodes`]. The caller holds no lock.
-    pub fn node(&self) -> usize {
-        let node = match self.mode() {
-            Mode::Simulated => self.here().1 as usize % self.simulation().nodes,
-            // An area with an `mm_cid` has a `node_id`.
-            Mode::Sequences if self.area().index == self.area().base + rseq::MM_CID => {
-                rseq::word(self.area().base + rseq::NODE_ID) as usize
-            }
-            _ => sys::current_node() as usize,
-        } % NODES;
-        // Relaxed: a node's lists are there before they are used.
-        if node >= self.nodes.load(Relaxed) {
-            self.nodes.fetch_max(node + 1, Relaxed);
-        }
-        node
-    }
-
-    /// Highest node that ever ran us, plus one.
-    #[must_use]
-    pub fn nodes(&self) -> usize {
-        self.nodes.load(Relaxed)
-    }
-
     /// The set of this index, made and adopted if need be; `None` while closed.
     pub fn ready(&self) -> Option<&Set> {
         // A thread that is single-stepped never commits; others need one or two rounds.
         for _ in 0..16 {
-            let (index, cpu) = self.here();
+            let (index, cpu) = self.cpus.here();
             let index = index % INDICES;
             // Acquire pairs with the Release in `make`: a set is seen whole.
             let offset = self.slots[index].load(Acquire);
@@ -365,9 +275,10 @@ impl Sets {
         let outcome = match self.mode() {
             // SAFETY: `self` is the board and the area is right.
             Mode::Sequences => unsafe { seq::adopt(self.board_pointer(), self.area()) },
-            Mode::Simulated => {
-                self.simulated(|_, _| true, |running, _, set, cpu| Ok(Outcome::Done(running.adopt(set, cpu)?)))
-            }
+            Mode::Simulated => self.simulated(
+                |_, _| true,
+                |running, _, set, cpu| running.step(|| set.cpu.store(cpu, SeqCst)).map(Outcome::Done),
+            ),
             _ => Outcome::Refused,
         };
         // The store of the new CPU comes before our next load of the slot: pairs with
@@ -380,9 +291,9 @@ impl Sets {
 
     /// The set of `index` into its slot, a new one if it has none; false while closed, or when there are no more.
     fn make(&self, index: usize) -> bool {
-        let node = self.node();
-        let state = self.state.lock();
-        if self.closed.load(Relaxed) > 0 || self.mode() == Mode::Closed {
+        let node = self.cpus.node();
+        let state = self.cpus.lock();
+        if self.cpus.is_closed() || self.mode() == Mode::Closed {
             return false;
         }
         if self.home[index].load(Relaxed) == 0 {
@@ -451,16 +362,14 @@ impl Sets {
         owned: impl FnOnce(&Set, u32) -> bool,
         body: impl FnOnce(&sim::Running<'_>, usize, &Set, u32) -> Result<Outcome<T>, Interrupted>,
     ) -> Outcome<T> {
-        let simulation = self.simulation();
-        let (index, cpu) = (simulation.here)();
-        let running = simulation.cpus[cpu as usize].begin_with(&simulation.indices[index]);
+        let (running, index, cpu) = self.cpus.simulation().begin();
         // SeqCst as all steps of a simulation: pairs with the store in `switch`.
         let offset = self.slots[index].load(SeqCst);
         if offset == 0 {
             return Outcome::Refused;
         }
         let set = self.set_at(offset);
-        match running.owns(set, cpu) {
+        match running.step(|| set.cpu.load(SeqCst) == cpu) {
             Ok(owns) if owns || owned(set, cpu) => body(&running, index, set, cpu).unwrap_or(Outcome::Aborted),
             Ok(_) => Outcome::Refused,
             Err(Interrupted) => Outcome::Aborted,
@@ -469,7 +378,7 @@ impl Sets {
 
     /// Runs `body` under the lock of this CPU's set (fallback).
     fn locked<T>(&self, body: impl FnOnce(&Locked<'_>, &Set) -> Outcome<T>) -> Outcome<T> {
-        let (index, _) = self.here();
+        let (index, _) = self.cpus.here();
         // Acquire: as in `ready`.
         let offset = self.slots[index % INDICES].load(Acquire);
         if offset == 0 {
@@ -650,7 +559,7 @@ impl Sets {
         }
         self.add(at, by as u64);
         // The tally of this index; 0 while closed, whose differential is folded at once.
-        let offset = self.slots[self.here().0 % INDICES].load(Acquire);
+        let offset = self.slots[self.cpus.here().0 % INDICES].load(Acquire);
         let number = if offset == 0 { 0 } else { self.number_of(self.set_at(offset)) };
         let word = self.word(self.tally(number), at);
         let differential = word.load(Relaxed);
@@ -720,50 +629,6 @@ impl Sets {
         self.tallies().map(|tally| tally.events[event as usize].load(Relaxed)).sum()
     }
 
-    /// The process is about to filter its system calls: from now on every fence is as good as refused.
-    pub fn confine(&self) {
-        // Relaxed: as in `Keeper::confine`.
-        self.confined.store(1, Relaxed);
-    }
-    fn is_confined(&self) -> bool {
-        self.confined.load(Relaxed) != 0
-    }
-    /// Interrupts the sequences that may run on `cpu`.
-    pub(super) fn fence_cpu(&self, cpu: u32) -> bool {
-        if sys::single_threaded() && self.mode() == Mode::Sequences {
-            return true; // we are in no sequence, and there is nobody else
-        }
-        match self.mode() {
-            Mode::Sequences => !self.is_confined() && Fence.cpu(cpu).is_ok(),
-            Mode::Simulated => {
-                if let Some(cpu) = self.simulation().cpus.get(cpu as usize) {
-                    cpu.fence();
-                }
-                true
-            }
-            _ => true,
-        }
-    }
-
-    pub(super) fn fence_all(&self) -> bool {
-        if sys::single_threaded() && self.mode() == Mode::Sequences {
-            return true; // as in `fence_cpu`
-        }
-        match self.mode() {
-            Mode::Sequences => !self.is_confined() && Fence.all().is_ok(),
-            Mode::Simulated => {
-                self.simulation().cpus.iter().for_each(sim::Cpu::fence);
-                true
-            }
-            _ => true,
-        }
-    }
-
-    /// Whether a fork or vfork is under way.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Relaxed) > 0
-    }
-
     /// For the housekeeper alone: for how many looks the set of `index` has done no operation, and for how many
     /// none on the page lists, which begin at class `pages`.
     pub fn quiet(&self, index: usize, pages: usize) -> [u32; 2] {
@@ -807,29 +672,23 @@ impl Sets {
     /// vforks may overlap. False if the kernel gives no fence: then sequences that had
     /// begun may still commit.
     pub fn close(&self) -> bool {
-        let _state = self.state.lock();
-        self.closed.fetch_add(1, Relaxed);
-        for slot in &self.slots[..self.top()] {
-            slot.store(0, Relaxed);
-        }
-        // The stores are seen by every sequence that begins after the fence.
-        fence(SeqCst);
-        self.fence_all()
+        self.cpus.close(|| self.slots[..self.top()].iter().for_each(|slot| slot.store(0, Relaxed)))
     }
 
     /// Ends one [`Sets::close`].
     pub fn reopen(&self) {
-        let state = self.state.lock();
-        if self.closed.fetch_sub(1, Relaxed) > 1 || state.is_through() {
-            return;
-        }
-        for (slot, home) in self.slots.iter().zip(&self.home).take(self.top()) {
-            let home = home.load(Relaxed);
-            if home != 0 && self.set_at(home).mark.load(Relaxed) != PARKED {
-                // Release: as in `make`.
-                slot.store(home, Release);
+        self.cpus.reopen(|state| {
+            if state.is_through() {
+                return;
             }
-        }
+            for (slot, home) in self.slots.iter().zip(&self.home).take(self.top()) {
+                let home = home.load(Relaxed);
+                if home != 0 && self.set_at(home).mark.load(Relaxed) != PARKED {
+                    // Release: as in `make`.
+                    slot.store(home, Release);
+                }
+            }
+        });
     }
 
     /// Shows the board in a file, of which other processes are the readers; false, and as it was, if that cannot be.
@@ -1147,7 +1006,7 @@ impl Sets {
                 if let Some(sheaf) = unsafe { Sheaf::from_word(word) } {
                     sheaf.discard(meta);
                 }
-                return self.event(Event::Direct) > count && self.fence_all();
+                return self.event(Event::Direct) > count && self.cpus.fence_all();
             }
         }
         false
@@ -1180,8 +1039,7 @@ impl Sets {
     /// In a forked child, whose thread has so many vforks in flight: they and the fork close the sets. If
     /// the parent had no fence the child must not trust its sets: with `forget` it leaves what they cached behind.
     pub fn inherit(&self, vforks: u32, forget: bool) {
-        self.state.inherit();
-        self.closed.store(vforks + 1, Relaxed);
+        self.cpus.inherit(vforks);
         if forget {
             // (What was switched off and fenced before can be trusted.)
             let unfenced = self.others().filter(|set| set.mark.load(Relaxed) == UNFENCED);
@@ -1313,7 +1171,7 @@ mod tests {
         file
     }
     fn make(sets: &Sets, upto: usize) {
-        let state = sets.state.lock();
+        let state = sets.cpus.lock();
         while sets.made.load(Relaxed) < upto {
             sets.fresh(&state).unwrap();
         }

@@ -1,5 +1,10 @@
-//! # Behind the fast path: spare, barn, source
+//! # `cache`: malloc's per-CPU caches
 //!
+//! One set per CPU index ([`layout`]), one pointer to it that is the only switch ([`sets`]), how somebody else empties one
+//! ([`drain`]), sheaves and barns ([`sheaf`]); [`steps`] are the sequences once more, for the fallback and for tests. Here: the way
+//! from a refused fast path to the source of objects.
+//!
+//! ## Behind the fast path: spare, barn, source
 //! ```text
 //! pop refused:  main empty ──► exchange with spare ──► full sheaf from the barn ──► fill one from the source
 //! push refused: main full  ──► exchange with spare ──► empty sheaf from the barn; the full one goes to
@@ -15,17 +20,26 @@
 //! Locks: none held while calling the source. Cost: one visit per half sheaf.
 #![allow(unsafe_code)] // sheaves change owners
 
-use super::drain::Indices;
-use super::layout::{OBJECTS, Set, Word};
-use super::sets::{NODES, STEP, Sets};
-use super::sheaf::{Barn, Sheaf};
+pub mod drain;
+pub mod layout;
+pub mod sets;
+pub mod sheaf;
+pub mod steps;
+
 use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
+use crate::cpu::NODES;
 use crate::knob::{Id, Knobs};
 use crate::meta::Meta;
 use crate::stat::board::CLASSES_MAX;
 use crate::stat::{Event, Level, Mode};
+use drain::Indices;
+use layout::{OBJECTS, Set, Word};
+use sets::STEP;
+pub use sets::Sets;
+use sheaf::Barn;
+pub use sheaf::Sheaf;
 
 /// Interruptions in a row after which a thread goes past the sets.
 const ABORTS: u32 = 3;
@@ -54,7 +68,7 @@ pub trait Source {
     fn size(&self, class: usize) -> usize;
 }
 
-/// How far a drain goes for what another CPU caches (see [`super::drain`]).
+/// How far a drain goes for what another CPU caches (see [`drain`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// *Gentle* for isolated CPUs, *expedited* for all others.
@@ -177,7 +191,7 @@ impl Cache {
 
     /// The barn of `class` on the node that runs us.
     pub fn barn(&self, class: usize) -> &Barn {
-        &self.barns[self.sets.node()][class]
+        &self.barns[self.sets.cpus.node()][class]
     }
 
     fn words(set: &Set, class: usize) -> (Word, Word) {
@@ -516,7 +530,7 @@ impl Cache {
 
     /// Empties all barns of the first `classes` classes into the source.
     pub fn empty_barns(&self, source: &impl Source, classes: usize) {
-        for barns in &self.barns[..self.sets.nodes()] {
+        for barns in &self.barns[..self.sets.cpus.nodes()] {
             for (class, barn) in barns.iter().enumerate().take(classes) {
                 while let Some(mut sheaf) = self.take_full(source, class, barn) {
                     source.flush(class, &mut sheaf);
@@ -530,6 +544,6 @@ impl Cache {
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
         self.sets.cached(class)
-            + self.barns[..self.sets.nodes()].iter().map(|barns| barns[class].objects()).sum::<usize>()
+            + self.barns[..self.sets.cpus.nodes()].iter().map(|barns| barns[class].objects()).sum::<usize>()
     }
 }

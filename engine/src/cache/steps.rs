@@ -9,11 +9,9 @@
 
 use super::layout::{SLOT, Set, Word};
 use crate::arch::atomic::AtomicU64;
+use crate::arch::atomic::Ordering::SeqCst;
 use crate::arch::outcome::Outcome;
-
-/// The thread was preempted: the sequence is over.
-#[derive(Clone, Copy, Debug)]
-pub struct Interrupted;
+use crate::cpu::sim::{Interrupted, Running};
 
 /// How one step is done.
 pub trait Steps {
@@ -82,4 +80,22 @@ pub fn swap(steps: &dyn Steps, word: &AtomicU64, old: u64, new: u64) -> Outcome<
         steps.store(word, new)?;
         Ok(Some(()))
     })())
+}
+
+impl Steps for Running<'_> {
+    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
+        self.step(|| word.load(SeqCst))
+    }
+    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
+        self.step(|| word.store(value, SeqCst))
+    }
+    #[allow(unsafe_code, reason = "a slot is known by its address only")]
+    fn slot(&self, address: u64) -> &AtomicU64 {
+        // SAFETY: the address came out of a word of a set, so it is a slot of a
+        // sheaf (or the one behind its last, when room is 0 and it is not used);
+        // sheaves are never unmapped.
+        unsafe { &*(address as usize as *const AtomicU64) }
+    }
+    fn allocs(&self, _: usize, _: u64) {}
+    fn frees(&self, _: usize, _: u64) {}
 }

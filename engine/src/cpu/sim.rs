@@ -1,6 +1,6 @@
 //! # Fake CPUs
 //!
-//! The simulated backend: sequences run as [`Steps`] on CPUs that exist only
+//! The simulated backend: sequences run step by step on CPUs that exist only
 //! here, so that 64 of them, migrations and interruptions at every step can be
 //! tested on two. A fake CPU is an epoch under a lock. Beginning a sequence on
 //! it starts a new epoch (whoever was in one there has been preempted), and so
@@ -10,11 +10,32 @@
 //!
 //! This file is also compiled over a model checker's atomics and locks.
 
-use super::layout::Set;
-use super::steps::{Interrupted, Steps};
-use crate::arch::atomic::AtomicU64;
-use crate::arch::atomic::Ordering::SeqCst;
 use crate::arch::lock::Lock;
+
+/// The fake CPUs of a simulation and who runs where.
+#[derive(Debug)]
+pub struct Simulation {
+    /// The CPUs.
+    pub cpus: &'static [Cpu],
+    /// The indices.
+    pub indices: &'static [Cpu],
+    /// The calling thread's index and CPU.
+    pub here: fn() -> (usize, u32),
+    /// NUMA nodes; CPUs take turns.
+    pub nodes: usize,
+}
+
+impl Simulation {
+    /// Begins a sequence where the calling thread runs; its index and CPU.
+    pub fn begin(&self) -> (Running<'_>, usize, u32) {
+        let (index, cpu) = (self.here)();
+        (self.cpus[cpu as usize].begin_with(&self.indices[index]), index, cpu)
+    }
+}
+
+/// The thread was preempted: the sequence is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupted;
 
 /// One fake CPU.
 #[derive(Debug)]
@@ -60,7 +81,7 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// One step of a sequence that [`Steps`] has no word for.
+    /// One step of the sequence.
     ///
     /// # Errors
     /// [`Interrupted`]: nothing was done.
@@ -73,36 +94,4 @@ impl Running<'_> {
         let epoch = self.cpu.0.lock();
         if *epoch == self.epoch { Ok(step()) } else { Err(Interrupted) }
     }
-    /// Whether the set belongs to CPU number `cpu` (a step of the sequence).
-    ///
-    /// # Errors
-    /// [`Interrupted`].
-    pub fn owns(&self, set: &Set, cpu: u32) -> Result<bool, Interrupted> {
-        self.step(|| set.cpu.load(SeqCst) == cpu)
-    }
-    /// Writes the set's CPU: the commit of `adopt`.
-    ///
-    /// # Errors
-    /// [`Interrupted`].
-    pub fn adopt(&self, set: &Set, cpu: u32) -> Result<(), Interrupted> {
-        self.step(|| set.cpu.store(cpu, SeqCst))
-    }
-}
-
-impl Steps for Running<'_> {
-    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
-        self.step(|| word.load(SeqCst))
-    }
-    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
-        self.step(|| word.store(value, SeqCst))
-    }
-    #[allow(unsafe_code, reason = "a slot is known by its address only")]
-    fn slot(&self, address: u64) -> &AtomicU64 {
-        // SAFETY: the address came out of a word of a set, so it is a slot of a
-        // sheaf (or the one behind its last, when room is 0 and it is not used);
-        // sheaves are never unmapped.
-        unsafe { &*(address as usize as *const AtomicU64) }
-    }
-    fn allocs(&self, _: usize, _: u64) {}
-    fn frees(&self, _: usize, _: u64) {}
 }

@@ -23,18 +23,19 @@
 //! what is in it. So an answer waits there for whoever asked, and survives a fork.
 //!
 //! Unreached is what an isolated CPU's set, or a *gentle* drain's, holds when nobody answers; it is reported.
-//! Locks: the slots' (`Sets::state`), for the switches, the fence, and the copying of one set's words.
+//! Locks: the slots' (`Cpus::state`), for the switches, the fence, and the copying of one set's words.
 //! Cost: a store and a fence for each CPU (0.4–1.3 µs), or one fence for all; the owner's answer is one sequence.
 #![allow(unsafe_code)] // sequences
 
 use super::layout::{Set, Word};
-use super::sets::{INDICES, STEP, Sets, Words};
+use super::sets::{STEP, Sets, Words};
 use crate::arch::atomic::Ordering::{Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicU64, fence};
 use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq;
 use crate::arch::sys;
+use crate::cpu::INDICES;
 use crate::stat::{Event, Mode};
 
 /// Nothing is wanted.
@@ -210,7 +211,7 @@ impl Sets {
             0 => {
                 let new = self.fresh(state)?;
                 // The drainer touches it first, the owner uses it.
-                if self.nodes() > 1 {
+                if self.cpus.nodes() > 1 {
                     sys::bind(
                         self.set_at(new) as *const Set as usize,
                         crate::arch::PAGE,
@@ -222,7 +223,7 @@ impl Sets {
             kept => kept,
         };
         let fresh = self.set_at(new);
-        if fresh.mark.load(Relaxed) == UNFENCED && !self.fence_all() {
+        if fresh.mark.load(Relaxed) == UNFENCED && !self.cpus.fence_all() {
             return None;
         }
         fresh.mark.store(NONE, Relaxed);
@@ -250,8 +251,8 @@ impl Sets {
         let none = wanted.none();
         let mut switched = Switched { done: none, refused: 0, fences: 0 };
         let mut fenced = none;
-        let state = self.state.lock();
-        let closed = self.closed.load(Relaxed) > 0;
+        let state = self.cpus.lock();
+        let closed = self.cpus.is_closed();
         let mut able = None;
         for index in wanted.iter() {
             let old = self.home[index].load(Relaxed);
@@ -268,7 +269,7 @@ impl Sets {
             }
             let parked = set.mark.load(Relaxed) == PARKED;
             // Asked before anything is switched: a fence that nobody feels.
-            if closed || !parked && !*able.get_or_insert_with(|| self.fence_cpu(NO_CPU)) {
+            if closed || !parked && !*able.get_or_insert_with(|| self.cpus.fence_cpu(NO_CPU)) {
                 switched.refused += 1;
                 continue;
             }
@@ -294,10 +295,10 @@ impl Sets {
             done
         };
         let all = fenced.len() > 1 && self.isolated.is_empty();
-        let fenced_all = all && fences(self.fence_all());
+        let fenced_all = all && fences(self.cpus.fence_all());
         for index in fenced.iter() {
             let set = self.set_at(self.other[index].load(Relaxed));
-            if !fenced_all && (all || !fences(self.fence_cpu(set.cpu.load(SeqCst)))) {
+            if !fenced_all && (all || !fences(self.cpus.fence_cpu(set.cpu.load(SeqCst)))) {
                 set.mark.store(UNFENCED, Relaxed);
                 switched.done.remove(index);
                 switched.refused += 1;
@@ -311,14 +312,14 @@ impl Sets {
     /// Takes what the set that was switched off at `index` held of [`STEP`] classes from `first` on; `None` if it holds
     /// nothing any more.
     pub fn collect(&self, index: usize, first: usize) -> Option<Words> {
-        let _state = self.state.lock();
+        let _state = self.cpus.lock();
         let other = self.other[index].load(Relaxed);
         if other == 0 || !self.set_at(other).holds() {
             return None;
         }
         let set = self.set_at(other);
         if set.mark.load(Relaxed) == UNFENCED {
-            if !self.fence_all() {
+            if !self.cpus.fence_all() {
                 return None;
             }
             set.mark.store(NONE, Relaxed);
@@ -337,7 +338,7 @@ impl Sets {
 
     /// Asks the owner of `index` to switch at its next slow path; whether it was asked.
     pub fn ask(&self, index: usize) -> bool {
-        let _state = self.state.lock();
+        let _state = self.cpus.lock();
         let Some((set, _)) = self.home_of(index) else { return false };
         // In the fallback anybody may switch; a parked set has been given up already.
         let asked = self.mode() != Mode::Fallback && set.mark.load(Relaxed) == NONE;
@@ -350,7 +351,7 @@ impl Sets {
 
     /// The owner of `index` need not answer any more; false if it has, or nobody asked.
     pub fn withdraw(&self, index: usize) -> bool {
-        let _state = self.state.lock();
+        let _state = self.cpus.lock();
         let Some((set, _)) = self.home_of(index) else { return false };
         let asked = set.mark.load(Relaxed) == ASKED;
         if asked {
@@ -362,10 +363,10 @@ impl Sets {
     /// The owner's answer: this index goes to an empty set. False if it could not be done now.
     #[cold]
     pub(super) fn answer(&self, index: usize, set: &Set) -> bool {
-        let Some(state) = self.state.try_lock() else { return false };
+        let Some(state) = self.cpus.try_lock() else { return false };
         let old = self.home[index].load(Relaxed);
         let asked = set.mark.load(Relaxed) == ASKED;
-        if self.closed.load(Relaxed) > 0 || !asked || old == 0 || !core::ptr::eq(self.set_at(old), set) {
+        if self.cpus.is_closed() || !asked || old == 0 || !core::ptr::eq(self.set_at(old), set) {
             return false;
         }
         let Some(new) = self.substitute(&state, index, set) else { return false };
@@ -399,8 +400,8 @@ impl Sets {
     pub fn park(&self) -> bool {
         for _ in 0..16 {
             let Some(set) = self.ready() else { return false };
-            let _state = self.state.lock();
-            if self.closed.load(Relaxed) > 0 {
+            let _state = self.cpus.lock();
+            if self.cpus.is_closed() {
                 return false;
             }
             match self.switch(set, 0) {
@@ -459,7 +460,7 @@ mod tests {
         let base = sys::map(0, BYTES, sys::Access::ReadWrite).unwrap();
         // SAFETY: a fresh mapping, kept for ever.
         unsafe { sets.open(base, Mode::Fallback, Area::default(), None) };
-        let index = sets.index();
+        let index = sets.cpus.index();
         fill(sets, index);
         assert!(switch_off(sets).done.contains(index));
         // (A class at a time: what is left is collected, and then there is nothing.)

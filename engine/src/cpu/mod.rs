@@ -1,0 +1,243 @@
+//! # `cpu`: who runs where
+//!
+//! ```text
+//! index ── which copy a thread uses: mm_cid or the CPU's number; moves between CPUs
+//! CPU   ── where it runs; a fence interrupts the sequences there
+//! node  ── the memory that is near
+//! ```
+//! What malloc's caches ([`crate::cache`]) and per-CPU memory ([`crate::percpu`]) ask the processor and the kernel, once: the
+//! mode, this thread's index, CPU and node, fences, and the switch that forks and vforks turn.
+//!
+//! | state | what is per CPU |
+//! |---|---|
+//! | open | is its index's, by sequences |
+//! | closed: a fork or vfork is in flight (counted: they overlap) | is nobody's; each user says what that means ([`Cpus::close`]) |
+//!
+//! Lock: `state`, which guards the switch and what a user makes or takes away behind it; a handler that forks or vforks passes
+//! through what its own thread holds ([`Owned`]). Cost: loads.
+#![allow(unsafe_code)] // a reference that lives for ever, kept as a word
+
+pub mod sim;
+
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, fence};
+use crate::arch::lock::{Held, Owned};
+use crate::arch::rseq::{self, Fence};
+use crate::arch::seq::Area;
+use crate::arch::sys;
+use crate::stat::Mode;
+pub use sim::Simulation;
+
+/// Indices that can ever be: Linux's largest number of CPUs on x86-64.
+pub const INDICES: usize = 8192;
+/// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
+pub const NODES: usize = 8;
+
+/// See the module.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Cpus {
+    area_base: AtomicIsize,
+    area_index: AtomicIsize,
+    mode: AtomicU32,
+    /// Forks and vforks in flight.
+    closed: AtomicU32,
+    simulation: AtomicPtr<Simulation>,
+    /// Highest node that ever ran us, plus one.
+    nodes: AtomicUsize,
+    state: Owned,
+    /// The process filters its system calls: a fence may kill.
+    confined: AtomicU32,
+}
+
+impl Default for Cpus {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cpus {
+    /// In mode `Closed`.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            area_base: AtomicIsize::new(0),
+            area_index: AtomicIsize::new(0),
+            mode: AtomicU32::new(0),
+            closed: AtomicU32::new(0),
+            simulation: AtomicPtr::new(core::ptr::null_mut()),
+            nodes: AtomicUsize::new(0),
+            state: Owned::new(),
+            confined: AtomicU32::new(0),
+        }
+    }
+
+    /// Tells how what is per CPU is reached.
+    ///
+    /// # Safety
+    /// Nobody else uses it yet. In mode `Sequences`, `area` is right, and membarrier is registered.
+    pub unsafe fn open(&self, mode: Mode, area: Area, simulation: Option<&'static Simulation>) {
+        self.area_base.store(area.base, Relaxed);
+        self.area_index.store(area.index, Relaxed);
+        if let Some(simulation) = simulation {
+            self.simulation.store((&raw const *simulation).cast_mut(), Relaxed);
+        }
+        // Release: whoever sees the mode sees the rest.
+        self.mode.store(mode as u32, Release);
+    }
+
+    /// How it is reached.
+    #[inline]
+    pub fn mode(&self) -> Mode {
+        Mode::from_word(self.mode.load(Acquire))
+    }
+
+    /// This process's rseq areas.
+    #[inline]
+    pub fn area(&self) -> Area {
+        // Relaxed: stored before there was anything per CPU.
+        Area { base: self.area_base.load(Relaxed), index: self.area_index.load(Relaxed) }
+    }
+
+    /// The fake CPUs.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn simulation(&self) -> &'static Simulation {
+        let simulation = self.simulation.load(Relaxed);
+        assert!(!simulation.is_null(), "simulated mode without a simulation");
+        // SAFETY: `open` stored a reference that lives for ever.
+        unsafe { &*simulation }
+    }
+
+    /// This thread's index and CPU now (both may change at once). The CPU of a thread that the kernel knows no area of (a child of a
+    /// vfork that was not wrapped) is none.
+    pub fn here(&self) -> (usize, u32) {
+        match self.mode() {
+            Mode::Sequences => {
+                let area = self.area();
+                (rseq::word(area.index) as usize, rseq::word(area.base + rseq::CPU_ID))
+            }
+            Mode::Simulated => (self.simulation().here)(),
+            _ => {
+                let cpu = sys::current_cpu();
+                (cpu as usize, cpu)
+            }
+        }
+    }
+
+    /// The index that runs us now; a moment later it may be another's.
+    #[inline]
+    pub fn index(&self) -> usize {
+        self.here().0 % INDICES
+    }
+
+    /// The NUMA node that runs us now, below [`Cpus::nodes`]. The caller holds no lock.
+    pub fn node(&self) -> usize {
+        let node = match self.mode() {
+            Mode::Simulated => self.here().1 as usize % self.simulation().nodes,
+            // An area with an `mm_cid` has a `node_id`.
+            Mode::Sequences if self.area().index == self.area().base + rseq::MM_CID => {
+                rseq::word(self.area().base + rseq::NODE_ID) as usize
+            }
+            _ => sys::current_node() as usize,
+        } % NODES;
+        // Relaxed: a node's lists are there before they are used.
+        if node >= self.nodes.load(Relaxed) {
+            self.nodes.fetch_max(node + 1, Relaxed);
+        }
+        node
+    }
+
+    /// Highest node that ever ran us, plus one.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes.load(Relaxed)
+    }
+
+    /// The process is about to filter its system calls: from now on every fence is as good as refused.
+    pub fn confine(&self) {
+        // Relaxed: as in `Keeper::confine`.
+        self.confined.store(1, Relaxed);
+    }
+    fn is_confined(&self) -> bool {
+        self.confined.load(Relaxed) != 0
+    }
+
+    /// Whether we are in no sequence, and there is nobody else.
+    fn is_alone(&self) -> bool {
+        sys::single_threaded() && self.mode() == Mode::Sequences
+    }
+
+    /// Interrupts the sequences that may run on `cpu`. False if the kernel refuses.
+    #[must_use]
+    pub fn fence_cpu(&self, cpu: u32) -> bool {
+        match self.mode() {
+            _ if self.is_alone() => true,
+            Mode::Sequences => !self.is_confined() && Fence.cpu(cpu).is_ok(),
+            Mode::Simulated => {
+                if let Some(cpu) = self.simulation().cpus.get(cpu as usize) {
+                    cpu.fence();
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// After it every sequence that had begun has committed or will abort, and what it committed is seen; later ones see what
+    /// the caller had stored (before a full fence of its own). False if the kernel refuses.
+    #[must_use]
+    pub fn fence_all(&self) -> bool {
+        match self.mode() {
+            _ if self.is_alone() => true,
+            Mode::Sequences => !self.is_confined() && Fence.all().is_ok(),
+            Mode::Simulated => {
+                self.simulation().cpus.iter().for_each(sim::Cpu::fence);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// The lock of the switch.
+    pub fn lock(&self) -> Held<'_> {
+        self.state.lock()
+    }
+    /// The same where nobody has it.
+    pub fn try_lock(&self) -> Option<Held<'_>> {
+        self.state.try_lock()
+    }
+
+    /// Turns everything off by `off`; counted, so that forks and vforks may overlap. False if the kernel gives no fence: then
+    /// sequences that had begun may still commit.
+    pub fn close(&self, off: impl FnOnce()) -> bool {
+        let _state = self.lock();
+        self.closed.fetch_add(1, Relaxed);
+        off();
+        // What `off` stored is seen by every sequence that begins after the fence.
+        fence(SeqCst);
+        self.fence_all()
+    }
+
+    /// Ends one [`Cpus::close`]; the last turns everything on again by `on`, which is told whether another frame of this thread, which
+    /// a handler interrupted, holds the lock.
+    pub fn reopen(&self, on: impl FnOnce(&Held<'_>)) {
+        let state = self.lock();
+        if self.closed.fetch_sub(1, Relaxed) == 1 {
+            on(&state);
+        }
+    }
+
+    /// Whether a fork or vfork is in flight.
+    pub fn is_closed(&self) -> bool {
+        // Relaxed: exact under the lock only.
+        self.closed.load(Relaxed) > 0
+    }
+
+    /// In a forked child, whose thread has so many vforks in flight: they and the fork close it.
+    pub fn inherit(&self, vforks: u32) {
+        self.state.inherit();
+        self.closed.store(vforks + 1, Relaxed);
+    }
+}
