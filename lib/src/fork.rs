@@ -10,6 +10,8 @@
 use crate::HEAP;
 use crate::percpu::PERCPU;
 use crate::start::Once;
+#[cfg(feature = "preload")]
+use allotment_engine::arch::gate::SEAL_NAPS;
 use allotment_engine::arch::sys;
 #[cfg(feature = "preload")]
 use allotment_engine::arch::vfork::CLONE_VFORK;
@@ -59,13 +61,22 @@ unsafe extern "C" fn child() {
     end(true);
 }
 
-/// What `fork` returns, told as the C library tells its handlers.
+/// What `_Fork` returns, told as the C library's `fork` tells its handlers: unless a thread is stopped inside by a handler of the program,
+/// which may be why it calls this and not `fork`. The child then notices for itself, as one that a system call made.
 #[cfg(feature = "preload")]
 pub fn around(fork: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: as the handlers are called.
-    unsafe { prepare() };
+    let mut is_told = false;
+    uninterrupted(|| {
+        is_told = HEAP.fork_begin_within(SEAL_NAPS);
+        if is_told && !PERCPU.units.fork_begin_within(SEAL_NAPS) {
+            HEAP.fork_end(false);
+            is_told = false;
+        }
+    });
     let result = fork();
-    end(result == 0);
+    if is_told {
+        end(result == 0);
+    }
     result
 }
 

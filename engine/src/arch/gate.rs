@@ -40,8 +40,8 @@ use super::sys;
 const ROOMS: usize = 128;
 /// ns between two looks of a thread that waits.
 const LOOK: u64 = 50_000;
-/// Looks at most that a thread waits for a fork that is not yet in flight.
-const SEAL_NAPS: u32 = 2000;
+/// Looks at most that a thread waits for a fork that is not yet in flight: a tenth of a second.
+pub const SEAL_NAPS: u32 = 2000;
 /// Looks at most that one of our threads waits for a program's only thread.
 const OURS_NAPS: u32 = 10_000;
 /// The state's bit while one of our threads is alone inside; forks in flight are counted above it.
@@ -383,6 +383,12 @@ impl Gate {
     /// Before a fork: from now on nobody comes in, and when this returns nobody is inside but frames of the calling thread. The
     /// first of several forks runs `seal` then, and the others come when that is done. Signals are blocked.
     pub fn fork_begin(&self, seal: impl FnOnce()) {
+        self.fork_begin_within(u32::MAX, seal);
+    }
+
+    /// The same, unless somebody is still inside after so many looks, of which [`SEAL_NAPS`] are a tenth of a second: a thread that a
+    /// program has stopped there in a handler. Then false, and as it was.
+    pub fn fork_begin_within(&self, looks: u32, seal: impl FnOnce()) -> bool {
         let _turn = self.turn.lock();
         self.note(FORKS);
         // SeqCst: see `enter`.
@@ -395,7 +401,16 @@ impl Gate {
             let who = room.load(SeqCst);
             who != 0 && who & !FLAGS != me && (who & FLAGS == 0 || who & FLAGS == ABROAD && !interrupted)
         };
+        let mut left = looks;
         while self.rooms.iter().any(is_awaited) {
+            if left == 0 {
+                self.forget(FORKS);
+                // Release: as in `fork_end`; nothing was done.
+                self.state.fetch_sub(FORK, Release);
+                sys::futex_wake(&self.state, u32::MAX >> 1);
+                return false;
+            }
+            left -= u32::from(looks != u32::MAX);
             self.nap();
         }
         if !is_sealed {
@@ -403,6 +418,7 @@ impl Gate {
             self.sealed.store(1, Release);
             self.tell();
         }
+        true
     }
 
     /// After a fork, in the parent or in the child, where there is no other thread. The last of several runs `open`, and

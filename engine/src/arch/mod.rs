@@ -34,6 +34,7 @@ pub mod task;
 pub mod topology;
 pub mod unit_seq;
 pub mod usdt;
+pub mod vdso;
 pub mod vfork;
 
 /// The same value, of which the compiler knows nothing: it neither folds nor recomputes it.

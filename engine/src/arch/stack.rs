@@ -65,6 +65,26 @@ pub fn frame_pointer() -> usize {
     }
 }
 
+/// The most that the allocator takes of a thread's stack (see docs/limits.md), from where it comes in.
+const TAKEN: usize = 4096;
+
+/// Looks at the stack as far down as the caller's callees may go. Where it ends before, the fault comes here: a program whose
+/// handler jumps out of it (on a stack of its own) leaves nothing half done.
+#[inline(always)]
+pub fn probe() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads a byte of this thread's stack, which grows as far as it may.
+    unsafe {
+        core::arch::asm!("cmp byte ptr [rsp - {taken}], 0", taken = const TAKEN, options(nostack, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("sub {at}, sp, #{taken}", "ldrb {at:w}, [{at}]", at = out(reg) _, taken = const TAKEN,
+            options(nostack, readonly, preserves_flags));
+    }
+}
+
 /// A weak name of the C library (glibc 2.35): what is mapped at an address, without a lock.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod weak {

@@ -6,7 +6,8 @@
 #![allow(unsafe_code)] // the boundary to the kernel
 
 use super::atomic::Ordering::Relaxed;
-use super::atomic::{AtomicU32, AtomicU64};
+use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use super::vdso;
 
 /// An error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -683,18 +684,6 @@ pub fn now_ns() -> u64 {
     time[0] as u64 * 1_000_000_000 + time[1] as u64
 }
 
-/// The same by the C library's quick way: no system call where there is a vdso, but a look at the processor's counter.
-#[must_use]
-pub fn now_quick_ns() -> u64 {
-    unsafe extern "C" {
-        fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;
-    }
-    let mut time = [0_i64; 2];
-    // SAFETY: writes two words that are ours; keeps errno unless it fails, which this clock does not.
-    unsafe { clock_gettime(1, &raw mut time) };
-    time[0] as u64 * 1_000_000_000 + time[1] as u64
-}
-
 /// Whether system calls of this process are filtered, and how many CPUs it may run on, by `/proc`: the calls that the
 /// loader made to map this library, so that no filter that let it start forbids them. Without `/proc` no filter is known.
 #[must_use]
@@ -1004,6 +993,8 @@ pub fn ticks() -> u64 {
 pub struct Clock {
     /// 0: the processor's. Else the last look.
     stopped: AtomicU64,
+    /// The kernel's function for the time in ns ([`vdso`]); 0: not looked for yet, 1: there is none.
+    quick: AtomicUsize,
 }
 
 impl Default for Clock {
@@ -1018,7 +1009,7 @@ impl Clock {
     /// The processor's.
     #[must_use]
     pub const fn new() -> Self {
-        Self { stopped: AtomicU64::new(0) }
+        Self { stopped: AtomicU64::new(0), quick: AtomicUsize::new(0) }
     }
     /// The ticks now.
     #[inline]
@@ -1031,7 +1022,27 @@ impl Clock {
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         // Relaxed: as in `ticks`.
-        if self.stopped.load(Relaxed) == 0 { now_quick_ns() } else { now_ns() }
+        if self.stopped.load(Relaxed) != 0 {
+            return now_ns();
+        }
+        // Relaxed: whoever looks finds the same.
+        let quick = match self.quick.load(Relaxed) {
+            0 => {
+                let found = vdso::clock_gettime().map_or(1, |at| at as usize);
+                self.quick.store(found, Relaxed);
+                found
+            }
+            known => known,
+        };
+        if quick == 1 {
+            return now_ns();
+        }
+        // SAFETY: the kernel's own function, found by its name.
+        let quick: vdso::ClockGettime = unsafe { core::mem::transmute(quick) };
+        let mut time = [0_i64; 2];
+        // SAFETY: writes two words that are ours.
+        unsafe { quick(1, &raw mut time) };
+        time[0] as u64 * 1_000_000_000 + time[1] as u64
     }
     /// A thread is about to give the counter up.
     pub fn stop(&self) {
@@ -1182,7 +1193,9 @@ mod tests {
         let mode = unsafe { prctl(21, [0; 4]) };
         assert!(mode != Ok(0) || !filtered);
         assert!(cpus.is_none_or(|cpus| cpus == cpus_allowed()));
-        assert!(now_quick_ns() <= now_ns());
+        let clock = Clock::new();
+        let (before, quick, after) = (now_ns(), clock.now_ns(), now_ns());
+        assert!((before..=after).contains(&quick) && clock.quick.load(Relaxed) > 1, "{before} {quick} {after}");
     }
 
     const DEFAULT: i32 = 0;

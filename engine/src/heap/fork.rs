@@ -16,15 +16,20 @@
 use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::gate::Inside;
-use crate::arch::sys;
+use crate::arch::{stack, sys};
 use crate::slab::Wrong;
 use crate::stat::Event;
 use core::ptr;
 
 impl<E: Environment> Heap<E> {
-    /// Comes in; `None` beside a fork.
+    /// Comes in; `None` beside a fork, and in the thread that is just opening the heap (what it calls for that may allocate).
     #[inline]
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
+        // Before anything is taken: a stack that ends here ends while a program's handler may jump out of its fault.
+        stack::probe();
+        if self.is_opener() {
+            return None;
+        }
         if self.cache.sets.is_orphan() {
             self.notice();
         }
@@ -33,6 +38,7 @@ impl<E: Environment> Heap<E> {
 
     /// Comes in, when no fork is in flight but this thread's own.
     pub(super) fn enter_patiently(&self) -> Inside<'_> {
+        stack::probe();
         if self.cache.sets.is_orphan() {
             self.notice();
         }
@@ -64,11 +70,15 @@ impl<E: Environment> Heap<E> {
 
     /// Before a fork. Signals are blocked.
     pub fn fork_begin(&self) {
-        self.gate.fork_begin(|| {
+        self.fork_begin_within(u32::MAX);
+    }
+    /// The same, or false after so many looks (see [`crate::arch::gate::Gate::fork_begin_within`]).
+    pub fn fork_begin_within(&self, looks: u32) -> bool {
+        self.gate.fork_begin_within(looks, || {
             let fenced = self.cache.sets.close();
             self.fenced.store(fenced, Relaxed);
             self.cache.sets.snapshot();
-        });
+        })
     }
 
     /// After a fork, in the parent (`child` false) or in the child. Signals are blocked.

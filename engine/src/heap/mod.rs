@@ -149,6 +149,8 @@ pub struct Heap<E> {
     born: AtomicU64,
     reclaim: Reclaim,
     opened: AtomicU32,
+    /// The thread that is opening it.
+    opener: AtomicUsize,
     /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
     small: AtomicUsize,
     cache: Cache,
@@ -223,6 +225,7 @@ impl<E: Environment> Heap<E> {
             born: AtomicU64::new(0),
             reclaim: Reclaim::new(),
             opened: AtomicU32::new(0),
+            opener: AtomicUsize::new(0),
             small: AtomicUsize::new(0),
             cache: Cache::new(),
             pages: Pages::new(),
@@ -349,7 +352,7 @@ impl<E: Environment> Heap<E> {
         board.classes.store(ALL_CLASSES as u32, Relaxed);
         board.size_classes.store(CLASSES as u32, Relaxed);
         board.start_ticks.store(self.cache.sets.clock.ticks(), Relaxed);
-        board.start_ns.store(sys::now_quick_ns(), Relaxed);
+        board.start_ns.store(self.cache.sets.clock.now_ns(), Relaxed);
         // Release: a reader that sees the magic sees the rest.
         board.magic.store(MAGIC, Release);
     }
@@ -368,7 +371,10 @@ impl<E: Environment> Heap<E> {
                 OPEN => return true,
                 CLOSED => {
                     if self.opened.compare_exchange(CLOSED, OPENING, Acquire, Relaxed).is_ok() {
+                        // Relaxed: read by this thread and its handlers; others find another name.
+                        self.opener.store(sys::thread_pointer(), Relaxed);
                         E::start(self);
+                        self.opener.store(0, Relaxed);
                         // Without success the next call tries again.
                         return self.opened.load(Acquire) == OPEN || self.end_opening(CLOSED) == OPEN;
                     }
@@ -387,6 +393,13 @@ impl<E: Environment> Heap<E> {
             sys::futex_wake(&self.opened, u32::MAX >> 1);
         }
         state
+    }
+
+    /// Whether the calling thread is opening the heap. (Some library's definition of what that calls has come back to us.)
+    #[inline]
+    fn is_opener(&self) -> bool {
+        // Relaxed: see `open_or_wait`.
+        self.opened.load(Relaxed) != OPEN && self.opener.load(Relaxed) == sys::thread_pointer()
     }
 
     /// Opens the heap now (a constructor would).
@@ -616,11 +629,11 @@ impl<E: Environment> Heap<E> {
         if object.is_null() {
             return;
         }
-        if this.opened.load(Acquire) != 2 {
-            E::report(object as usize, Wrong::Foreign);
+        let address = object as usize;
+        if this.opened.load(Acquire) != OPEN && this.side.size(address).is_none() {
+            E::report(address, Wrong::Foreign);
             return;
         }
-        let address = object as usize;
         let Some(inside) = this.enter() else {
             // SAFETY: the caller's promise.
             return unsafe { this.free_aside(address) };

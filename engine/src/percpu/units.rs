@@ -638,7 +638,11 @@ impl Units {
     }
     /// Before a fork: closes, when nobody holds a lock of per-CPU memory any more. Signals are blocked.
     pub fn fork_begin(&self) {
-        self.gate.fork_begin(|| _ = self.close());
+        self.fork_begin_within(u32::MAX);
+    }
+    /// The same, or false after so many looks (see [`Gate::fork_begin_within`]).
+    pub fn fork_begin_within(&self, looks: u32) -> bool {
+        self.gate.fork_begin_within(looks, || _ = self.close())
     }
     /// After a fork, in the parent or in the child, whose thread has so many vforks in flight. Signals are blocked.
     pub fn fork_end(&self, child: bool, vforks: u32) {
