@@ -28,6 +28,7 @@
 
 pub mod keeper;
 pub mod limits;
+pub mod policy;
 pub mod workers;
 
 use crate::arch::atomic::Ordering::Relaxed;
@@ -40,25 +41,15 @@ use crate::page::{Pages, give_back};
 use crate::stat::{Event, Level};
 use crate::vmap::{SLICE, Vmap};
 use keeper::{Keeper, Tending};
-use limits::{Limits, room};
+use limits::Limits;
+pub use policy::{HELP, HELP_MORE};
+use policy::{Rules, Use};
 use workers::Workers;
 
-/// Bytes that a free gives back when the limit is passed.
-pub const HELP: usize = 8 << 20;
-/// The same past twice the limit.
-pub const HELP_MORE: usize = 32 << 20;
-/// Bytes that may stay, because they were in use a moment ago, where nobody takes them back later.
-const FORGOTTEN: u64 = 8 << 20;
 /// Naps that a free takes at most then while somebody else purges.
 pub const NAPS: u32 = 16;
 /// ns of a nap.
 const NAP: u64 = 50_000;
-
-/// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
-const PURGE_ORDER: usize = 4;
-
-/// log2 of the ticks after which the recent high shrinks.
-const DECAY: u32 = 28;
 
 /// The purger.
 #[derive(Debug)]
@@ -70,7 +61,7 @@ pub struct Reclaim {
     short: AtomicBool,
     /// No call that gives memory back is allowed any more.
     frozen: AtomicBool,
-    /// Ticks >> [`DECAY`] when the recent high last shrank.
+    /// The [`policy::period`] in which the recent high last shrank.
     shrunk: AtomicU64,
     /// Whether somebody has read what the system says about CPUs and nodes.
     learnt: AtomicU32,
@@ -137,19 +128,21 @@ impl Reclaim {
         }
         let (board, knobs) = (cache.sets.board(), &cache.knobs);
         let in_use = board.in_use();
-        let ceiling = knobs.get(Id::LazyCeiling);
-        let mut base = (in_use / knobs.get(Id::LazyShare)).max(knobs.get(Id::LazyFloor));
-        if base > ceiling {
-            // fls(cpus), as in the kernel.
-            let doublings = if ceiling == 0 { 0 } else { 32 - self.cpus().leading_zeros() };
-            base = base.min(ceiling.saturating_mul(doublings.into()));
-        }
-        let recent = self.recent(cache, in_use);
-        let usual = base + if self.is_alone(knobs) { recent.min(FORGOTTEN) } else { recent };
-        match knobs.soft_limit() {
-            u64::MAX => usual,
-            soft => usual.min(room(soft, board.held().saturating_sub(Self::idle(cache)))),
-        }
+        let rules = Rules {
+            share: knobs.get(Id::LazyShare),
+            floor: knobs.get(Id::LazyFloor),
+            ceiling: knobs.get(Id::LazyCeiling),
+            soft: Some(knobs.soft_limit()).filter(|&soft| soft != u64::MAX),
+        };
+        let now = Use {
+            in_use,
+            below_recent: self.recent(cache, in_use),
+            busy: if rules.soft.is_some() { board.held().saturating_sub(Self::idle(cache)) } else { 0 },
+            // (Small programs start with few calls: asked for when it matters.)
+            cpus: if (in_use / rules.share).max(rules.floor) > rules.ceiling { self.cpus() } else { 1 },
+            is_alone: self.is_alone(knobs),
+        };
+        policy::may_stay(now, rules)
     }
 
     /// Whether there is no housekeeper, and none to be had: nobody gives back later what is not given back now.
@@ -164,9 +157,9 @@ impl Reclaim {
         if above == 0 {
             return 0;
         }
-        let now = cache.sets.clock.ticks() >> DECAY;
+        let now = policy::period(cache.sets.clock.ticks());
         if self.shrunk.load(Relaxed) != now && self.shrunk.swap(now, Relaxed) != now {
-            board.set(Level::Recent, in_use + above - above / 4);
+            board.set(Level::Recent, policy::decayed(in_use, above));
         }
         above
     }
@@ -229,9 +222,8 @@ impl Reclaim {
             }
             return;
         }
-        let pressed = idle > limit.saturating_mul(2);
-        let mut most = if pressed { HELP_MORE } else { HELP }.max(bytes);
-        if !pressed && bytes < HELP_MORE && (vmap.areas.flying() > 0 || self.is_manned(cache, vmap)) {
+        let help = policy::help(idle, limit, bytes);
+        if !help.is_pressed && (vmap.areas.flying() > 0 || self.is_manned(cache, vmap)) {
             return;
         }
         // Two at a time are as fast as more on any machine but one of many nodes.
@@ -242,16 +234,14 @@ impl Reclaim {
             }
             self.nap();
         }
-        // What was gathered needs no lock; as much as there is, but not below what may stay.
-        most = most.min(usize::try_from(idle.saturating_sub(limit)).unwrap_or(most).max(HELP));
-        let done = vmap.purge_pending(most);
-        if done >= most || idle <= limit {
+        // What was gathered needs no lock.
+        let done = vmap.purge_pending(help.most);
+        if done >= help.most || idle <= limit {
             return;
         }
-        // Otherwise one at a time is enough. (Nobody waits for the little that a small program frees.)
-        let waits = pressed && idle - limit > HELP_MORE as u64;
-        let Some(_purging) = self.purging.try_lock().or_else(|| self.wait(waits)) else { return };
-        Self::slice(cache, pages, vmap, limit, most - done);
+        // Otherwise one at a time is enough.
+        let Some(_purging) = self.purging.try_lock().or_else(|| self.wait(help.waits)) else { return };
+        Self::slice(cache, pages, vmap, limit, help.most - done);
     }
 
     /// The right to purge, waited for so long that the freer is slowed down and no longer.
@@ -269,13 +259,11 @@ impl Reclaim {
 
     /// One slice; the bytes given back.
     fn slice(cache: &Cache, pages: &Pages, vmap: Vmap<'_>, limit: u64, most: usize) -> usize {
-        let (board, keep) = (cache.sets.board(), limit / 2);
+        let (board, keep) = (cache.sets.board(), policy::keep(limit));
         let passed = Self::idle(cache) > limit;
         let areas = if passed && board.level(Level::Lazy) > keep { vmap.purge(most) } else { vmap.purge_pending(most) };
         let blocks = if passed && board.level(Level::PagesDirty) > keep {
-            // (Small runs alone could pass twice the limit, and nobody is to wait for what is never taken.)
-            let order = if most > HELP { 0 } else { PURGE_ORDER };
-            Self::purge_pages(cache, pages, order, keep)
+            Self::purge_pages(cache, pages, policy::least_order(most), keep)
         } else {
             0
         };

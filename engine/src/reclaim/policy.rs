@@ -1,0 +1,211 @@
+//! # The policy of giving back: numbers in, numbers out
+//!
+//! ```text
+//!                 may stay                 2 × may stay
+//! 0 ──────────────────┬──────────────────────────┬──────────────► bytes free and resident
+//!     nothing is done │  HELP, by one thread     │  HELP_MORE, by all who come
+//!                     └─ half of it is left      └─ a thread that frees waits a little
+//! ```
+//! What may stay is a share of what is in use, plus the distance to the recent high, less what a soft limit leaves. No
+//! function here reads memory, a clock or a knob: each line has its test below, and a change of the policy is a change here.
+//!
+//! Units: bytes; ticks of the time-stamp counter.
+
+use super::limits::room;
+
+/// Bytes that a free gives back when the limit is passed.
+pub const HELP: usize = 8 << 20;
+/// The same past twice the limit.
+pub const HELP_MORE: usize = 32 << 20;
+/// Bytes that may stay, because they were in use a moment ago, where nobody takes them back later.
+pub const FORGOTTEN: u64 = 8 << 20;
+/// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
+pub const PURGE_ORDER: usize = 4;
+/// log2 of the ticks after which the recent high shrinks.
+const DECAY: u32 = 28;
+
+/// What the limit depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// Bytes in use.
+    pub in_use: u64,
+    /// How far that is below its recent high.
+    pub below_recent: u64,
+    /// Bytes that are not free and resident: what the soft limit counts besides those.
+    pub busy: u64,
+    /// CPUs that there are for us.
+    pub cpus: u32,
+    /// There is no housekeeper, and none to be had: nobody gives back later what is not given back now.
+    pub is_alone: bool,
+}
+
+/// The knobs that it depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// One part in this many of what is in use may stay.
+    pub share: u64,
+    /// As much may stay always.
+    pub floor: u64,
+    /// And at most so much for each doubling of the CPUs.
+    pub ceiling: u64,
+    /// The soft limit.
+    pub soft: Option<u64>,
+}
+
+/// Bytes that may be free and resident.
+#[must_use]
+pub fn may_stay(now: Use, rules: Rules) -> u64 {
+    let mut base = (now.in_use / rules.share).max(rules.floor);
+    if base > rules.ceiling {
+        // fls(cpus), as in the kernel.
+        let doublings = if rules.ceiling == 0 { 0 } else { u32::BITS - now.cpus.leading_zeros() };
+        base = base.min(rules.ceiling.saturating_mul(doublings.into()));
+    }
+    let usual = base + if now.is_alone { now.below_recent.min(FORGOTTEN) } else { now.below_recent };
+    rules.soft.map_or(usual, |soft| usual.min(room(soft, now.busy)))
+}
+
+/// The period of decay that `ticks` are in: the recent high shrinks once in each.
+#[must_use]
+pub const fn period(ticks: u64) -> u64 {
+    ticks >> DECAY
+}
+
+/// The recent high after a period, when it was so far `above` what is `in_use`.
+#[must_use]
+pub const fn decayed(in_use: u64, above: u64) -> u64 {
+    in_use + above - above / 4
+}
+
+/// How a thread that frees, or takes memory, helps to keep the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Help {
+    /// It gives back so many bytes at most.
+    pub most: usize,
+    /// Beside others that do, after a few naps if there are too many of them; else it leaves that to them.
+    pub is_pressed: bool,
+    /// It waits (naps) for its turn at what needs a lock.
+    pub waits: bool,
+}
+
+/// What a thread does that takes or frees `bytes` with so many `idle` (free and resident) and so many that may stay.
+#[must_use]
+pub fn help(idle: u64, limit: u64, bytes: usize) -> Help {
+    let far = idle > limit.saturating_mul(2);
+    let above = idle.saturating_sub(limit);
+    // A slice of what was queued before is worth it below the limit, too. An allocation gives back what it takes.
+    let most = if far { HELP_MORE } else { HELP }.max(bytes);
+    Help {
+        // As much as there is, but not below what may stay.
+        most: most.min(usize::try_from(above).unwrap_or(most).max(HELP)),
+        is_pressed: far || bytes >= HELP_MORE,
+        // (Nobody waits for the little that a small program frees.)
+        waits: far && above > HELP_MORE as u64,
+    }
+}
+
+/// What is left of each kind when the limit was passed.
+#[must_use]
+pub const fn keep(limit: u64) -> u64 {
+    limit / 2
+}
+
+/// The least order of free blocks that such a slice gives back.
+#[must_use]
+pub const fn least_order(most: usize) -> usize {
+    // Small runs alone could pass twice the limit, and nobody is to wait for what is never taken.
+    if most > HELP { 0 } else { PURGE_ORDER }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const NOW: Use = Use { in_use: 1000 * MIB, below_recent: 0, busy: 1000 * MIB, cpus: 1, is_alone: false };
+    const RULES: Rules = Rules { share: 50, floor: 8 * MIB, ceiling: 32 * MIB, soft: None };
+
+    #[test]
+    fn a_share_of_what_is_in_use_may_stay() {
+        assert_eq!(may_stay(NOW, RULES), 20 * MIB);
+        assert_eq!(may_stay(NOW, Rules { share: 40, ..RULES }), 25 * MIB);
+    }
+
+    #[test]
+    fn at_least_the_floor() {
+        assert_eq!(may_stay(Use { in_use: MIB, ..NOW }, RULES), 8 * MIB);
+        assert_eq!(may_stay(Use { in_use: 0, ..NOW }, RULES), 8 * MIB);
+    }
+
+    #[test]
+    fn at_most_the_ceiling_for_each_doubling_of_the_cpus() {
+        let large = Use { in_use: 1 << 50, ..NOW };
+        for (cpus, times) in [(1, 1), (2, 2), (3, 2), (4, 3), (64, 7), (448, 9)] {
+            assert_eq!(may_stay(Use { cpus, ..large }, RULES), times * 32 * MIB, "{cpus}");
+        }
+        // Below it the CPUs count for nothing, and a ceiling of 0 is one.
+        assert_eq!(may_stay(Use { cpus: 64, ..NOW }, RULES), 20 * MIB);
+        assert_eq!(may_stay(Use { cpus: 64, ..large }, Rules { ceiling: 0, floor: 0, ..RULES }), 0);
+        assert_eq!(may_stay(large, Rules { ceiling: u64::MAX, ..RULES }), (1 << 50) / 50);
+    }
+
+    #[test]
+    fn what_was_in_use_a_moment_ago_may_stay_besides() {
+        let waves = Use { below_recent: 300 * MIB, ..NOW };
+        assert_eq!(may_stay(waves, RULES), 320 * MIB);
+        // But little where nobody takes it back later.
+        assert_eq!(may_stay(Use { is_alone: true, ..waves }, RULES), 28 * MIB);
+        assert_eq!(may_stay(Use { is_alone: true, below_recent: MIB, ..NOW }, RULES), 21 * MIB);
+    }
+
+    #[test]
+    fn and_no_more_than_a_soft_limit_leaves() {
+        let soft = |soft: u64| Rules { soft: Some(soft), ..RULES };
+        assert_eq!(may_stay(NOW, soft(1 << 40)), 20 * MIB, "far away");
+        assert_eq!(may_stay(NOW, soft(1152 * MIB)), room(1152 * MIB, NOW.busy));
+        assert_eq!(may_stay(NOW, soft(1152 * MIB)), 9 * MIB, "near");
+        assert_eq!(may_stay(Use { busy: 2000 * MIB, ..NOW }, soft(1024 * MIB)), 8 * MIB, "passed: a 128th");
+    }
+
+    #[test]
+    fn the_recent_high_comes_down_by_a_quarter_a_period() {
+        assert_eq!(decayed(100, 40), 130);
+        assert_eq!(decayed(100, 3), 103, "the last bytes stay: they are nothing");
+        assert_eq!(decayed(100, 0), 100);
+        assert_eq!((period((1 << 28) - 1), period(1 << 28), period(5 << 28)), (0, 1, 5));
+    }
+
+    #[test]
+    fn a_free_helps_by_how_far_the_limit_is_passed() {
+        let limit = 100 * MIB;
+        let helps = |idle: u64, bytes: usize| help(idle * MIB, limit, bytes);
+        assert_eq!(helps(50, 0), Help { most: HELP, is_pressed: false, waits: false }, "what is queued");
+        assert_eq!(helps(101, 0), Help { most: HELP, is_pressed: false, waits: false });
+        assert_eq!(helps(200, 0), Help { most: HELP, is_pressed: false, waits: false });
+        assert_eq!(helps(201, 0), Help { most: HELP_MORE, is_pressed: true, waits: true });
+    }
+
+    #[test]
+    fn an_allocation_gives_back_what_it_takes_but_not_what_may_stay() {
+        let limit = 100 * MIB;
+        assert_eq!(help(150 * MIB, limit, 20 << 20).most, 20 << 20);
+        assert_eq!(help(150 * MIB, limit, 90 << 20).most, 50 << 20);
+        assert_eq!(help(99 * MIB, limit, 90 << 20).most, HELP);
+        // One of much is in it with those who are pressed.
+        assert!(!help(150 * MIB, limit, HELP_MORE - 1).is_pressed && help(150 * MIB, limit, HELP_MORE).is_pressed);
+    }
+
+    #[test]
+    fn nobody_waits_for_the_little_that_a_small_program_frees() {
+        let small = help(3 * MIB, MIB, 0);
+        assert!(small.is_pressed && !small.waits);
+        assert!(!help(MIB + HELP_MORE as u64, MIB, 0).waits && help(MIB + HELP_MORE as u64 + 1, MIB, 0).waits);
+        assert!(help(1, 0, 0).is_pressed, "where nothing may stay every byte is too much");
+    }
+
+    #[test]
+    fn half_is_left_and_small_blocks_go_only_where_it_is_far_passed() {
+        assert_eq!((keep(0), keep(101)), (0, 50));
+        assert_eq!((least_order(HELP), least_order(HELP + 1)), (PURGE_ORDER, 0));
+    }
+}
