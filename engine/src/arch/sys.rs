@@ -489,13 +489,45 @@ pub fn futex_wake_shared(word: &AtomicU32) {
 }
 
 /// Sets the calling thread's mask of blocked signals; what it was.
-pub fn block_signals(mask: u64) -> u64 {
+///
+/// # Errors
+/// What a filter says; the mask is as it was then.
+pub fn set_signals(mask: u64) -> Result<u64, Errno> {
     const SIG_SETMASK: usize = 2;
     let mut before = 0_u64;
     let (new, old) = (&raw const mask as usize, &raw mut before as usize);
     // SAFETY: the kernel reads and writes eight bytes of ours.
-    let _ = unsafe { call(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0]) };
-    before
+    unsafe { call(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0]) }?;
+    Ok(before)
+}
+
+/// All signals of the calling thread, blocked until this is dropped. Where that is refused its mask is never touched.
+#[derive(Debug)]
+pub struct Signals {
+    before: Option<u64>,
+}
+
+impl Signals {
+    /// Blocks them.
+    #[must_use]
+    pub fn block() -> Self {
+        Self { before: set_signals(u64::MAX).ok() }
+    }
+    /// Whether they are.
+    #[must_use]
+    pub fn are_blocked(&self) -> bool {
+        self.before.is_some()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        /// A thread that stays deaf is worse than some calls more: this one worked before.
+        const TRIES: u32 = 16;
+        if let Some(before) = self.before {
+            let _ = (0..TRIES).any(|_| set_signals(before).is_ok());
+        }
+    }
 }
 
 /// Whether a word can be read at an address (a multiple of four): by a call that compares it, and then wakes and moves
