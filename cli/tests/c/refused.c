@@ -51,7 +51,7 @@ static void *take_aligned(size_t align, size_t size)
     void *block = NULL;
     errno = UNTOUCHED;
     int error = posix_memalign(&block, align, size);
-    CHECK(errno == UNTOUCHED);
+    CHECK(errno == UNTOUCHED || error);
     if (error) {
         CHECK(error == ENOMEM, "posix_memalign says %d", error);
         nothing++;
