@@ -17,6 +17,8 @@
 
 /* Answers of NULL. */
 static atomic_uint nothing;
+/* So many in a row of steps are enough: each is worth hundreds of calls that are refused. */
+#define ENOUGH 24
 /* No call that works, and none that frees, touches errno; one that fails leaves ENOMEM there. */
 #define UNTOUCHED 4711
 
@@ -121,7 +123,8 @@ static void small(uint64_t seed, unsigned rounds)
 {
     void *slot[SLOTS] = {0};
     Random random = {seed};
-    while (rounds--) {
+    unsigned before = nothing;
+    while (rounds-- && nothing < before + ENOUGH) {
         uint64_t dice = next(&random);
         void **at = &slot[dice % SLOTS];
         give_marked(*at);
@@ -144,7 +147,8 @@ static void many(size_t size, unsigned count)
 {
     void **block = mmap(NULL, count * sizeof *block, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(block != MAP_FAILED);
-    for (unsigned at = 0; at < count; at++)
+    unsigned before = nothing;
+    for (unsigned at = 0; at < count && nothing < before + ENOUGH; at++)
         block[at] = marked(take(size), size);
     for (unsigned at = 0; at < count; at += 2)
         give_marked(block[at]), block[at] = NULL;
@@ -157,7 +161,8 @@ static void large(uint64_t seed, unsigned rounds)
 {
     void *slot[8] = {0};
     Random random = {seed};
-    while (rounds--) {
+    unsigned before = nothing;
+    while (rounds-- && nothing < before + ENOUGH) {
         uint64_t dice = next(&random);
         void **at = &slot[dice % 8];
         give_marked(*at);
@@ -232,7 +237,8 @@ static _Atomic(void *) table[256];
 static void *exchange(void *argument)
 {
     Random random = {(uintptr_t)argument};
-    for (int round = 0; round < 4000; round++) {
+    unsigned before = nothing;
+    for (int round = 0; round < 4000 && nothing < before + ENOUGH; round++) {
         uint64_t dice = next(&random);
         size_t size = 16 + (dice >> 16) % (dice % 64 ? 2000 : 200000);
         give_marked(atomic_exchange(&table[(dice >> 8) % 256], marked(take(size), size)));
@@ -339,7 +345,7 @@ static void idle(void)
 {
     enum { COUNT = 12000 };
     static void *block[COUNT];
-    for (int at = 0; at < COUNT; at++) {
+    for (int at = 0; at < COUNT && nothing < ENOUGH; at++) {
         size_t size = at % 500 ? 2000 : 300000;
         block[at] = marked(take(size), size);
     }

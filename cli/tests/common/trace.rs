@@ -29,6 +29,8 @@ pub type Name = String;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
     pub name: Name,
+    /// The call's.
+    pub number: u64,
     /// Of the instruction, in the library's file.
     pub offset: u64,
 }
@@ -95,7 +97,10 @@ pub fn run(mut command: Command, library: &Path, which: &Which, errno: i32, hang
     drop(ended);
     let hung = watch.join().expect("the watch");
     let end = match hung {
-        Some(threads) => End::Hang(threads),
+        Some(threads) => {
+            let (site, count) = tracer.sites.iter().max_by_key(|one| one.1).map_or((None, 0), |one| (Some(one.0), *one.1));
+            End::Hang(format!("{threads}  most calls: {count} of {site:?}"))
+        }
         None if libc::WIFSIGNALED(status) => End::Signal(libc::WTERMSIG(status)),
         None => End::Exit(libc::WEXITSTATUS(status)),
     };
@@ -214,7 +219,7 @@ impl Tracer<'_> {
             // SAFETY: at an entry this is what the kernel wrote.
             let entry = unsafe { info.u.entry };
             let Some(name) = name(entry.nr, &entry.args) else { return };
-            let site = Site { name, offset };
+            let site = Site { name, number: entry.nr, offset };
             let count = self.sites.entry(site.clone()).or_default();
             *count += 1;
             let now = match self.which {
