@@ -25,8 +25,9 @@ use trace::{End, Run, Site, Which};
 
 /// When a run counts as hung. (Beside many others, on a machine that is busy.)
 const HANG: Duration = Duration::from_secs(60);
-/// Runs side by side: most of the time is waiting.
-const BESIDE: usize = 12;
+/// Runs side by side; and of those that wait for the housekeeper most of the time.
+const BESIDE: usize = 6;
+const BESIDE_IDLE: usize = 24;
 
 const ERRORS: [(&str, i32); 5] = [
     ("ENOMEM", libc::ENOMEM),
@@ -46,17 +47,18 @@ struct Load {
 
 const TINY: &str = "sheaf_objects=2,cache_floor=0,lazy_floor=0,lazy_ceiling=0,huge_bytes=1M,move_bytes=64K,move_limit=4";
 
-/// By how much they wait, the longest first.
-const LOADS: [(&str, &str); 8] = [
-    ("idle", "keeper_bytes=1,idle_seconds=1"),
-    ("idle", "publish=on,profile_bytes=64K,keeper_bytes=1,idle_seconds=1"),
+const LOADS: [(&str, &str); 9] = [
     ("heap", ""),
     ("life", ""),
     ("heap", TINY),
     ("free", "async_free_threshold=1,huge_bytes=0,max_active=3"),
+    ("end", "reap_bytes=1M,reap_parent=any"),
     ("bounded", "hard_limit=48M,publish=on"),
     ("mixed", "publish=on,profile_bytes=64K,keeper_bytes=1"),
+    (IDLE, "keeper_bytes=1,idle_seconds=1"),
+    (IDLE, "publish=on,profile_bytes=64K,keeper_bytes=1,idle_seconds=1"),
 ];
+const IDLE: &str = "idle";
 
 impl fmt::Display for Load {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
@@ -150,11 +152,11 @@ fn judge(run: &Run) -> Result<bool, String> {
     }
 }
 
-/// Calls for each of `all`, several at a time; in their order.
-fn beside<T: Sync, R: Send>(all: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Calls for each of `all`, so many at a time; in their order.
+fn beside<T: Sync, R: Send>(all: &[T], at_a_time: usize, each: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for _ in 0..BESIDE.min(all.len()) {
+        for _ in 0..at_a_time.min(all.len()) {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Relaxed);
@@ -195,16 +197,26 @@ fn plan(load: Load, sites: &BTreeMap<Site, u32>, had: &mut BTreeSet<Site>) -> Ve
         return all;
     }
     for (site, &count) in sites {
+        let number = site.offset + u64::from(load.fallback);
+        if load.case == IDLE {
+            // Each takes seconds.
+            for pass in BTreeSet::from([1, count / 2 + 1, count]) {
+                add(Which::One(site.clone(), pass), another(number + u64::from(pass)));
+            }
+            add(Which::One(site.clone(), 1), 0);
+            add(Which::From(site.clone(), 1), another(number));
+            continue;
+        }
         for error in 0..ERRORS.len() {
             add(Which::One(site.clone(), 1), error);
             add(Which::From(site.clone(), 1), error);
         }
         for pass in passes(count).into_iter().filter(|&pass| pass > 1) {
             add(Which::One(site.clone(), pass), 0);
-            add(Which::One(site.clone(), pass), another(site.offset + u64::from(pass)));
+            add(Which::One(site.clone(), pass), another(number + u64::from(pass)));
         }
         if count > 1 {
-            add(Which::From(site.clone(), count / 2 + 1), another(site.offset));
+            add(Which::From(site.clone(), count / 2 + 1), another(number));
         }
     }
     for name in sites.keys().map(|site| &site.name).collect::<BTreeSet<_>>() {
@@ -229,7 +241,7 @@ fn loads(only: &str) -> Vec<Try> {
 /// What the loads do without refusals. Nothing where nobody can be traced.
 fn learn(test: &str, bench: &Bench, loads: &[Try]) -> Option<Vec<Run>> {
     let mut runs = vec![];
-    for (one, run) in loads.iter().zip(beside(loads, |one| one.run(bench))) {
+    for (one, run) in loads.iter().zip(beside(loads, BESIDE_IDLE, |one| one.run(bench))) {
         let run = match run {
             Ok(run) => run,
             Err(error) => {
@@ -264,7 +276,10 @@ fn each_call_refused_in_turn() {
     }
     tries.retain(|one| one.to_string().contains(&only));
     let said = AtomicUsize::new(0);
-    let runs = beside(&tries, |one| {
+    let is_idle = |one: &Try| one.load.case == IDLE;
+    tries.sort_by_key(is_idle);
+    let (busy, idle) = tries.split_at(tries.partition_point(|one| !is_idle(one)));
+    let each = |one: &Try| {
         let run = one.run(&bench).expect("as before");
         let good = judge(&run);
         if let Err(wrong) = &good
@@ -273,7 +288,8 @@ fn each_call_refused_in_turn() {
             let _ = writeln!(std::io::stderr(), "{one}: {wrong}");
         }
         (run.refused, good)
-    });
+    };
+    let runs = [beside(busy, BESIDE, each), beside(idle, BESIDE_IDLE, each)].concat();
     let mut failed = vec![];
     for (one, (refused, good)) in tries.iter().zip(runs) {
         let tally = &mut table.get_mut(one.name()).unwrap().1[one.error];
@@ -333,7 +349,7 @@ fn what_a_filter_kills_for_is_not_called() {
     // (glibc's `realloc` and its locks make these, too, if not here.)
     let numbers = numbers.into_iter().filter(|one| !matches!(one.0 as i64, libc::SYS_mremap | libc::SYS_futex));
     let numbers: Vec<_> = numbers.flat_map(|one| cases.iter().map(move |&case| (one, case))).collect();
-    let failed = beside(&numbers, |&((number, name), case)| {
+    let failed = beside(&numbers, BESIDE, |&((number, name), case)| {
         let run = |conf: Option<&str>| {
             let mut command = Command::new(&deny);
             command.args(["0", &number.to_string(), "--"]).arg(&bench.program).arg(case).env_clear();

@@ -424,10 +424,28 @@ static void mixed(void)
     children();
 }
 
+/* A process that ends with much memory (knob reap_bytes=1M): it ends all the same. */
+static void end(void)
+{
+    void *block[40];
+    for (int at = 0; at < 40; at++) {
+        block[at] = take(1 * MIB);
+        if (block[at])
+            memset(block[at], at, 1 * MIB);
+    }
+    small(60, 500);
+    for (int at = 0; at < 40; at++)
+        for (size_t byte = 0; block[at] && byte < MIB; byte += 512)
+            CHECK(((char *)block[at])[byte] == at);
+    say(nothing ? "ok, with refusals\n" : "ok\n");
+    exit(0);
+}
+
 int main(int argc, char **argv)
 {
     static const Case cases[] = {
         {"heap", heap}, {"life", life}, {"idle", idle}, {"free", free_many}, {"bounded", bounded}, {"mixed", mixed},
+        {"end", end},
     };
     CHECK(argc == 2);
     sigset_t mask, then;

@@ -531,13 +531,14 @@ impl Drop for Signals {
 }
 
 /// Whether a word can be read at an address (a multiple of four): by a call that compares it, and then wakes and moves
-/// nobody. No filter of system calls forbids it, and an emulator has nothing to say against it.
+/// nobody. No filter of system calls forbids it, and an emulator has nothing to say against it. (If one does: no.)
 #[must_use]
 pub fn is_readable(at: usize) -> bool {
     const COMPARE_AND_REQUEUE: usize = 4 | 128;
-    const EFAULT: Errno = Errno(14);
     // SAFETY: the kernel reads four bytes, or says that there are none, and changes nothing.
-    unsafe { call(nr::FUTEX, [at, COMPARE_AND_REQUEUE, 0, 0, at, 0]) != Err(EFAULT) }
+    let compared = unsafe { call(nr::FUTEX, [at, COMPARE_AND_REQUEUE, 0, 0, at, 0]) };
+    // (Equal, or not.)
+    matches!(compared, Ok(_) | Err(Errno::EAGAIN))
 }
 
 /// Waits at most `ns` nanoseconds for a signal of the set (which is blocked); whether it came.
@@ -1205,6 +1206,39 @@ mod tests {
             unmap(page, crate::arch::PAGE).expect("the other");
         }
         assert!(!is_readable(page) && !is_readable(4096) && !is_readable(usize::MAX - 4095));
+    }
+
+    #[test]
+    fn what_a_filter_does_not_tell_is_not_readable() {
+        let page = map(0, crate::arch::PAGE, Access::ReadWrite).expect("a page");
+        // A thread of its own: it has the filter.
+        std::thread::spawn(move || {
+            const NUMBER: u32 = 0;
+            let (load, equal, answer) = (0x20, 0x15, 6);
+            let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+            // The second argument of `futex`, the requeue that compares: ENOSYS.
+            let mut code = [
+                step(load, 0, NUMBER),
+                step(equal, 3, nr::FUTEX as u32),
+                step(load, 0, 24),
+                step(equal, 1, 4 | 128),
+                step(answer, 0, 0x0005_0000 | 38),
+                step(answer, 0, 0x7fff_0000),
+            ];
+            let filter = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+            assert!(is_readable(page));
+            // SAFETY: this thread alone gets a filter, which lives through the call.
+            let filtered = unsafe { libc::prctl(38, 1, 0, 0, 0) == 0 && libc::prctl(22, 2, &raw const filter) == 0 };
+            if !filtered {
+                std::eprintln!("skipped: no filters here");
+                return;
+            }
+            assert!(!is_readable(page));
+        })
+        .join()
+        .unwrap();
+        // SAFETY: ours.
+        unsafe { unmap(page, crate::arch::PAGE).expect("ours") };
     }
 
     #[test]
