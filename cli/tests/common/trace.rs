@@ -296,7 +296,7 @@ fn name(number: u64, arguments: &[u64; 6]) -> Option<Name> {
             let commands = [(0, "QUERY"), (8, "PRIVATE"), (16, "REGISTER_PRIVATE"), (128, "RSEQ"), (256, "REGISTER_RSEQ")];
             return Some(format!("membarrier {}", one_of(&commands, arguments[0])));
         }
-        libc::SYS_prctl => return Some(format!("prctl {}", one_of(&[(15, "NAME"), (38, "NO_NEW_PRIVS")], arguments[0]))),
+        libc::SYS_prctl => return Some(format!("prctl {}", one_of(&[(15, "NAME"), (38, "NO_NEW_PRIVS"), (0x5961_6d61, "PTRACER")], arguments[0]))),
         libc::SYS_mremap => match d {
             0 => "mremap in place",
             1 => "mremap again",
@@ -318,6 +318,11 @@ fn name(number: u64, arguments: &[u64; 6]) -> Option<Name> {
         libc::SYS_statx => "statx",
         libc::SYS_getdents64 => "getdents64",
         libc::SYS_chdir => "chdir",
+        libc::SYS_wait4 => "wait4",
+        libc::SYS_waitid => "waitid",
+        libc::SYS_ptrace => "ptrace",
+        libc::SYS_memfd_create => "memfd_create",
+        libc::SYS_setsid => "setsid",
         libc::SYS_clone => "clone",
         libc::SYS_vfork => "vfork",
         libc::SYS_unshare => "unshare",

@@ -587,11 +587,13 @@ pub fn nameless_program() -> Result<usize, Errno> {
     create(CLOEXEC | EXEC).or_else(|error| if error == Errno::EINVAL { create(CLOEXEC) } else { Err(error) })
 }
 
-/// Waits for the end of a child or traced process that signals nobody, or anybody.
+/// Waits for the end of a child or traced process that signals nobody, or anybody. (Signals are blocked: a system that
+/// says again and again that one came is not believed.)
 pub fn wait_for(pid: usize) {
     const ALL: usize = 0x4000_0000;
+    const TRIES: u32 = 1000;
     // SAFETY: without places for status and usage.
-    while unsafe { call(nr::WAIT4, [pid, 0, ALL, 0, 0, 0]) } == Err(Errno::EINTR) {}
+    let _ = (0..TRIES).any(|_| unsafe { call(nr::WAIT4, [pid, 0, ALL, 0, 0, 0]) } != Err(Errno::EINTR));
 }
 
 /// Takes the death of a child or traced process, if it has died.
