@@ -18,8 +18,8 @@ use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use trace::{End, Run, Site, Which};
 
@@ -45,7 +45,8 @@ struct Load {
     fallback: bool,
 }
 
-const TINY: &str = "sheaf_objects=2,cache_floor=0,lazy_floor=0,lazy_ceiling=0,huge_bytes=1M,move_bytes=64K,move_limit=4";
+const TINY: &str =
+    "sheaf_objects=2,cache_floor=0,lazy_floor=0,lazy_ceiling=0,huge_bytes=1M,move_bytes=64K,move_limit=4";
 
 const LOADS: [(&str, &str); 9] = [
     ("heap", ""),
@@ -178,7 +179,7 @@ fn passes(count: u32) -> BTreeSet<u32> {
     (1..=count.min(3)).chain(between.into_iter().filter(|&pass| pass > 0)).collect()
 }
 
-/// The refusals of a load. In the short form the first pass of each place that no load had before, by two errors.
+/// The refusals of a load. A place that no load had before is tried in full; in the short form, its first pass by two errors.
 fn plan(load: Load, sites: &BTreeMap<Site, u32>, had: &mut BTreeSet<Site>) -> Vec<Try> {
     let mut all = vec![];
     let mut add = |which: Which, error: usize| {
@@ -187,40 +188,47 @@ fn plan(load: Load, sites: &BTreeMap<Site, u32>, had: &mut BTreeSet<Site>) -> Ve
             all.push(Try { load, which, error });
         }
     };
-    // By every error once, and from place to place by another.
+    // From place to place another error.
     let another = |number: u64| 1 + number as usize % (ERRORS.len() - 1);
-    if !long() {
-        for site in sites.keys().filter(|&site| had.insert(site.clone())) {
-            add(Which::One(site.clone(), 1), 0);
-            add(Which::From(site.clone(), 1), another(site.offset));
-        }
-        return all;
-    }
     for (site, &count) in sites {
-        let number = site.offset + u64::from(load.fallback);
-        if load.case == IDLE {
-            // Each takes seconds.
-            for pass in BTreeSet::from([1, count / 2 + 1, count]) {
-                add(Which::One(site.clone(), pass), another(number + u64::from(pass)));
+        let (is_new, number) = (had.insert(site.clone()), site.offset + u64::from(load.fallback));
+        match (long(), is_new) {
+            (false, false) => {}
+            (false, true) => {
+                add(Which::One(site.clone(), 1), 0);
+                add(Which::From(site.clone(), 1), another(number));
             }
-            add(Which::One(site.clone(), 1), 0);
-            add(Which::From(site.clone(), 1), another(number));
-            continue;
-        }
-        for error in 0..ERRORS.len() {
-            add(Which::One(site.clone(), 1), error);
-            add(Which::From(site.clone(), 1), error);
-        }
-        for pass in passes(count).into_iter().filter(|&pass| pass > 1) {
-            add(Which::One(site.clone(), pass), 0);
-            add(Which::One(site.clone(), pass), another(number + u64::from(pass)));
-        }
-        if count > 1 {
-            add(Which::From(site.clone(), count / 2 + 1), another(number));
+            // Had in full: what is after it is another.
+            (true, false) => {
+                add(Which::One(site.clone(), 1), another(number + 1));
+                add(
+                    Which::One(site.clone(), if number.is_multiple_of(2) { count } else { count / 2 + 1 }),
+                    another(number),
+                );
+                add(Which::From(site.clone(), 1), 0);
+            }
+            (true, true) => {
+                for error in 0..ERRORS.len() {
+                    add(Which::One(site.clone(), 1), error);
+                    add(Which::From(site.clone(), 1), error);
+                }
+                for pass in passes(count).into_iter().filter(|&pass| pass > 1) {
+                    add(Which::One(site.clone(), pass), 0);
+                    add(Which::One(site.clone(), pass), another(number + u64::from(pass)));
+                }
+                if count > 1 {
+                    add(Which::From(site.clone(), count / 2 + 1), another(number));
+                }
+            }
         }
     }
-    for name in sites.keys().map(|site| &site.name).collect::<BTreeSet<_>>() {
-        (0..ERRORS.len()).for_each(|error| add(Which::All(name.clone()), error));
+    if long() {
+        for (number, name) in sites.keys().map(|site| &site.name).collect::<BTreeSet<_>>().into_iter().enumerate() {
+            let number = number as u64 + u64::from(load.fallback);
+            add(Which::All(name.clone()), 0);
+            add(Which::All(name.clone()), another(number));
+            add(Which::All(name.clone()), another(number + 1));
+        }
     }
     all
 }

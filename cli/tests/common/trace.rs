@@ -70,7 +70,14 @@ pub struct Run {
 
 /// Runs `command`; the calls of the library whose path is `library` are refused with `errno` as `which` says. An error
 /// where this process may trace nobody.
-pub fn run(mut command: Command, library: &Path, which: &Which, errno: i32, hang: Duration, scratch: &Path) -> io::Result<Run> {
+pub fn run(
+    mut command: Command,
+    library: &Path,
+    which: &Which,
+    errno: i32,
+    hang: Duration,
+    scratch: &Path,
+) -> io::Result<Run> {
     let file = |name: &str| {
         let name = format!("{name}-{:?}", std::thread::current().id());
         File::options().read(true).write(true).create(true).truncate(true).open(scratch.join(name))
@@ -91,14 +98,25 @@ pub fn run(mut command: Command, library: &Path, which: &Which, errno: i32, hang
         let alive = Arc::clone(&alive);
         move || matches!(watched.recv_timeout(hang), Err(mpsc::RecvTimeoutError::Timeout)).then(|| stop(&lock(&alive)))
     });
-    let mut tracer =
-        Tracer { first, library, which, errno, alive, ours: None, others: vec![], due: BTreeSet::new(), sites: BTreeMap::new(), refused: 0 };
+    let mut tracer = Tracer {
+        first,
+        library,
+        which,
+        errno,
+        alive,
+        ours: None,
+        others: vec![],
+        due: BTreeSet::new(),
+        sites: BTreeMap::new(),
+        refused: 0,
+    };
     let status = tracer.trace();
     drop(ended);
     let hung = watch.join().expect("the watch");
     let end = match hung {
         Some(threads) => {
-            let (site, count) = tracer.sites.iter().max_by_key(|one| one.1).map_or((None, 0), |one| (Some(one.0), *one.1));
+            let (site, count) =
+                tracer.sites.iter().max_by_key(|one| one.1).map_or((None, 0), |one| (Some(one.0), *one.1));
             End::Hang(format!("{threads}  most calls: {count} of {site:?}"))
         }
         None if libc::WIFSIGNALED(status) => End::Signal(libc::WTERMSIG(status)),
@@ -288,15 +306,22 @@ fn name(number: u64, arguments: &[u64; 6]) -> Option<Name> {
             _ => "mmap",
         },
         libc::SYS_madvise => {
-            let advice = [(4, "DONTNEED"), (14, "HUGEPAGE"), (15, "NOHUGEPAGE"), (18, "WIPEONFORK"), (19, "KEEPONFORK")];
+            let advice =
+                [(4, "DONTNEED"), (14, "HUGEPAGE"), (15, "NOHUGEPAGE"), (18, "WIPEONFORK"), (19, "KEEPONFORK")];
             let more = [(23, "POPULATE_WRITE"), (24, "DONTNEED_LOCKED"), (102, "GUARD_INSTALL"), (103, "GUARD_REMOVE")];
             return Some(format!("madvise {}", one_of(&[&advice[..], &more].concat(), c)));
         }
         libc::SYS_membarrier => {
-            let commands = [(0, "QUERY"), (8, "PRIVATE"), (16, "REGISTER_PRIVATE"), (128, "RSEQ"), (256, "REGISTER_RSEQ")];
+            let commands =
+                [(0, "QUERY"), (8, "PRIVATE"), (16, "REGISTER_PRIVATE"), (128, "RSEQ"), (256, "REGISTER_RSEQ")];
             return Some(format!("membarrier {}", one_of(&commands, arguments[0])));
         }
-        libc::SYS_prctl => return Some(format!("prctl {}", one_of(&[(15, "NAME"), (38, "NO_NEW_PRIVS"), (0x5961_6d61, "PTRACER")], arguments[0]))),
+        libc::SYS_prctl => {
+            return Some(format!(
+                "prctl {}",
+                one_of(&[(15, "NAME"), (38, "NO_NEW_PRIVS"), (0x5961_6d61, "PTRACER")], arguments[0])
+            ));
+        }
         libc::SYS_mremap => match d {
             0 => "mremap in place",
             1 => "mremap again",

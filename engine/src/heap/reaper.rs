@@ -125,7 +125,8 @@ impl<E: Environment> Heap<E> {
         let signals = sys::Signals::block();
         // Relaxed: whoever comes second does nothing. A forked child may leave its own.
         let first = self.reaping.swap(own, Relaxed) != own;
-        let left = first && signals.are_blocked() && leave(own, &self.pages.regions, sys::cpus_allowed().min(TASKS), least);
+        let left =
+            first && signals.are_blocked() && leave(own, &self.pages.regions, sys::cpus_allowed().min(TASKS), least);
         if first {
             // Release: the reaper is ready, or there is none.
             self.reaped.store(own, Release);
