@@ -48,7 +48,7 @@ struct Load {
 const TINY: &str =
     "sheaf_objects=2,cache_floor=0,lazy_floor=0,lazy_ceiling=0,huge_bytes=1M,move_bytes=64K,move_limit=4";
 
-const LOADS: [(&str, &str); 9] = [
+const LOADS: [(&str, &str); 10] = [
     ("heap", ""),
     ("life", ""),
     ("heap", TINY),
@@ -56,6 +56,7 @@ const LOADS: [(&str, &str); 9] = [
     ("end", "reap_bytes=1M,reap_parent=any"),
     ("bounded", "hard_limit=48M,publish=on"),
     ("mixed", "publish=on,profile_bytes=64K,keeper_bytes=1"),
+    ("asked", "publish=on,keeper_bytes=1"),
     (IDLE, "keeper_bytes=1,idle_seconds=1"),
     (IDLE, "publish=on,profile_bytes=64K,keeper_bytes=1,idle_seconds=1"),
 ];
@@ -103,6 +104,7 @@ impl Try {
     fn run(&self, bench: &Bench) -> std::io::Result<Run> {
         let mut command = Command::new(&bench.program);
         command.arg(self.load.case).env_clear().env("LD_PRELOAD", &bench.library).env("ALLOTMENT_CONF", self.load.conf);
+        command.env("REFUSED_COMMAND", ALLOTMENT);
         if self.load.fallback {
             command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
         }

@@ -424,6 +424,35 @@ static void mixed(void)
     children();
 }
 
+/* Looked into and steered from outside while it works (published; REFUSED_COMMAND is the command). What the command
+ * gets is not looked at: it may be told that nobody answers. */
+static void asked(void)
+{
+    char *command = getenv("REFUSED_COMMAND"), pid[16], *none[] = {NULL};
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    char *words[][5] = {
+        {"allotment", "stat", pid}, {"allotment", "purge", pid}, {"allotment", "drain", pid},
+        {"allotment", "tune", pid, "lazy_floor=2M"},
+    };
+    many(4000, 4000);
+    for (int at = 0; command && at < 4; at++) {
+        posix_spawn_file_actions_t actions;
+        pid_t child = 0;
+        int status;
+        posix_spawn_file_actions_init(&actions);
+        if (!posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
+            && !posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
+            && posix_spawn(&child, command, &actions, NULL, words[at], none))
+            child = 0;
+        posix_spawn_file_actions_destroy(&actions);
+        while (child > 0 && waitpid(child, &status, WNOHANG) == 0) {
+            small(70 + at, 20);
+            large(80 + at, 1);
+            nap();
+        }
+    }
+}
+
 /* A process that ends with much memory (knob reap_bytes=1M): it ends all the same. */
 static void end(void)
 {
@@ -445,6 +474,7 @@ int main(int argc, char **argv)
 {
     static const Case cases[] = {
         {"heap", heap}, {"life", life}, {"idle", idle}, {"free", free_many}, {"bounded", bounded}, {"mixed", mixed},
+        {"asked", asked},
         {"end", end},
     };
     CHECK(argc == 2);
