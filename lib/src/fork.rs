@@ -28,9 +28,8 @@ unsafe extern "C" {
 
 /// Runs `body` with all signals blocked.
 fn uninterrupted(body: impl FnOnce()) {
-    let signals = sys::block_signals(u64::MAX);
+    let _signals = sys::Signals::block();
     body();
-    sys::block_signals(signals);
 }
 
 unsafe extern "C" fn prepare() {

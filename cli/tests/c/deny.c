@@ -1,5 +1,5 @@
 /* deny ERRNO SYSCALL... -- PROGRAM ARGS: from here on the system answers these
- * calls with that error (a number), in PROGRAM too; or, for the number 0, it ends who makes one. */
+ * calls (names or numbers) with that error (a number), in PROGRAM too; or, for the number 0, it ends who makes one. */
 #include "deny.h"
 
 int main(int argc, char **argv)

@@ -22,7 +22,7 @@ __attribute__((unused)) static int call_number(const char *name)
     for (size_t at = 0; at < sizeof calls / sizeof calls[0]; at++)
         if (!strcmp(name, calls[at].name))
             return calls[at].number;
-    return -1;
+    return *name >= '0' && *name <= '9' ? atoi(name) : -1;
 }
 
 /* Numbers listed get `answer`, all others pass; or, if count < 0, the -count

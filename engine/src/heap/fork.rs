@@ -49,7 +49,7 @@ impl<E: Environment> Heap<E> {
     /// find ours, `clone`, a raw system call). If somebody was inside the heap at that moment the child lives on the side arena.
     #[cold]
     fn notice(&self) {
-        let signals = sys::block_signals(u64::MAX);
+        let _signals = sys::Signals::block();
         // (With a fork of its own in flight this thread is told in a moment, and gets memory from the side arena till then.)
         if self.cache.sets.is_orphan() && !self.gate.is_forking_self() {
             let vforks = self.gate.own_vforks();
@@ -65,7 +65,6 @@ impl<E: Environment> Heap<E> {
             }
             self.count_if_open(Event::Fork);
         }
-        sys::block_signals(signals);
     }
 
     /// Before a fork. Signals are blocked.

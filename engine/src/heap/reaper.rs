@@ -122,10 +122,11 @@ impl<E: Environment> Heap<E> {
             return false;
         }
         // A handler that ends the process must not wait below for the thread that it interrupted.
-        let mask = sys::block_signals(u64::MAX);
+        let signals = sys::Signals::block();
         // Relaxed: whoever comes second does nothing. A forked child may leave its own.
         let first = self.reaping.swap(own, Relaxed) != own;
-        let left = first && leave(own, &self.pages.regions, sys::cpus_allowed().min(TASKS), least);
+        let left =
+            first && signals.are_blocked() && leave(own, &self.pages.regions, sys::cpus_allowed().min(TASKS), least);
         if first {
             // Release: the reaper is ready, or there is none.
             self.reaped.store(own, Release);
@@ -139,7 +140,7 @@ impl<E: Environment> Heap<E> {
             }
             sys::futex_wait(&self.reaped, seen);
         }
-        sys::block_signals(mask);
+        drop(signals);
         if left {
             self.count_if_open(Event::Reaper);
         }

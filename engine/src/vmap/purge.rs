@@ -622,7 +622,12 @@ impl Vmap<'_> {
     fn release_one(&self, run: &Run) -> End {
         let (at, bytes) = (self.regions.address(run.first), run.pages * PAGE);
         if run.flags & MOVED != 0 {
+            // First: a range that cannot be mapped afresh may be a hole by then, and somebody else's, or ours with all that is in it.
             // SAFETY: lazy memory in our hand.
+            if !unsafe { give_back(at, bytes) } {
+                return End::Dirty;
+            }
+            // SAFETY: as above.
             if unsafe { sys::map_over(at, bytes, Access::ReadWrite) }.is_err() {
                 return End::Lost;
             }
