@@ -649,6 +649,21 @@ fn watching_ends_with_its_reader() {
     }
 }
 
+/// A stranger's file or directory in the place of a board is said to be there.
+#[test]
+fn a_name_that_is_taken_is_said() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let path = watched.file();
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
+        watched.fails("stat", &[], 1, &["publishes nothing", "taken by user 65534", path.to_str().unwrap()]);
+    } else {
+        skip("a_name_that_is_taken_is_said", "cannot give a file away here");
+    }
+    fs::remove_dir(&path).unwrap();
+}
+
 /// What is asked wrongly is answered clearly, and nothing is done.
 #[test]
 fn wrong_words_are_answered() {
