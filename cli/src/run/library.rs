@@ -270,7 +270,7 @@ mod tests {
             fs::write(&path, &damaged).expect("overwritten");
             File::open(&path).and_then(|file| file.set_modified(time)).expect("dated");
             assert_eq!(keep(), path);
-            assert_eq!(fs::read(&path).expect("read"), content, "{length} at {at}");
+            assert!(fs::read(&path).expect("read") == content, "{length} at {at}");
         }
     }
 
