@@ -68,8 +68,8 @@ pub enum Command {
   allotment run --set mode=fallback --set lazy_floor=64M -- ./server
 
 Exit codes: the program's own; if a signal ended it, `allotment` dies by the same
-signal. 2 the command line is wrong (a knob of `--set`, too), 125 `run` itself failed, 126 the program
-cannot be executed, 127 there is no such program.
+signal. 2 the command line is wrong (a knob of `--set`, too), 125 `run` itself failed,
+126 the program cannot be executed, 127 there is no such program.
 
 Environment: ALLOTMENT_CONF=KEY=VALUE,... is merged, `--set` goes before it; what
 is wrong there is said and left out.
