@@ -68,10 +68,11 @@ pub enum Command {
   allotment run --set mode=fallback --set lazy_floor=64M -- ./server
 
 Exit codes: the program's own; if a signal ended it, `allotment` dies by the same
-signal. 2 the command line is wrong, 125 `run` itself failed, 126 the program
-cannot be executed, 127 there is no such program.
+signal. 2 the command line is wrong (a knob of `--set`, too), 125 `run` itself failed,
+126 the program cannot be executed, 127 there is no such program.
 
-Environment: ALLOTMENT_CONF=KEY=VALUE,... is merged, `--set` goes before it.
+Environment: ALLOTMENT_CONF=KEY=VALUE,... is merged, `--set` goes before it; what
+is wrong there is said and left out.
 ALLOTMENT_PRELOAD_SO=PATH preloads that library instead of the built-in one.
 Knobs (docs/tuning.md): `allotment run --knobs`.")]
 pub struct Run {
@@ -186,7 +187,7 @@ pub struct Stat {
     /// With --openmetrics: write FILE, which appears when it is whole (- for standard output)
     #[arg(long, value_name = "FILE", requires = "openmetrics")]
     pub output: Option<PathBuf>,
-    /// Print again every SECONDS, until the program ends
+    /// Print again every SECONDS, until the program ends or nobody reads on
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub watch: Option<f64>,
     /// With --watch: so many times

@@ -1,9 +1,9 @@
 //! # Knobs on the command line
 //!
 //! `--set KEY=VALUE` is checked here, against the engine's own table, before
-//! anything starts; the environment's `ALLOTMENT_CONF` is merged in front and
-//! checked by the library. Neither stops a program for a bad word: it costs a line
-//! in the table's own wording. (A benchmark is stopped: it would measure something else.)
+//! anything starts: a bad word there is a wrong command line. The environment's
+//! `ALLOTMENT_CONF` is merged in front and checked by the library, where a bad word
+//! stops no program. Either costs a line in the table's own wording.
 
 use allotment_engine::knob::{self, FIXED, Id, TABLE};
 use allotment_engine::stat::board::CONF_ENV;
@@ -16,7 +16,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 pub struct Merged {
     /// What it was, then what was set; a later setting of a knob replaces an earlier one. `None` if nothing is set.
     pub conf: Option<OsString>,
-    /// One line for each setting that cannot be and was left out: it names the knob, its range, or the nearest name.
+    /// One line for each setting that cannot be: it names the knob, its range, or the nearest name.
     pub wrong: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ mod tests {
 
     /// (Every form of the line itself: `engine/src/knob.rs`.)
     #[test]
-    fn a_bad_setting_is_explained_in_one_line_and_left_out() {
+    fn a_bad_setting_is_explained_in_one_line() {
         let (conf, wrong) = merge(Some("index=cpu"), &["lazy_flor=1", "mode=auto,sheaf_objects=1000", "mode"]);
         assert_eq!(conf.as_deref(), Some("index=cpu,mode=auto"));
         for (line, word) in wrong.iter().zip(["lazy_flor=1", "sheaf_objects=1000", "mode"]) {

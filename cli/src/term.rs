@@ -42,16 +42,25 @@ impl Paint {
     }
 }
 
-/// Writes to standard output; a reader that has gone is no failure.
+/// Writes to standard output: whether somebody reads on. A reader that has gone is no failure.
+///
+/// # Errors
+/// One line.
+pub fn is_read(text: impl AsRef<[u8]>) -> Result<bool, String> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("cannot write: {}", plain(&error))),
+    }
+}
+
+/// The same, where nothing more is printed.
 ///
 /// # Errors
 /// One line.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), String> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("cannot write: {}", plain(&error))),
-        _ => Ok(()),
-    }
+    is_read(text).map(|_| ())
 }
 
 /// The exit code of what was done; what failed is said.

@@ -618,6 +618,52 @@ fn watching_ends_with_the_program() {
     assert!(said.contains("has ended"), "{said}");
 }
 
+/// `--watch` ends with its reader, too: at the first print that nobody reads, quietly.
+#[test]
+fn watching_ends_with_its_reader() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let pid = watched.pid.to_string();
+    for words in [&[][..], &["vmstat"], &["--json"], &["--json", "vmstat", "--no-ask"], &["slabinfo", "sets"]] {
+        // One reader takes a line before it goes, one nothing.
+        for lines in [1, 0] {
+            let mut command = Command::new(ALLOTMENT);
+            command.args(["stat", &pid, "--watch", "0.05"]).args(words);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut reader = BufReader::new(child.stdout.take().unwrap());
+            for _ in 0..lines {
+                reader.read_line(&mut String::new()).unwrap();
+            }
+            drop(reader);
+            let begin = Instant::now();
+            while child.try_wait().unwrap().is_none() {
+                if begin.elapsed() > Duration::from_secs(60) {
+                    let _ = child.kill();
+                    panic!("{words:?}: it goes on without a reader");
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), said.as_ref()), (Some(0), ""), "{words:?}");
+        }
+    }
+}
+
+/// A stranger's file or directory in the place of a board is said to be there.
+#[test]
+fn a_name_that_is_taken_is_said() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let path = watched.file();
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
+        watched.fails("stat", &[], 1, &["publishes nothing", "taken by user 65534", path.to_str().unwrap()]);
+    } else {
+        skip("a_name_that_is_taken_is_said", "cannot give a file away here");
+    }
+    fs::remove_dir(&path).unwrap();
+}
+
 /// What is asked wrongly is answered clearly, and nothing is done.
 #[test]
 fn wrong_words_are_answered() {

@@ -291,15 +291,19 @@ fn set_uid_programs_are_said_so() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// From the command line and from the environment of a preloaded program: the same line, and the program runs.
+/// On the command line and in the environment of a preloaded program the same line; only there the program runs.
 #[test]
 fn wrong_knobs_are_said() {
     let library = Command::new(ALLOTMENT).args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).output().unwrap();
     let library = String::from_utf8(library.stdout).unwrap();
-    let lines = |command: &mut Command| {
+    let lines = |command: &mut Command, code: i32, out: &str| {
         let output = command.output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && output.stdout == b"ran\n", "{error}");
+        assert_eq!(
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()),
+            (Some(code), out),
+            "{error}"
+        );
         error.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     for (word, said) in [
@@ -315,15 +319,22 @@ fn wrong_knobs_are_said() {
             "there is no knob `m\\xc3\\xa9`; the nearest is `mode`, which takes one of auto, sequences, fallback",
         ),
     ] {
-        let set = lines(Command::new(ALLOTMENT).args(["run", "--set", word, "--", "echo", "ran"]));
-        assert_eq!(set, [format!("allotment: --set: {said}; ignored")]);
+        for stats in [&["--stats"][..], &[]] {
+            let mut run = Command::new(ALLOTMENT);
+            run.args(["run", "--set", "index=cpu", "--set", word]).args(stats).args(["--", "echo", "ran"]);
+            assert_eq!(lines(&mut run, 2, ""), [format!("allotment: --set: {said}")]);
+        }
         let mut preloaded = Command::new("echo");
         preloaded.arg("ran").env("LD_PRELOAD", library.trim());
         // Good words beside it count, and empty ones are none.
-        let conf = lines(preloaded.env("ALLOTMENT_CONF", format!(",index=cpu,{word},,")));
+        let conf = lines(preloaded.env("ALLOTMENT_CONF", format!(",index=cpu,{word},,")), 0, "ran\n");
         assert_eq!(conf, [format!("allotment: ALLOTMENT_CONF: {said}; ignored")]);
     }
-    let done = Program::new(Mode::Auto, &["true"]).knob("mode=fallback,mod=auto").run().ended(0);
+    // All of them are said, also before a program that there is not; what is good beside a wrong one in the environment counts.
+    let mut run = Command::new(ALLOTMENT);
+    run.args(["run", "--set", "mod=auto,mode=fast", "--set", "foo=1", "--", "/nonexistent/program"]);
+    assert_eq!(lines(&mut run, 2, "").len(), 3);
+    let done = Program::new(Mode::Auto, &["true"]).set("ALLOTMENT_CONF", "mod=auto,mode=fallback").run().ended(0);
     assert_eq!(done.word("/mode"), "fallback");
 }
 

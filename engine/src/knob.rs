@@ -2,8 +2,8 @@
 //!
 //! Name, default, range and meaning of everything that can be set. Help texts,
 //! `ALLOTMENT_CONF=key=value,…`, `allotment run --set key=value` and the
-//! documentation all come from [`TABLE`]. A bad word never stops a program:
-//! it is reported in one line ([`Wrong::explain`], the same everywhere) and the default stays.
+//! documentation all come from [`TABLE`]. A bad word is reported in one line ([`Wrong::explain`], the same everywhere):
+//! the command line is refused; in the environment, which many programs may share, it stops none, and the default stays.
 
 use crate::arch::atomic::{AtomicU64, Ordering::Relaxed};
 use core::fmt::{self, Display, Formatter};

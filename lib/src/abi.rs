@@ -187,11 +187,13 @@ pub extern "C" fn malloc_trim(_: usize) -> c_int {
     c_int::from(HEAP.trim() > 0)
 }
 
-/// `mallopt`: glibc's parameters have no meaning here (see the knobs); accepted as glibc
-/// accepts them, 0 for unknown ones.
+/// `mallopt`: glibc's parameters have no meaning here (see the knobs). It answers as glibc does: 1 for all, known to it or
+/// not, but for a size of fast bins that they cannot have.
 #[unsafe(no_mangle)]
-pub extern "C" fn mallopt(parameter: c_int, _: c_int) -> c_int {
-    c_int::from(matches!(parameter, -8..=-1 | 1))
+pub extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
+    const M_MXFAST: c_int = 1;
+    const MAX_FAST_SIZE: c_int = (80 * size_of::<usize>() / 4) as c_int;
+    c_int::from(parameter != M_MXFAST || (0..=MAX_FAST_SIZE).contains(&value))
 }
 
 /// What `mallinfo` and `mallinfo2` tell.

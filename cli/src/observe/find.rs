@@ -12,7 +12,8 @@
 //!
 //! What processes leave behind at a death by signal is swept, whatever their pid namespace: files of this user (root: of all)
 //! that nobody has open for writing or maps so, as their process does from the file's making to its own end. `/proc` is
-//! not asked: it may hide a process that lives (`hidepid`), and shows none of other namespaces.
+//! not asked: it may hide a process that lives (`hidepid`), and shows none of other namespaces. A file with a second name
+//! is left alone, and by root somebody else's that is not as processes make them: anybody may use such a name.
 
 use super::process::{self, Maps, Status};
 use super::sys;
@@ -85,7 +86,7 @@ impl Target {
         let inner = status.ids.last().copied().unwrap_or(pid);
         let root = root(pid);
         let published = name(namespace, inner, "");
-        let mut stale = false;
+        let (mut stale, mut taken) = (false, None);
         // A memfd has no mode of its own: only who may look into the process comes that far.
         let ways = [(Some(Found::below(&root, &published)), true), (shared(pid, inner, &root, &status.users), false)];
         for (found, private) in ways.into_iter().filter_map(|(found, private)| Some((found?, private))) {
@@ -95,7 +96,12 @@ impl Target {
                 Err(error) => return Err(denied(error)),
             };
             if !maps.has(&found.info) {
-                stale = true;
+                let owner = found.info.uid();
+                if private && !status.users.contains(&owner) {
+                    taken = Some(owner);
+                } else {
+                    stale = true;
+                }
                 continue;
             }
             if let Some(why) = foreign(&found.info, &status.users, private) {
@@ -106,12 +112,16 @@ impl Target {
             let born = process::Usage::of(pid).map_or(0, |usage| usage.born);
             return Ok(Self { pid, born, live: true, file, path: published });
         }
-        Err(match (stale, maps.has_library()) {
-            (true, false) => format!("{who} has exec'ed a program that does not run on Allotment"),
-            (_, true) => format!(
+        Err(match (stale, maps.has_library(), taken) {
+            (true, false, _) => format!("{who} has exec'ed a program that does not run on Allotment"),
+            (_, true, Some(owner)) => format!(
+                "{who} runs on Allotment but publishes nothing: the name {} is taken by user {owner}",
+                published.display()
+            ),
+            (_, true, None) => format!(
                 "{who} runs on Allotment but publishes nothing: start it by `allotment run`, or with ALLOTMENT_CONF=publish=on"
             ),
-            (false, false) => {
+            (false, false, _) => {
                 format!("{who} does not run on Allotment: start it by `allotment run -- {}`", process::name(pid))
             }
         })
@@ -259,8 +269,7 @@ pub fn sweep() -> usize {
 fn sweep_in(directory: &Path) -> usize {
     let is_swept = |file: &Published| {
         let Ok(found) = Found::at(&file.path, false) else { return false };
-        let (own, owner) = (sys::euid(), found.info.uid());
-        if !found.info.is_file() || owner != own && own != 0 {
+        if !found.info.is_file() || found.info.nlink() != 1 || !is_its(&found.info, file) {
             return false;
         }
         let Ok(opened) = found.open(false) else { return false };
@@ -272,6 +281,17 @@ fn sweep_in(directory: &Path) -> usize {
         is_same && fs::remove_file(&file.path).is_ok()
     };
     published(directory).iter().filter(|file| is_swept(file)).count()
+}
+
+/// Whether this user may take a file for what a process left: it is the user's own, or (for root) as that process would have made it.
+fn is_its(info: &Metadata, file: &Published) -> bool {
+    let (own, owner) = (sys::euid(), info.uid());
+    if owner == own || own != 0 {
+        return owner == own;
+    }
+    let is_here = process::namespace(std::process::id()).is_ok_and(|own| own == file.namespace);
+    let living = is_here.then(|| Status::of(file.id).ok()).flatten();
+    info.mode() & 0o077 == 0 && living.is_none_or(|process| process.users.contains(&owner))
 }
 
 /// Whether the process of a file is gone.
@@ -396,6 +416,43 @@ mod tests {
         File::open(&profile).and_then(|file| file.set_modified(old)).expect("dated");
         assert_eq!(sweep_in(&directory), 1);
         assert!(!profile.exists());
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    /// Anybody may make such names: a second one for another file, or one of somebody else's process.
+    #[test]
+    fn what_no_process_can_have_left_is_not_touched() {
+        let directory = scratch("strangers");
+        let own = process::namespace(std::process::id()).expect("readable");
+        let mut child = Command::new("true").spawn().expect("started");
+        let dead = child.id();
+        child.wait().expect("ended");
+        let living = std::process::id();
+        let make = |name: &str, mode: u32| {
+            let path = directory.join(name);
+            fs::write(&path, b"theirs").expect("written");
+            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("set");
+            path
+        };
+        let is_kept = |path: &Path, mode: u32| fs::metadata(path).is_ok_and(|info| info.mode() & 0o777 == mode);
+        let other = make("other", 0o640);
+        for suffix in ["", HEAP_SUFFIX] {
+            fs::hard_link(&other, directory.join(format!("allotment-{own}-{dead}{suffix}"))).expect("linked");
+        }
+        assert_eq!((sweep_in(&directory), is_kept(&other, 0o640)), (0, true));
+        if sys::euid() == 0 {
+            let given = |name: String, mode: u32| {
+                let path = make(&name, mode);
+                std::os::unix::fs::chown(&path, Some(65_534), None).expect("given away");
+                path
+            };
+            // This process is root's; nobody's would have made a private file.
+            let kept = ["", HEAP_SUFFIX].map(|suffix| given(format!("allotment-{own}-{living}{suffix}"), 0o600));
+            let open = given(format!("allotment-{}-{dead}{HEAP_SUFFIX}", own + 1), 0o644);
+            let swept = given(format!("allotment-{}-{dead}", own + 1), 0o600);
+            assert_eq!(sweep_in(&directory), 1);
+            assert!(kept.iter().all(|path| is_kept(path, 0o600)) && is_kept(&open, 0o644) && !swept.exists());
+        }
         fs::remove_dir_all(&directory).expect("removed");
     }
 

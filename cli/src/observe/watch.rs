@@ -1,13 +1,13 @@
 //! # Again and again
 //!
-//! Prints what was asked for every so many seconds, until a signal, the count's end or the program's: all three end
-//! with exit code 0.
+//! Prints what was asked for every so many seconds, until a signal, the count's end, the program's, or a print that nobody
+//! reads: all four end with exit code 0.
 
 use super::find::Target;
 use super::view::View;
-use super::{is_asking, print, rendered, sys, text};
+use super::{is_asking, rendered, sys, text};
 use crate::args::Stat;
-use crate::term::{Paint, nanoseconds, say};
+use crate::term::{Paint, is_read, nanoseconds, say};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,9 @@ pub fn watch(target: &Target, asked: &Stat, seconds: f64) -> Result<(), String> 
             out.push('\n');
         }
         out += &rendered(&view, asked, before.as_ref(), paint);
-        print(&out)?;
+        if !is_read(&out)? {
+            return Ok(());
+        }
         before = Some(view);
         left -= 1;
         due += interval;

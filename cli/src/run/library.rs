@@ -256,6 +256,24 @@ mod tests {
         assert_eq!(fs::read_dir(&directory).expect("listed").count(), 1);
     }
 
+    /// Of the same size, with the same time, one bit in the middle other than it was.
+    #[test]
+    fn a_damaged_block_is_mended() {
+        let directory = scratch("damaged");
+        let content: Vec<u8> = (0..450_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let keep = || keep(&directory, "liballotment-x.so", &content, user()).expect("kept");
+        let path = keep();
+        for (at, length) in [(0, 1), (225_000, 1), (200_704, 4096), (content.len() - 1, 1)] {
+            let time = fs::metadata(&path).and_then(|info| info.modified()).expect("there");
+            let mut damaged = content.clone();
+            damaged[at..at + length].iter_mut().for_each(|byte| *byte ^= 1);
+            fs::write(&path, &damaged).expect("overwritten");
+            File::open(&path).and_then(|file| file.set_modified(time)).expect("dated");
+            assert_eq!(keep(), path);
+            assert!(fs::read(&path).expect("read") == content, "{length} at {at}");
+        }
+    }
+
     #[test]
     fn a_home_that_does_not_exist_is_not_made() {
         let home = scratch("home");

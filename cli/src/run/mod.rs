@@ -59,11 +59,14 @@ pub fn run(asked: &Run) -> ExitCode {
     if asked.knobs {
         return term::finish(term::print(conf::table()));
     }
-    observe::sweep();
     // Whoever runs a program by this command may look into it.
     let defaults = if is_profiled(asked) { &[PUBLISHED, SAMPLED][..] } else { &[PUBLISHED] };
     let Merged { conf, wrong } = conf::merged_over(defaults, &asked.set);
-    wrong.iter().for_each(|line| say(&format!("{line}; ignored")));
+    if !wrong.is_empty() {
+        wrong.iter().for_each(|line| say(line));
+        return code::USAGE.into();
+    }
+    observe::sweep();
     match start(asked, conf) {
         Ok(exit) => exit,
         Err(line) => {

@@ -497,10 +497,19 @@ static void s27_malloc_stats(void)
 
 static void s28_mallopt(void)
 {
-    static const int names[] = {M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX, M_MXFAST, M_PERTURB, 12345};
+    static const int names[] = {M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_TEST, M_ARENA_MAX,
+                                M_MXFAST,         M_PERTURB,        M_KEEP,    M_NLBLKS,   0,            5,
+                                12345,            -9,               -100};
     for (size_t at = 0; at < sizeof names / sizeof names[0]; at++) {
         int answer = mallopt(names[at], names[at] == M_PERTURB ? 0 : 64);
-        CHECK(answer == 0 || answer == 1, "mallopt(%d) = %d", names[at], answer);
+        CHECK(answer == 1, "mallopt(%d) = %d", names[at], answer);
+    }
+    static const struct {
+        int value, answer;
+    } fast[] = {{-1, 0}, {0, 1}, {160, 1}, {161, 0}, {100000, 0}, {64, 1}};
+    for (size_t at = 0; at < sizeof fast / sizeof fast[0]; at++) {
+        int answer = mallopt(M_MXFAST, fast[at].value);
+        CHECK(answer == fast[at].answer, "mallopt(M_MXFAST, %d) = %d", fast[at].value, answer);
     }
     free(malloc(100)), free(malloc(10 * MIB));
 }
