@@ -1,5 +1,7 @@
-// Threads that allocate on all CPUs; with an argument it waits for the end of its input then.
+// Threads that allocate on all CPUs, also of a busy machine; with an argument it waits for the end of its input then.
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +10,14 @@
 static void *work(void *seed) {
   unsigned random = (unsigned)(size_t)seed;
   char *kept[64] = {0};
+  cpu_set_t all, one;
+  sched_getaffinity(0, sizeof all, &all);
+  for (int cpu = 0, at = 0; cpu < CPU_SETSIZE; cpu++) {
+    if (!CPU_ISSET(cpu, &all) || at++ != (int)(random % CPU_COUNT(&all))) continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
   for (int step = 0; step < 100000; step++) {
     random = random * 1103515245 + 12345;
     unsigned at = random >> 8 & 63, size = 16 + (random >> 16) % 3000;
