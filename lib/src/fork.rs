@@ -47,7 +47,7 @@ fn end(child: bool) {
     });
     // (In a child its next slow path does: that may start a thread, and the program is to begin with one.)
     if !child {
-        HEAP.pay();
+        HEAP.after_fork();
     }
 }
 

@@ -64,6 +64,7 @@ impl<E: Environment> Heap<E> {
 
     /// Before a fork. Signals are blocked.
     pub fn fork_begin(&self) {
+        self.dismiss_threads();
         self.gate.fork_begin(|| {
             let fenced = self.cache.sets.close();
             self.fenced.store(fenced, Relaxed);
@@ -84,6 +85,9 @@ impl<E: Environment> Heap<E> {
         let lost = self.gate.fork_end(child, || self.cache.sets.reopen());
         if child {
             self.areas.inherit(lost);
+        }
+        if sys::program_is_single() {
+            self.reclaim.keeper.rest(self.cache.sets.clock.ticks());
         }
         self.count_if_open(Event::Fork);
     }
