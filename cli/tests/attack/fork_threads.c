@@ -1,10 +1,12 @@
 // about: a program of one thread is told that it forks beside threads (by Python from 3.12 on, which counts them behind each fork): ours were among them
 // args: fork
 // args: _Fork
+// args: joined
 // args: often
 // alone
 #include "../c/check.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 
 /* A number that /proc/self/FILE has behind the last `)`, counted from 0. */
@@ -51,10 +53,16 @@ static void fork_once(int depth)
 
 static void *blocks[60000];
 
+static void *nothing(void *none) { return none; }
+
 int main(int argc, char **argv)
 {
     enum { FEW = 15000, SIZE = 5000, ROUNDS = 12 };
     way = !strcmp(argv[1], "_Fork");
+    if (!strcmp(argv[1], "joined")) {
+        pthread_t thread;
+        CHECK(!pthread_create(&thread, NULL, nothing, NULL) && !pthread_join(thread, NULL));
+    }
     if (!strcmp(argv[1], "often")) {
         /* Too often for a thread of ours to be there at all; what is freed goes back all the same. */
         for (int i = 0; i < 60000; i++)

@@ -86,9 +86,7 @@ impl<E: Environment> Heap<E> {
         if child {
             self.areas.inherit(lost);
         }
-        if sys::program_is_single() {
-            self.reclaim.keeper.rest(self.cache.sets.clock.ticks());
-        }
+        self.rest_threads();
         self.count_if_open(Event::Fork);
     }
 

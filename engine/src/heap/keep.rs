@@ -10,7 +10,6 @@
 use super::{Environment, Heap};
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Acquire;
-use crate::arch::crew::Crew;
 use crate::arch::{cgroup, sys};
 use crate::knob::{Id, TABLE};
 use crate::reclaim::keeper::{self, LIFE, PERIOD, Watch};
@@ -102,25 +101,40 @@ impl<E: Environment> Heap<E> {
         self.reclaim.keeper.release();
     }
 
-    /// Before a fork: in a program of one thread none of ours is there when this returns. Who counts the process's threads behind its
-    /// fork counts its own. (A frame of this thread that is inside keeps ours from ending: then they stay.)
+    /// Before a fork: in a program that has one thread none of ours is there when this returns. Who counts the process's threads behind
+    /// its fork counts its own. (A frame of this thread that is inside keeps ours from ending: then they stay.)
     pub(super) fn dismiss_threads(&self) {
         let (keeper, gate) = (&self.reclaim.keeper, &self.gate);
-        let is_alone = E::crew().is_none_or(Crew::is_gone) && keeper.is_none();
-        if is_alone || !sys::program_is_single() || gate.is_inside() || gate.is_forking_self() {
+        let Some(crew) = E::crew().filter(|crew| !crew.is_gone() || !keeper.is_none()) else { return };
+        if gate.is_inside() || gate.is_forking_self() {
+            return;
+        }
+        // (The C library does not forget threads that have ended.)
+        let is_single = || sys::program_is_single() || sys::tasks().is_some_and(|all| all.count <= crew.count() + 1);
+        if !is_single() {
             return;
         }
         keeper.hold(Some(self.bell()));
         gate.wanting(|| self.await_threads(BRIEF));
+        let now = self.cache.sets.clock.ticks();
+        keeper.rest(now);
         keeper.release();
-        self.reclaim.tending.put_off(self.cache.sets.clock.ticks(), self.activity());
+        self.reclaim.tending.put_off(now, self.activity());
+    }
+
+    /// After a fork, in the parent and in the child: no thread of ours is started soon in a program that had none at the fork.
+    pub(super) fn rest_threads(&self) {
+        if sys::program_is_single() || self.reclaim.keeper.is_resting() {
+            self.reclaim.keeper.rest(self.cache.sets.clock.ticks());
+        }
     }
 
     /// Behind a fork, in the parent: pays what was put off, and does what no housekeeper may be there to do.
     pub fn after_fork(&self) {
         self.pay();
-        let is_idle = sys::program_is_single() && !self.gate.is_inside() && !self.gate.is_forking();
-        if is_idle && self.reclaim.keeper.is_none() && self.opened.load(Acquire) == 2 {
+        let keeper = &self.reclaim.keeper;
+        let is_due = keeper.is_resting() && keeper.is_none() && self.opened.load(Acquire) == 2;
+        if is_due && !self.gate.is_inside() && !self.gate.is_forking() {
             self.consider_keeper();
         }
     }

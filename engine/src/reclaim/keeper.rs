@@ -91,6 +91,8 @@ pub struct Keeper {
     /// How often in a row it could not be had, and ticks before which nobody tries again.
     refusals: AtomicU32,
     retry: AtomicU64,
+    /// A fork was the last to end it.
+    resting: AtomicBool,
 }
 
 /// What one look decides.
@@ -204,6 +206,7 @@ impl Keeper {
             outlived: AtomicBool::new(false),
             refusals: AtomicU32::new(0),
             retry: AtomicU64::new(0),
+            resting: AtomicBool::new(false),
         }
     }
 
@@ -230,6 +233,9 @@ impl Keeper {
             self.state.store(NONE, Release);
             return false;
         }
+        if is_ours {
+            self.resting.store(false, Relaxed);
+        }
         is_ours
     }
 
@@ -241,10 +247,16 @@ impl Keeper {
         self.end();
     }
 
-    /// None is started for a while from `now` ticks on.
+    /// Around a fork: none is started for a while from `now` ticks on.
     pub fn rest(&self, now: u64) {
-        // Relaxed: policy.
+        // Relaxed, as below: policy.
         self.retry.fetch_max(now.saturating_add(REST), Relaxed);
+        self.resting.store(true, Relaxed);
+    }
+
+    /// Whether none was started since a [`Keeper::rest`].
+    pub fn is_resting(&self) -> bool {
+        self.resting.load(Relaxed)
     }
 
     /// No thread of ours is to be there until [`Keeper::release`]: those that are leave soon. (The caller waits for them.)
@@ -519,7 +531,8 @@ mod tests {
     fn after_a_fork_none_is_started_for_a_while() {
         let keeper = Keeper::new();
         keeper.rest(7);
-        assert!(!keeper.is_out() && !keeper.claim(6 + REST) && keeper.claim(7 + REST));
+        assert!(!keeper.is_out() && !keeper.claim(6 + REST) && keeper.is_resting());
+        assert!(keeper.claim(7 + REST) && !keeper.is_resting());
         keeper.refused(7 + REST);
         keeper.rest(8 + REST);
         assert!(!keeper.claim(8 + 2 * REST), "a refusal keeps it away for longer");
