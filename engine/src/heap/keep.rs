@@ -101,8 +101,9 @@ impl<E: Environment> Heap<E> {
         self.reclaim.keeper.release();
     }
 
-    /// Before a fork: in a program that has one thread none of ours is there when this returns. Who counts the process's threads behind
-    /// its fork counts its own. (A frame of this thread that is inside keeps ours from ending: then they stay.)
+    /// Before a fork: in a program that has one thread none of ours is there when this returns. Who counts the
+    /// process's threads behind its fork counts its own. (A frame of this thread that is inside keeps ours from ending:
+    /// then they stay.)
     pub(super) fn dismiss_threads(&self) {
         let (keeper, gate) = (&self.reclaim.keeper, &self.gate);
         let Some(crew) = E::crew().filter(|crew| !crew.is_gone() || !keeper.is_none()) else { return };

@@ -27,8 +27,9 @@
 //! process's user or group changes it ends, at once where the change is seen coming ([`Keeper::hold`]: nobody has a
 //! thread of ours until [`Keeper::release`]), else at the next look.
 //!
-//! A program of one thread is one when its `fork` returns, for whoever counts: the thread ends before the fork, and the next is started
-//! by a slow path a tenth of a second later at the earliest ([`Keeper::rest`]). A program that forks more often has none.
+//! A program of one thread is one when its `fork` returns, for whoever counts: the thread ends before the fork, and a
+//! slow path starts the next a tenth of a second later at the earliest ([`Keeper::rest`]). A program that forks more
+//! often has none; slow paths and the end of a fork do its work.
 //!
 //! It sleeps on the board's *bell*, which other processes can ring; who rings changes the word, so that nothing
 //! that rang between a look and the sleep is missed.
