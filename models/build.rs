@@ -42,7 +42,10 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
     (
         "slab_trim_shared",
         &[(
-            "bytes += self.trim_slab(class, slab.as_ptr());\n                self.relinquish(class, slab.as_ptr());",
+            concat!(
+                "if !waits() {\n                    bytes += self.trim_slab(class, slab.as_ptr());\n",
+                "                }\n                self.relinquish(class, slab.as_ptr());"
+            ),
             "self.relinquish(class, slab.as_ptr());\n                bytes += self.trim_slab(class, slab.as_ptr());",
         )],
     ),

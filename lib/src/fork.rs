@@ -46,9 +46,9 @@ fn end(child: bool) {
         PERCPU.units.fork_end(child, vforks);
         HEAP.fork_end(child);
     });
-    // (In a child its next slow path does: that may start a thread, and the program is to begin with one.)
+    // (In a child its next slow path does.)
     if !child {
-        HEAP.pay();
+        HEAP.after_fork();
     }
 }
 

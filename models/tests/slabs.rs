@@ -31,7 +31,7 @@ macro_rules! model {
                     spawn(move || {
                         let (slabs, cache, pages) = &*heap;
                         let source = SlabSource { slabs, cache, pages, report };
-                        work(&source, cache, || source.trim());
+                        work(&source, cache, || source.trim(|| false));
                     })
                 })
                 .collect();

@@ -37,9 +37,7 @@ const STACK: usize = 128 * 1024;
 const FEW_TASKS: u64 = 64;
 /// A word whose block is in use.
 const TAKEN: u32 = u32::MAX;
-/// Naps of [`NAP`] that somebody waits at most for threads to be gone.
-const NAPS: u32 = 1000;
-/// ns of a nap.
+/// ns of a nap of a thread that waits for others to be gone.
 const NAP: u64 = 1_000_000;
 
 /// Whether no thread of ours has ever been started in this process. (True at first: a static with a value lies on a page
@@ -151,16 +149,21 @@ impl Crew {
         made.inspect_err(|_| block.word.store(0, Release))
     }
 
+    /// Whether there is none, and the kernel is known to count none.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.used().iter().all(|block| block.word.load(Relaxed) == 0 && block.thread.load(Relaxed) == 0)
+    }
+
     /// Waits until the kernel has seen every thread go that is told to, and its credentials, namespaces and files are
-    /// nobody's any more; a second at most. False if one stays.
-    pub fn wait_gone(&self) -> bool {
+    /// nobody's any more; so many naps of a millisecond at most. False if one stays.
+    pub fn wait_gone(&self, mut naps: u32) -> bool {
         let used = self.used();
         if used.is_empty() {
             // (A filter that was there before us may kill for calls that the program does not make.)
             return true;
         }
         let process = sys::pid();
-        let mut naps = NAPS;
         used.iter().all(|block| {
             loop {
                 // Acquire: pairs with the kernel's store.
@@ -309,7 +312,8 @@ mod tests {
             assert!(sys::is_thread(sys::pid(), tid), "round {round}");
             GO.store(1, Release);
             sys::futex_wake(&GO, 1);
-            assert!(CREW.wait_gone() && CREW.count() == 0 && !sys::is_thread(sys::pid(), tid));
+            assert!(!CREW.is_gone() && CREW.wait_gone(1000) && CREW.is_gone() && CREW.count() == 0);
+            assert!(!sys::is_thread(sys::pid(), tid));
             assert_eq!(errno(), before);
             assert!(!std::path::Path::new(&std::format!("/proc/self/task/{tid}")).exists());
             // SAFETY: as above.
@@ -326,6 +330,6 @@ mod tests {
         assert_eq!(CREW.used.load(Relaxed), 1, "one block, used again");
         CREW.blocks[0].word.store(TAKEN, Relaxed);
         CREW.gone();
-        assert!(CREW.count() == 0 && CREW.wait_gone());
+        assert!(CREW.count() == 0 && CREW.is_gone() && CREW.wait_gone(0));
     }
 }

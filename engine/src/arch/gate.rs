@@ -67,7 +67,7 @@ pub struct Gate {
     state: AtomicU32,
     /// Changes when a thread leaves that somebody waits for.
     left: AtomicU32,
-    /// The program's threads that wait for one of ours that is alone inside.
+    /// The program's threads that wait for one of ours: that is alone inside, or is to end.
     waits: AtomicU32,
     /// 1: this child was forked while somebody was inside; counted as a fork that never ends, here and in its children.
     torn: AtomicU32,
@@ -229,6 +229,14 @@ impl Gate {
     fn wait_for_alone(&self, state: u32) {
         self.waits.fetch_add(1, Relaxed);
         sys::futex_wait_for(&self.state, state, LOOK);
+        self.waits.fetch_sub(1, Relaxed);
+    }
+
+    /// Runs `body`, which waits for threads of ours: those inside make an end soon (see [`Gate::is_wanted`]).
+    pub fn wanting(&self, body: impl FnOnce()) {
+        // Relaxed: as in `is_wanted`.
+        self.waits.fetch_add(1, Relaxed);
+        body();
         self.waits.fetch_sub(1, Relaxed);
     }
 

@@ -163,7 +163,8 @@ impl<E: Environment> Heap<E> {
         let held = self.reclaim.lock();
         let mut running = Running::new();
         self.empty_caches_by(self.background().unwrap_or(Way::Auto), &mut |cpu| running.contains(cpu));
-        everything.slabs.trim() + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
+        everything.slabs.trim(|| self.gate.is_wanted())
+            + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
     }
 
     /// How far drains that nobody asked for go; `None` if there are to be none.
@@ -201,7 +202,8 @@ impl<E: Environment> Heap<E> {
             Duty::Halve => self.reclaim.halve(held, &self.cache, &self.pages, self.vmap()),
             Duty::All => {
                 self.cache.empty_barns(&everything, ALL_CLASSES);
-                everything.slabs.trim() + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
+                everything.slabs.trim(|| self.gate.is_wanted())
+                    + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
             }
         }
     }

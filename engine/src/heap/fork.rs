@@ -73,6 +73,7 @@ impl<E: Environment> Heap<E> {
     }
     /// The same, or false after so many looks (see [`crate::arch::gate::Gate::fork_begin_within`]).
     pub fn fork_begin_within(&self, looks: u32) -> bool {
+        self.dismiss_threads();
         self.gate.fork_begin_within(looks, || {
             let fenced = self.cache.sets.close();
             self.fenced.store(fenced, Relaxed);
@@ -94,6 +95,7 @@ impl<E: Environment> Heap<E> {
         if child {
             self.areas.inherit(lost);
         }
+        self.rest_threads();
         self.count_if_open(Event::Fork);
     }
 

@@ -15,6 +15,11 @@ use crate::knob::{Id, TABLE};
 use crate::reclaim::keeper::{self, LIFE, PERIOD, Watch};
 use crate::stat::{Event, Level};
 
+/// ms that somebody waits for our threads who must have them gone.
+pub(super) const SECOND: u32 = 1000;
+/// The same for a fork, which goes on all the same. (Some 0.1 ms, unless somebody else has the CPU.)
+const BRIEF: u32 = 100;
+
 impl<E: Environment> Heap<E> {
     /// After a slow path that found no housekeeper, with no lock held: starts it if there is enough to keep, or does what
     /// it would have done.
@@ -88,7 +93,7 @@ impl<E: Environment> Heap<E> {
     pub fn hold_threads(&self) {
         let bell = (self.opened.load(Acquire) == 2).then(|| self.bell());
         self.reclaim.keeper.hold(bell);
-        self.await_threads();
+        self.await_threads(SECOND);
     }
 
     /// The opposite of one [`Heap::hold_threads`].
@@ -96,19 +101,58 @@ impl<E: Environment> Heap<E> {
         self.reclaim.keeper.release();
     }
 
-    /// Waits until threads of ours that are held are gone.
-    pub(super) fn await_threads(&self) {
+    /// Before a fork: in a program that has one thread none of ours is there when this returns. Who counts the
+    /// process's threads behind its fork counts its own. (A frame of this thread that is inside keeps ours from ending:
+    /// then they stay.)
+    pub(super) fn dismiss_threads(&self) {
+        let (keeper, gate) = (&self.reclaim.keeper, &self.gate);
+        let Some(crew) = E::crew().filter(|crew| !crew.is_gone() || !keeper.is_none()) else { return };
+        if gate.is_inside() || gate.is_forking_self() {
+            return;
+        }
+        // (The C library does not forget threads that have ended.)
+        let is_single = || sys::program_is_single() || sys::tasks().is_some_and(|all| all.count <= crew.count() + 1);
+        if !is_single() {
+            return;
+        }
+        keeper.hold(Some(self.bell()));
+        gate.wanting(|| self.await_threads(BRIEF));
+        let now = self.cache.sets.clock.ticks();
+        keeper.rest(now);
+        keeper.release();
+        self.reclaim.tending.put_off(now, self.activity());
+    }
+
+    /// After a fork, in the parent and in the child: no thread of ours is started soon in a program that had none at the fork.
+    pub(super) fn rest_threads(&self) {
+        if sys::program_is_single() || self.reclaim.keeper.is_resting() {
+            self.reclaim.keeper.rest(self.cache.sets.clock.ticks());
+        }
+    }
+
+    /// Behind a fork, in the parent: pays what was put off, and does what no housekeeper may be there to do.
+    pub fn after_fork(&self) {
+        self.pay();
+        let keeper = &self.reclaim.keeper;
+        let is_due = keeper.is_resting() && keeper.is_none() && self.opened.load(Acquire) == 2;
+        if is_due && !self.gate.is_inside() && !self.gate.is_forking() {
+            self.consider_keeper();
+        }
+    }
+
+    /// Waits until threads of ours that are held are gone; so many ms at most for each of two things.
+    pub(super) fn await_threads(&self, ms: u32) {
         let Some(crew) = E::crew() else { return };
         let (keeper, workers, nobody) = (&self.reclaim.keeper, &self.reclaim.workers, AtomicU32::new(0));
         workers.call(true);
         // Whoever is just starting one has not seen that they are held, or the one will.
-        for _ in 0..10_000 {
+        for _ in 0..10 * ms {
             if !keeper.is_starting() && workers.alive() == 0 {
                 break;
             }
             sys::futex_wait_for(&nobody, 0, 100_000);
         }
-        crew.wait_gone();
+        crew.wait_gone(ms);
     }
 
     /// Whether the process has a thread of its own left, and its first one acts as it did at `first`; nothing that is

@@ -534,7 +534,7 @@ impl<E: Environment> Heap<E> {
         self.pages.confine();
         self.cache.sets.cpus.confine();
         self.reclaim.keeper.confine();
-        self.await_threads();
+        self.await_threads(keep::SECOND);
         self.apply_profile();
     }
 

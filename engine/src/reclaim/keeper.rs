@@ -27,6 +27,10 @@
 //! process's user or group changes it ends, at once where the change is seen coming ([`Keeper::hold`]: nobody has a
 //! thread of ours until [`Keeper::release`]), else at the next look.
 //!
+//! A program of one thread is one when its `fork` returns, for whoever counts: the thread ends before the fork, and a
+//! slow path starts the next a tenth of a second later at the earliest ([`Keeper::rest`]). A program that forks more
+//! often has none; slow paths and the end of a fork do its work.
+//!
 //! It sleeps on the board's *bell*, which other processes can ring; who rings changes the word, so that nothing
 //! that rang between a look and the sleep is missed.
 //!
@@ -50,6 +54,8 @@ pub const PERIOD: u64 = 1_000_000_000;
 pub const LIFE: u64 = PERIOD / 2;
 /// Ticks of a period, some: for who may not ask for the time.
 const TICKS: u64 = 1 << 31;
+/// Ticks after the fork of a program of one thread before which none is started: a tenth of a second, some.
+const REST: u64 = 1 << 28;
 /// A start that was refused is tried again after a period; after each further one twice as late, up to so many times.
 const PATIENCE: u32 = 6;
 /// Periods without an operation after which a CPU's set is drained.
@@ -86,6 +92,8 @@ pub struct Keeper {
     /// How often in a row it could not be had, and ticks before which nobody tries again.
     refusals: AtomicU32,
     retry: AtomicU64,
+    /// A fork was the last to end it.
+    resting: AtomicBool,
 }
 
 /// What one look decides.
@@ -172,6 +180,12 @@ impl Tending {
         };
         Some((duty, self.turns.fetch_add(1, Relaxed).is_multiple_of(RECENT) || periods >= RECENT))
     }
+
+    /// At `now`, after `allocs`, a thread ends that has looked till now: the next look is due a period later.
+    pub fn put_off(&self, now: u64, allocs: u64) {
+        self.next.fetch_max(now + TICKS, Relaxed);
+        self.seen.store(allocs, Relaxed);
+    }
 }
 
 impl Default for Keeper {
@@ -193,6 +207,7 @@ impl Keeper {
             outlived: AtomicBool::new(false),
             refusals: AtomicU32::new(0),
             retry: AtomicU64::new(0),
+            resting: AtomicBool::new(false),
         }
     }
 
@@ -219,6 +234,9 @@ impl Keeper {
             self.state.store(NONE, Release);
             return false;
         }
+        if is_ours {
+            self.resting.store(false, Relaxed);
+        }
         is_ours
     }
 
@@ -228,6 +246,18 @@ impl Keeper {
         let before = self.refusals.fetch_add(1, Relaxed);
         self.retry.store(now.saturating_add(TICKS << before.min(PATIENCE)), Relaxed);
         self.end();
+    }
+
+    /// Around a fork: none is started for a while from `now` ticks on.
+    pub fn rest(&self, now: u64) {
+        // Relaxed, as below: policy.
+        self.retry.fetch_max(now.saturating_add(REST), Relaxed);
+        self.resting.store(true, Relaxed);
+    }
+
+    /// Whether none was started since a [`Keeper::rest`].
+    pub fn is_resting(&self) -> bool {
+        self.resting.load(Relaxed)
     }
 
     /// No thread of ours is to be there until [`Keeper::release`]: those that are leave soon. (The caller waits for them.)
@@ -473,7 +503,10 @@ mod tests {
         assert_eq!(ask(21, 1000 + 3 * NOISE), Some((Duty::All, false)));
         assert_eq!(ask(30, 1000 + 3 * NOISE), Some((Duty::All, true)), "after a long silence");
         assert_eq!(ask(31, 9000), Some((Duty::Usual, false)));
-        let limits = (32..32 + 2 * RECENT).filter(|&period| ask(period, 0).unwrap().1).count();
+        tending.put_off(TICKS * 31 + 5, 18_000);
+        assert_eq!(ask(31, 18_000), None);
+        assert_eq!(ask(32, 18_000), Some((Duty::Halve, false)), "a period after a thread ended");
+        let limits = (33..33 + 2 * RECENT).filter(|&period| ask(period, 0).unwrap().1).count();
         assert_eq!(limits, 2);
     }
 
@@ -493,6 +526,17 @@ mod tests {
         keeper.is_well();
         keeper.end();
         assert!(!keeper.is_out() && keeper.claim(now));
+    }
+
+    #[test]
+    fn after_a_fork_none_is_started_for_a_while() {
+        let keeper = Keeper::new();
+        keeper.rest(7);
+        assert!(!keeper.is_out() && !keeper.claim(6 + REST) && keeper.is_resting());
+        assert!(keeper.claim(7 + REST) && !keeper.is_resting());
+        keeper.refused(7 + REST);
+        keeper.rest(8 + REST);
+        assert!(!keeper.claim(8 + 2 * REST), "a refusal keeps it away for longer");
     }
 
     #[test]

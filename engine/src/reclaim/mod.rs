@@ -263,7 +263,7 @@ impl Reclaim {
         let passed = Self::idle(cache) > limit;
         let areas = if passed && board.level(Level::Lazy) > keep { vmap.purge(most) } else { vmap.purge_pending(most) };
         let blocks = if passed && board.level(Level::PagesDirty) > keep {
-            Self::purge_pages(cache, pages, policy::least_order(most), keep)
+            Self::purge_pages(cache, pages, policy::least_order(most), keep, || vmap.gate.is_wanted())
         } else {
             0
         };
@@ -337,21 +337,22 @@ impl Reclaim {
         ends: bool,
     ) -> usize {
         let blocks = if cache.sets.board().level(Level::PagesDirty) > keep {
-            Self::purge_pages(cache, pages, 0, keep)
+            Self::purge_pages(cache, pages, 0, keep, || ends && vmap.gate.is_wanted())
         } else {
             0
         };
         blocks + Self::purge_areas(cache, vmap, keep, ends)
     }
 
-    /// Gives dirty free blocks of at least `order` back until `keep` bytes are left; the bytes given back.
-    fn purge_pages(cache: &Cache, pages: &Pages, order: usize, keep: u64) -> usize {
+    /// Gives dirty free blocks of at least `order` back until `keep` bytes are left, or somebody waits; the bytes given back.
+    fn purge_pages(cache: &Cache, pages: &Pages, order: usize, keep: u64, waits: impl Fn() -> bool) -> usize {
         let board = cache.sets.board();
         let mut given = 0;
         // First where there is much.
         let (much, little) = (pages.zones.iter().filter(|zone| zone.above_high()), pages.zones.iter());
         for zone in much.chain(little) {
             while board.level(Level::PagesDirty) > keep
+                && !(given > 0 && waits())
                 && let Some((first, len)) = zone.take_dirty(&pages.regions, board, order)
             {
                 let bytes = PAGE * len;

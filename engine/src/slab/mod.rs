@@ -434,13 +434,13 @@ impl SlabSource<'_> {
         }
     }
 
-    /// Gives the free pages inside partly used slabs back to the system; the bytes.
-    pub fn trim(&self) -> usize {
+    /// Gives the free pages inside partly used slabs back to the system, or less if somebody waits; the bytes.
+    pub fn trim(&self, waits: impl Fn() -> bool) -> usize {
         let lists = (0..self.cache.sets.cpus.nodes()).flat_map(|node| (1..CLASSES).map(move |class| (node, class)));
-        lists.map(|(node, class)| self.trim_list(node, class)).sum()
+        lists.map(|(node, class)| self.trim_list(node, class, &waits)).sum()
     }
 
-    fn trim_list(&self, node: usize, class: usize) -> usize {
+    fn trim_list(&self, node: usize, class: usize, waits: &impl Fn() -> bool) -> usize {
         // The whole list into our hand; who wants objects meanwhile makes a new slab.
         let mut next = {
             let mut partial = self.slabs.partial[node][class].lock();
@@ -460,7 +460,9 @@ impl SlabSource<'_> {
             // SAFETY: in our hand, so live and its link ours; on the list it was not full.
             unsafe {
                 next = (*slab.as_ptr()).next;
-                bytes += self.trim_slab(class, slab.as_ptr());
+                if !waits() {
+                    bytes += self.trim_slab(class, slab.as_ptr());
+                }
                 self.relinquish(class, slab.as_ptr());
             }
         }
