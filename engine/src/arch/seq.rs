@@ -43,7 +43,7 @@
 pub use super::outcome::Outcome;
 
 /// Bytes from the board to `slots`. (`percpu` asserts that its types agree with these four.)
-pub const SLOTS: usize = 2760;
+pub const SLOTS: usize = 2752;
 /// Bytes from a set to the CPU that owns it.
 pub const CPU: usize = 1408;
 /// Bytes from a set to its tally.

@@ -50,7 +50,7 @@ pub fn clock_gettime() -> Option<ClockGettime> {
     const AT_SYSINFO_EHDR: c_ulong = 33;
     // SAFETY: a question.
     let header = unsafe { getauxval(AT_SYSINFO_EHDR) } as usize;
-    if header == 0 || header % 4096 != 0 {
+    if header == 0 || !header.is_multiple_of(4096) {
         return None;
     }
     // SAFETY: the kernel has mapped an ELF file there, whole and for ever.

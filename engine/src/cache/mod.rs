@@ -23,8 +23,10 @@
 pub mod drain;
 pub mod layout;
 pub mod sets;
+mod share;
 pub mod sheaf;
 pub mod steps;
+mod tally;
 
 use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};

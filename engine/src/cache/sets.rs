@@ -27,8 +27,9 @@
 
 use super::drain::{ASKED, Isolated, NONE, PARKED, UNFENCED};
 use super::layout::{Pair, Set, Word};
+use super::share::Share;
 use super::sheaf::Sheaf;
-use super::steps::{self, Steps};
+use super::steps::{self, Locked, Simulated, Steps};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicU64, AtomicUsize, fence};
@@ -39,17 +40,15 @@ use crate::arch::sys::{self, Access, Advice, Clock};
 use crate::cpu::sim::{self, Interrupted};
 use crate::cpu::{Cpus, INDICES, Simulation};
 use crate::meta::Meta;
-use crate::stat::board::{
-    self, BOARD_BYTES, LEVEL_THRESHOLD, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES, TIMES, Times, settle,
-};
-use crate::stat::{Board, Event, Level, Mode, Tally, Timing};
+use crate::stat::board::{BOARD_BYTES, SETS_MAX, TALLY_BYTES};
+use crate::stat::{Board, Event, Level, Mode, Tally};
 
 /// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
 const NO_CPU: u32 = 0x7fff_ffff;
 /// Bytes of sets, board and tallies, all that can ever be.
 pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
 /// Sets (and tallies) that are there at first.
-const FIRST: usize = 4;
+pub(super) const FIRST: usize = 4;
 
 // What the assembly takes for granted.
 const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
@@ -59,10 +58,6 @@ const _: () = assert!(core::mem::offset_of!(Set, cpu) == seq::CPU);
 const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
 const _: () = assert!(super::layout::ONE == seq::ONE as u64);
 
-/// Tallies that have their pages when a board is shared: nobody's, and the first set's.
-const FIRST_TALLIES: usize = 2;
-/// Bytes of a set and its tally in the copy for a fork.
-const COPIED: usize = TALLY_BYTES + PAGE;
 /// See the module.
 #[repr(C)]
 #[derive(Debug)]
@@ -71,33 +66,23 @@ pub struct Sets {
     /// Who runs where, and the switch of all slots.
     pub cpus: Cpus,
     /// Address of set 0.
-    base: AtomicUsize,
+    pub(super) base: AtomicUsize,
     /// Highest index that ever had a set, plus one.
     top: AtomicUsize,
-    /// Of a shared board that was forked: a private copy of it and of the sets while a fork is under way; or 0.
-    copy: AtomicUsize,
     /// What slow paths know the time by.
     pub clock: Clock,
     /// Sets made so far: 1 to this (set 0 serves no index). Under the lock of the switch.
-    made: AtomicUsize,
+    pub(super) made: AtomicUsize,
     /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
     pub isolated: Isolated,
     pub(crate) slots: [AtomicUsize; INDICES],
     pub(super) home: [AtomicUsize; INDICES],
     /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
     pub(super) other: [AtomicUsize; INDICES],
-    /// The board's texts; 0 until there are any.
-    text: AtomicUsize,
     /// Sets that are mapped; 0: all. Changed under the lock of the state.
     mapped: AtomicUsize,
-    /// Of a shared board: tallies that have their pages, and bytes of texts that do (see [`Sets::ensure`]). No tallies: nobody
-    /// else sees the board; [`SETS_MAX`]: further ones are private.
-    sure: AtomicUsize,
-    sure_texts: AtomicUsize,
-    /// A word that is not zero, but in a forked child that nobody has told so; 0: there is none (see [`Sets::watch`]).
-    witness: AtomicUsize,
-    /// Sets (and tallies) that the copy has room for.
-    copied: AtomicUsize,
+    /// Who else sees the board.
+    pub(super) share: Share,
 }
 
 /// Memory for [`Sets::open`].
@@ -126,7 +111,7 @@ impl Room {
         }
     }
 
-    fn at(base: usize) -> Option<Self> {
+    pub(super) fn at(base: usize) -> Option<Self> {
         let board = base + SETS_MAX * PAGE;
         if !map_there(base, FIRST * PAGE) {
             return None;
@@ -170,19 +155,14 @@ impl Sets {
             cpus: Cpus::new(),
             base: AtomicUsize::new(0),
             top: AtomicUsize::new(0),
-            copy: AtomicUsize::new(0),
             clock: Clock::new(),
             made: AtomicUsize::new(0),
-            text: AtomicUsize::new(0),
             mapped: AtomicUsize::new(0),
             isolated: Isolated::new(),
             slots: [const { AtomicUsize::new(0) }; INDICES],
             home: [const { AtomicUsize::new(0) }; INDICES],
             other: [const { AtomicUsize::new(0) }; INDICES],
-            sure: AtomicUsize::new(0),
-            sure_texts: AtomicUsize::new(0),
-            witness: AtomicUsize::new(0),
-            copied: AtomicUsize::new(0),
+            share: Share::new(),
         }
     }
 
@@ -237,7 +217,7 @@ impl Sets {
         // SAFETY: a non-zero offset in a slot or home leads to a set of the mapping.
         unsafe { &*(((&raw const *self) as usize).wrapping_add(offset) as *const Set) }
     }
-    fn number_of(&self, set: &Set) -> usize {
+    pub(super) fn number_of(&self, set: &Set) -> usize {
         ((&raw const *set) as usize - self.base.load(Relaxed)) / PAGE
     }
 
@@ -341,7 +321,7 @@ impl Sets {
             // SAFETY: fresh, ours and unused, here and below.
             || unsafe { sys::advise(sets, more * PAGE, Advice::WipeOnFork) }.is_ok();
         let has_tallies = is_wiped
-            && match self.sure.load(Relaxed) {
+            && match self.share.sure.load(Relaxed) {
                 0 | SETS_MAX => map_there(tallies, more * TALLY_BYTES),
                 // SAFETY: the mapping of the file, which ends with the tallies there are.
                 _ => unsafe { sys::grow(board, tallies - board, more * TALLY_BYTES) }.is_ok(),
@@ -505,128 +485,12 @@ impl Sets {
         }
     }
 
-    /// Adds `n` to the word at offset `at` of this CPU's tally, modulo 2⁶⁴; to that of nobody's tally if that cannot be done.
-    fn add(&self, at: usize, n: u64) {
-        if self.mode() == Mode::Sequences {
-            for _ in 0..3 {
-                // SAFETY: `self` is the board, `at` a word of a tally.
-                if unsafe { seq::add(self.board_pointer(), self.area(), at, n) } == Outcome::Done(()) {
-                    return;
-                }
-            }
-        }
-        // Tally 0 belongs to no set: everybody adds to it with a locked add.
-        self.word(self.tally(0), at).fetch_add(n, Relaxed);
-    }
-
-    fn word<'a>(&self, tally: &'a Tally, at: usize) -> &'a AtomicU64 {
-        debug_assert!(at.is_multiple_of(8) && at < TALLY_BYTES);
-        // SAFETY: a tally is words, and a page.
-        unsafe { &*(&raw const *tally).cast::<u8>().add(at).cast::<AtomicU64>() }
-    }
-
-    /// Counts events in this CPU's tally.
-    pub fn count(&self, event: Event, n: u64) {
-        self.add(core::mem::offset_of!(Tally, events) + event as usize * 8, n);
-    }
-
-    /// Notes in this CPU's tally how long something took that began at `start` (see [`Clock`]).
-    pub fn time(&self, timing: Timing, start: u64) {
-        let ticks = self.clock.ticks().saturating_sub(start);
-        let at = core::mem::offset_of!(Tally, times) + timing as usize * size_of::<Times>();
-        self.add(at + core::mem::offset_of!(Times, buckets) + board::bucket(ticks) * 8, 1);
-        self.add(at + core::mem::offset_of!(Times, ticks), ticks);
-    }
-
-    /// How often something took how long, by [`board::bucket`], and its ticks together: over all tallies.
-    #[must_use]
-    pub fn times(&self, timing: Timing) -> ([u64; TIMES], u64) {
-        let (mut counts, mut ticks) = ([0; TIMES], 0);
-        for times in self.tallies().map(|tally| &tally.times[timing as usize]) {
-            counts.iter_mut().zip(&times.buckets).for_each(|(sum, bucket)| *sum += bucket.load(Relaxed));
-            ticks += times.ticks.load(Relaxed);
-        }
-        (counts, ticks)
-    }
-
-    /// Changes a level by this CPU's differential, which is folded into the board's word when it has grown past
-    /// [`LEVEL_THRESHOLD`]; whether it was. Cost: a sequence and a few loads, no locked instruction but to fold.
-    pub fn shift(&self, level: Level, by: isize) -> bool {
-        let at = core::mem::offset_of!(Tally, levels) + level as usize * 8;
-        if self.mode() != Mode::Sequences {
-            self.board().levels[level as usize].fetch_add(by as u64, Relaxed);
-            return true;
-        }
-        self.add(at, by as u64);
-        // The tally of this index; 0 while closed, whose differential is folded at once.
-        let offset = self.slots[self.cpus.here().0 % INDICES].load(Acquire);
-        let number = if offset == 0 { 0 } else { self.number_of(self.set_at(offset)) };
-        let word = self.word(self.tally(number), at);
-        let differential = word.load(Relaxed);
-        if differential.cast_signed().unsigned_abs() <= LEVEL_THRESHOLD {
-            return false;
-        }
-        // What is added here is taken from whatever tally this thread finds itself at: the sum is the same, and
-        // a reader between the two is off by it. Relaxed: a level publishes nothing.
-        self.board().levels[level as usize].fetch_add(differential, Relaxed);
-        self.add(at, differential.wrapping_neg());
-        true
-    }
-
-    /// A level: the board's word, all differentials, and what nodes of `vmap` have not told. Exact when nobody changes it.
-    #[must_use]
-    pub fn level(&self, level: Level) -> u64 {
-        let at = core::mem::offset_of!(Tally, levels) + level as usize * 8;
-        let word = self.board().levels[level as usize].load(Relaxed);
-        let sum = self.tallies().fold(word, |sum, tally| sum.wrapping_add(self.word(tally, at).load(Relaxed)));
-        settle(level, sum, self.board().lent())
-    }
-
-    /// Objects of a class went out of slabs (or came back, if negative).
-    pub fn take(&self, class: usize, objects: isize) {
-        self.add(core::mem::offset_of!(Tally, taken) + class * 8, objects as u64);
-    }
-
-    /// Objects of a class that are out of slabs, in use or cached. Exact when nobody changes it.
-    #[must_use]
-    pub fn taken(&self, class: usize) -> u64 {
-        let sum = self.tallies().fold(0_u64, |sum, tally| sum.wrapping_add(tally.taken[class].load(Relaxed)));
-        sum.cast_signed().max(0) as u64
-    }
-
-    /// Objects of all classes that were ever freed, in sets and past them.
-    #[must_use]
-    pub fn frees(&self) -> u64 {
-        let all = self.tallies().flat_map(|tally| &tally.class);
-        all.fold(0_u64, |sum, ops| sum.wrapping_add(ops.frees.load(Relaxed)))
-    }
-
-    /// Counts operations that went past the sets.
-    pub fn count_direct(&self, class: usize, allocs: u64, frees: u64) {
-        let ops = &self.tally(0).class[class];
-        ops.allocs.fetch_add(allocs, Relaxed);
-        ops.frees.fetch_add(frees, Relaxed);
-    }
-
-    fn tallies(&self) -> impl Iterator<Item = &Tally> {
-        (0..self.tallied()).map(|number| self.tally(number))
-    }
-    /// Tallies that are in use. (In a child that nobody has told, the board itself may say more: its parent goes on.)
-    fn tallied(&self) -> usize {
-        self.made.load(Relaxed) + 1
-    }
     /// Tallies, and sets, that are mapped.
-    fn there(&self) -> usize {
+    pub(super) fn there(&self) -> usize {
         match self.mapped.load(Relaxed) {
             0 => SETS_MAX,
             mapped => mapped,
         }
-    }
-
-    /// Sum of an event over all tallies.
-    #[must_use]
-    pub fn event(&self, event: Event) -> u64 {
-        self.tallies().map(|tally| tally.events[event as usize].load(Relaxed)).sum()
     }
 
     /// For the housekeeper alone: for how many looks the set of `index` has done no operation, and for how many
@@ -689,290 +553,6 @@ impl Sets {
                 }
             }
         });
-    }
-
-    /// Shows the board in a file, of which other processes are the readers; false, and as it was, if that cannot be.
-    /// Nobody else uses the board yet.
-    pub fn share(&self, file: usize) -> bool {
-        const NOW: usize = BOARD_BYTES + FIRST_TALLIES * TALLY_BYTES;
-        // Elsewhere first: what refuses has changed nothing then.
-        let Ok(trial) = sys::map_file(NOW, file) else { return false };
-        // SAFETY: fresh and ours, here and below; nobody needs what an image before an exec left there.
-        let has_room = unsafe { sys::make_sure(trial, NOW) }.is_ok();
-        // SAFETY: as above.
-        let _ = unsafe { sys::unmap(trial, NOW) };
-        if !has_room {
-            return false;
-        }
-        let bytes = BOARD_BYTES + self.there() * TALLY_BYTES;
-        // SAFETY: the part for board and tallies of our own mapping.
-        let is_shared = unsafe { sys::map_file_over(self.base.load(Relaxed) + SETS_MAX * PAGE, bytes, file) }.is_ok();
-        if is_shared {
-            self.board().magic.store(0, Relaxed);
-            // SAFETY: as above. An image that ran here before `exec` left its numbers.
-            unsafe { core::ptr::write_bytes(core::ptr::from_ref(self.board()).cast_mut().cast::<u8>(), 0, NOW) };
-            self.sure.store(FIRST_TALLIES, Relaxed);
-        }
-        is_shared
-    }
-
-    /// Makes sure of the tallies below `end`, which are mapped and which nobody counts on yet, and that they are zero. Where there is no room in the file, what is missing
-    /// and all behind are private from then on, and others see a part of the numbers. False if not even that can be.
-    pub fn ensure(&self, end: usize) -> bool {
-        // Relaxed, here and below: under the lock of the slots, or before anybody else is there.
-        if !self.is_shared() || end <= self.sure.load(Relaxed) {
-            return true;
-        }
-        let sure = self.sure.load(Relaxed);
-        let at = self.base.load(Relaxed) + TALLY + sure * TALLY_BYTES;
-        let bytes = (end - sure) * TALLY_BYTES;
-        // SAFETY: tallies of our own mapping that are nobody's yet, here and below.
-        if unsafe { sys::make_sure(at, bytes) }.is_ok() {
-            // SAFETY: as above. An image that ran here before `exec` left its numbers.
-            unsafe { core::ptr::write_bytes(at as *mut u8, 0, bytes) };
-            self.sure.store(end, Relaxed);
-            return true;
-        }
-        // SAFETY: as above.
-        if unsafe { sys::map_over(at, (self.there() - sure) * TALLY_BYTES, Access::ReadWrite) }.is_err() {
-            return false;
-        }
-        self.board().unseen.store(sure as u64, Relaxed);
-        self.board().raise(Level::Mappings, 2);
-        self.sure.store(SETS_MAX, Relaxed);
-        true
-    }
-
-    /// Makes sure of the first `bytes` of the board's texts; false for lack of room. The writer's of the texts alone.
-    pub fn ensure_texts(&self, bytes: usize) -> bool {
-        const STEP: usize = 16 * 1024;
-        // Relaxed: one thread's.
-        let sure = self.sure_texts.load(Relaxed);
-        if !self.is_shared() || bytes <= sure {
-            return true;
-        }
-        let (at, end) = (self.show(), bytes.next_multiple_of(STEP).min(SHOW_BYTES));
-        // SAFETY: a part of our own mapping that was never written.
-        let has_room = at != 0 && unsafe { sys::make_sure(at + sure, end - sure) }.is_ok();
-        if has_room {
-            self.sure_texts.store(end, Relaxed);
-        }
-        has_room
-    }
-
-    /// Whether other processes see the board.
-    pub fn is_shared(&self) -> bool {
-        self.sure.load(Relaxed) != 0
-    }
-
-    /// Where the board's texts are, mapped when they are first asked for; 0 without memory.
-    #[must_use]
-    pub fn show(&self) -> usize {
-        // Relaxed: the mapping is zero for whoever sees it, and one thread writes it.
-        if self.text.load(Relaxed) == 0
-            && let Ok(at) = self.map_texts()
-        {
-            if self.text.compare_exchange(0, at, Relaxed, Relaxed).is_ok() {
-                self.board().raise_quietly(Level::Reserved, SHOW_BYTES);
-            } else {
-                // SAFETY: fresh, ours and unused.
-                let _ = unsafe { sys::unmap(at, SHOW_BYTES) };
-            }
-        }
-        self.text.load(Relaxed)
-    }
-    fn map_texts(&self) -> Result<usize, sys::Errno> {
-        if !self.is_shared() {
-            return sys::map(0, SHOW_BYTES, Access::ReadWrite);
-        }
-        // SAFETY: the board's file is mapped there, from its beginning.
-        let at = unsafe { sys::map_again(self.base.load(Relaxed) + SETS_MAX * PAGE, SHARE_BYTES) }?;
-        // SAFETY: fresh and ours. (If it is left there it does no harm.)
-        let _ = unsafe { sys::unmap(at, SHOW) };
-        Ok(at + SHOW)
-    }
-    fn forget_texts(&self) {
-        let at = self.text.swap(0, Relaxed);
-        if at != 0 {
-            // SAFETY: ours; in a forked child whose only thread this is.
-            let _ = unsafe { sys::unmap(at, SHOW_BYTES) };
-        }
-        self.sure_texts.store(0, Relaxed);
-    }
-
-    /// Bytes of board and tallies that are in use.
-    fn board_used(&self) -> usize {
-        BOARD_BYTES + self.tallied() * TALLY_BYTES
-    }
-
-    /// From now on a forked child finds a witness of that, whoever forked it and how; and, where others see the board, all sets empty:
-    /// nothing is counted before it is noticed.
-    pub fn watch(&self) {
-        let base = self.base.load(Relaxed);
-        let bytes = if self.is_shared() { self.there() * PAGE } else { PAGE };
-        // (Behind set 0, which serves no index.)
-        let witness = base + PAGE - size_of::<AtomicU64>();
-        // SAFETY: our own mapping; nothing changes in this process.
-        if unsafe { sys::advise(base, bytes, Advice::WipeOnFork) }.is_ok() {
-            // SAFETY: a word of our own mapping.
-            unsafe { &*(witness as *const AtomicU64) }.store(1, Relaxed);
-            // Release: whoever knows the witness sees what it says.
-            self.witness.store(witness, Release);
-        }
-    }
-    /// Whether there is a witness.
-    pub fn is_watched(&self) -> bool {
-        self.witness.load(Relaxed) != 0
-    }
-    fn attest(&self) {
-        let witness = self.witness.load(Relaxed);
-        if witness != 0 {
-            // SAFETY: a word of our own mapping.
-            unsafe { &*(witness as *const AtomicU64) }.store(1, Relaxed);
-        }
-    }
-    /// Whether this is a forked child that has not been told so.
-    #[inline]
-    pub fn is_orphan(&self) -> bool {
-        // Acquire: pairs with `watch`.
-        let witness = self.witness.load(Acquire);
-        // SAFETY: as above.
-        witness != 0 && unsafe { &*(witness as *const AtomicU64) }.load(Relaxed) == 0
-    }
-
-    /// Before a fork, when nobody is inside: what a child's board and sets begin with.
-    pub fn snapshot(&self) {
-        if !self.is_shared() {
-            return;
-        }
-        let base = self.base.load(Relaxed);
-        if self.snapshot_board() {
-            let copy = self.copied_sets();
-            // SAFETY: both are mappings of ours, as long as that. The sets are closed.
-            unsafe { core::ptr::copy_nonoverlapping(base as *const u8, copy as *mut u8, self.tallied() * PAGE) };
-        } else {
-            // A child finds its sets, at least. (One that nobody tells counts on its parent's board until it is noticed.)
-            // SAFETY: our own mapping; nothing changes in this process.
-            let _ = unsafe { sys::advise(base + PAGE, (self.there() - 1) * PAGE, Advice::KeepOnFork) };
-        }
-    }
-    fn copied_sets(&self) -> usize {
-        self.copy.load(Relaxed) + BOARD_BYTES + self.copied.load(Relaxed) * TALLY_BYTES
-    }
-
-    /// What a child's board begins with; also in a child that nobody has told, from its parent's board. False, and no copy,
-    /// without memory.
-    fn snapshot_board(&self) -> bool {
-        if self.copied.load(Relaxed) < self.tallied() {
-            self.forget_copy();
-            let room = self.tallied().next_power_of_two();
-            if let Ok(copy) = sys::map(0, BOARD_BYTES + room * COPIED, Access::ReadWrite) {
-                self.copy.store(copy, Relaxed);
-                self.copied.store(room, Relaxed);
-            }
-        }
-        let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
-        if copy == 0 {
-            return false;
-        }
-        // SAFETY: both are mappings of ours, as long as that. Other threads may count while we copy: on
-        // x86-64 and every Linux machine words are copied whole or the count is off by what they added.
-        unsafe { core::ptr::copy_nonoverlapping(board as *const u8, copy as *mut u8, self.board_used()) };
-        true
-    }
-
-    fn forget_copy(&self) {
-        let (copy, room) = (self.copy.swap(0, Relaxed), self.copied.swap(0, Relaxed));
-        if copy != 0 {
-            // SAFETY: ours, and there is no fork under way that needs it.
-            let _ = unsafe { sys::unmap(copy, BOARD_BYTES + room * COPIED) };
-        }
-    }
-
-    /// In a forked child, first of all: the sets as they were, or, if nobody `told` that there would be a fork, empty.
-    pub fn restore(&self, told: bool) {
-        let (base, is_shared) = (self.base.load(Relaxed), self.is_shared());
-        if is_shared && told {
-            if self.copy.load(Relaxed) != 0 && self.is_orphan() {
-                let (copy, bytes) = (self.copied_sets(), self.tallied() * PAGE);
-                // SAFETY: as in `snapshot`; there is nobody else in this process.
-                unsafe { core::ptr::copy_nonoverlapping(copy as *const u8, base as *mut u8, bytes) };
-            }
-        } else if is_shared {
-            // (They are, unless they are kept.)
-            // SAFETY: the sets there are; there is nobody else in this process.
-            unsafe { core::ptr::write_bytes((base + PAGE) as *mut u8, 0, self.made.load(Relaxed) * PAGE) };
-            if self.snapshot_board() {
-                // SAFETY: the copy begins with a board. What sets were entitled to is gone with them.
-                let copied = unsafe { &*(self.copy.load(Relaxed) as *const Board) };
-                copied.levels[Level::Charged as usize].store(0, Relaxed);
-            }
-        }
-        self.attest();
-    }
-
-    /// In a forked child, after that: a board of its own, as it was before the fork, in `file` or private.
-    pub fn unshare(&self, file: Option<usize>) {
-        let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
-        if !self.is_shared() {
-            return;
-        }
-        self.forget_texts();
-        let is_ours = copy != 0 && file.is_some_and(|file| self.share(file)) && self.ensure(self.tallied());
-        if is_ours {
-            let unseen = self.board().unseen.load(Relaxed);
-            // SAFETY: both are mappings of ours, as long as that.
-            unsafe { core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, self.board_used()) };
-            self.board().unseen.store(unseen, Relaxed);
-        } else {
-            if !self.make_private() {
-                return;
-            }
-            self.sure.store(0, Relaxed);
-            self.forget_copy();
-            self.board().unseen.store(0, Relaxed);
-            // Its own children find the sets as they are.
-            // SAFETY: our own mapping; nothing changes in this process.
-            let _ =
-                unsafe { sys::advise(self.base.load(Relaxed) + PAGE, (self.there() - 1) * PAGE, Advice::KeepOnFork) };
-        }
-        // (Its parent may have made more since.)
-        self.board().sets.store(self.tallied() as u32, Relaxed);
-    }
-
-    /// The board and its tallies private, with what the copy has, or, without one, what they have now.
-    #[cold]
-    #[inline(never)]
-    fn make_private(&self) -> bool {
-        let (copy, board) = (self.copy.load(Relaxed), self.base.load(Relaxed) + SETS_MAX * PAGE);
-        let (used, all) = (self.board_used(), BOARD_BYTES + self.there() * TALLY_BYTES);
-        if copy != 0 {
-            // SAFETY: the mapping of board and tallies; there is nobody else in this process.
-            let is_private = unsafe { sys::map_over(board, all, Access::ReadWrite) }.is_ok();
-            if is_private {
-                // SAFETY: both are mappings of ours, as long as that.
-                unsafe { core::ptr::copy_nonoverlapping(copy as *const u8, board as *mut u8, used) };
-            }
-            return is_private;
-        }
-        // A mapping over another needs no more addresses; what it holds waits in set 0, which is nobody's.
-        let aside = self.base.load(Relaxed);
-        let are_private = (board..board + used).step_by(PAGE).all(|at| {
-            // SAFETY: a page of that mapping, and ours; there is nobody else in this process.
-            unsafe { core::ptr::copy_nonoverlapping(at as *const u8, aside as *mut u8, PAGE) };
-            // SAFETY: as above.
-            let is_private = unsafe { sys::map_over(at, PAGE, Access::ReadWrite) }.is_ok();
-            if is_private {
-                // SAFETY: as above.
-                unsafe { core::ptr::copy_nonoverlapping(aside as *const u8, at as *mut u8, PAGE) };
-            }
-            is_private
-        });
-        // SAFETY: as above.
-        unsafe { core::ptr::write_bytes(aside as *mut u8, 0, PAGE) };
-        self.attest();
-        // SAFETY: as above; nothing there is in use.
-        are_private && (used == all || unsafe { sys::map_over(board + used, all - used, Access::ReadWrite) }.is_ok())
     }
 
     /// Runs every sequence once on the unused class 0; whether each did what its contract says.
@@ -1085,169 +665,5 @@ impl Sets {
                 Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count()
             })
             .sum::<u64>() as usize
-    }
-}
-
-/// Steps under the lock of a set: none can be interrupted.
-struct Locked<'a> {
-    tally: &'a Tally,
-}
-
-impl Steps for Locked<'_> {
-    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
-        Ok(word.load(Relaxed))
-    }
-    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
-        word.store(value, Relaxed);
-        Ok(())
-    }
-    fn slot(&self, address: u64) -> &AtomicU64 {
-        // SAFETY: as in `sim`: a slot of a sheaf, which is never unmapped.
-        unsafe { &*(address as usize as *const AtomicU64) }
-    }
-    fn allocs(&self, class: usize, n: u64) {
-        add_under_lock(&self.tally.class[class].allocs, n);
-    }
-    fn frees(&self, class: usize, n: u64) {
-        add_under_lock(&self.tally.class[class].frees, n);
-    }
-}
-
-/// Steps on a fake CPU, counted.
-struct Simulated<'a> {
-    running: &'a sim::Running<'a>,
-    tally: &'a Tally,
-}
-
-impl Steps for Simulated<'_> {
-    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
-        self.running.load(word)
-    }
-    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
-        self.running.store(word, value)
-    }
-    fn slot(&self, address: u64) -> &AtomicU64 {
-        self.running.slot(address)
-    }
-    fn allocs(&self, class: usize, n: u64) {
-        self.tally.class[class].allocs.fetch_add(n, Relaxed);
-    }
-    fn frees(&self, class: usize, n: u64) {
-        self.tally.class[class].frees.fetch_add(n, Relaxed);
-    }
-}
-
-/// The set's lock is held, so nobody else writes the word: no locked add.
-fn add_under_lock(word: &AtomicU64, n: u64) {
-    word.store(word.load(Relaxed) + n, Relaxed);
-}
-
-#[cfg(test)]
-#[allow(clippy::undocumented_unsafe_blocks)] // files and memory of their own
-mod tests {
-    use super::*;
-    use std::vec::Vec;
-
-    unsafe extern "C" {
-        fn memfd_create(name: *const core::ffi::c_char, flags: u32) -> i32;
-        fn ftruncate(file: i32, length: i64) -> i32;
-        fn pread(file: i32, into: *mut u64, bytes: usize, at: i64) -> isize;
-        fn pwrite(file: i32, from: *const u64, bytes: usize, at: i64) -> isize;
-    }
-
-    const MANY: usize = 5 * FIRST;
-
-    /// Sets in the fallback whose board is in a file where something was before; and the file.
-    fn shared(sets: &Sets) -> i32 {
-        let file = unsafe { memfd_create(c"board".as_ptr(), 0) };
-        assert!(file >= 0 && unsafe { ftruncate(file, SHARE_BYTES as i64) } == 0);
-        (0..SHOW).step_by(PAGE).for_each(|at| assert_eq!(unsafe { pwrite(file, &7, 8, at as i64) }, 8));
-        let room = (0x1900..).find_map(|slot| Room::at(slot << 30)).unwrap();
-        assert!(room.bytes < 64 * 1024, "{room:?}");
-        unsafe { sets.open(room.base, Mode::Fallback, Area::default(), None) };
-        sets.roomy(room);
-        assert!(sets.share(file as usize));
-        sets.watch();
-        file
-    }
-    fn make(sets: &Sets, upto: usize) {
-        let state = sets.cpus.lock();
-        while sets.made.load(Relaxed) < upto {
-            sets.fresh(&state).unwrap();
-        }
-    }
-    /// A word of each tally: in the file, and here.
-    fn numbers(sets: &Sets, file: i32) -> [Vec<u64>; 2] {
-        let in_file = |number: usize| {
-            let mut word = 0;
-            assert_eq!(unsafe { pread(file, &raw mut word, 8, (BOARD_BYTES + number * TALLY_BYTES) as i64) }, 8);
-            word
-        };
-        let here = |number| sets.word(sets.tally(number), 0).load(Relaxed);
-        [(0..sets.tallied()).map(in_file).collect(), (0..sets.tallied()).map(here).collect()]
-    }
-    fn number(sets: &Sets) {
-        (0..sets.tallied()).for_each(|number| sets.word(sets.tally(number), 0).store(number as u64, Relaxed));
-    }
-    fn counted(sets: &Sets) -> Vec<u64> {
-        (0..sets.tallied() as u64).collect()
-    }
-
-    #[test]
-    fn a_shared_board_grows_in_its_file() {
-        static SETS: Sets = Sets::new();
-        let file = shared(&SETS);
-        make(&SETS, MANY);
-        assert_eq!(numbers(&SETS, file), [const { Vec::new() }; 2].map(|_: Vec<u64>| std::vec![0; MANY + 1]));
-        number(&SETS);
-        assert_eq!(numbers(&SETS, file)[0], counted(&SETS));
-        assert!(SETS.text.load(Relaxed) == 0 && SETS.ensure_texts(8));
-        unsafe { *(SETS.show() as *mut u64) = 77 };
-        let mut word = 0;
-        assert_eq!(unsafe { pread(file, &raw mut word, 8, SHOW as i64) }, 8);
-        assert_eq!(word, 77);
-    }
-
-    /// With a copy it is as before the fork, without memory for one as it is now; and then nobody sees it, and it grows on.
-    #[test]
-    fn a_child_has_a_board_of_its_own_with_and_without_a_copy() {
-        static COPIED: Sets = Sets::new();
-        static BARE: Sets = Sets::new();
-        static SHOWN: Sets = Sets::new();
-        for sets in [&COPIED, &BARE, &SHOWN] {
-            let file = shared(sets);
-            make(sets, 2);
-            sets.snapshot();
-            make(sets, MANY);
-            number(sets);
-            assert!(sets.ensure_texts(8));
-            if core::ptr::eq(sets, &BARE) {
-                sets.forget_copy();
-            } else {
-                sets.snapshot();
-                sets.word(sets.tally(3), 0).store(99, Relaxed);
-            }
-            // (What its parent has made since.)
-            sets.board().sets.store(900, Relaxed);
-            let own = core::ptr::eq(sets, &SHOWN).then(|| {
-                let own = unsafe { memfd_create(c"board".as_ptr(), 0) };
-                assert!(unsafe { ftruncate(own, SHARE_BYTES as i64) } == 0);
-                own
-            });
-            sets.restore(true);
-            sets.unshare(own.map(|file| file as usize));
-            assert_eq!(numbers(sets, file)[1], counted(sets));
-            assert_eq!((sets.is_shared(), sets.text.load(Relaxed)), (own.is_some(), 0));
-            assert!(sets.is_watched() && !sets.is_orphan());
-            assert_eq!(sets.board().sets.load(Relaxed), MANY as u32 + 1);
-            make(sets, 3 * MANY);
-            sets.word(sets.tally(2), 0).store(5, Relaxed);
-            sets.word(sets.tally(3 * MANY), 0).store(6, Relaxed);
-            assert_eq!(numbers(sets, file)[0][2], 2, "its parent's file");
-            if let Some(own) = own {
-                let [in_file, here] = numbers(sets, own);
-                assert_eq!(in_file, here);
-            }
-        }
     }
 }

@@ -9,9 +9,10 @@
 
 use super::layout::{SLOT, Set, Word};
 use crate::arch::atomic::AtomicU64;
-use crate::arch::atomic::Ordering::SeqCst;
+use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
 use crate::arch::outcome::Outcome;
 use crate::cpu::sim::{Interrupted, Running};
+use crate::stat::Tally;
 
 /// How one step is done.
 pub trait Steps {
@@ -98,4 +99,58 @@ impl Steps for Running<'_> {
     }
     fn allocs(&self, _: usize, _: u64) {}
     fn frees(&self, _: usize, _: u64) {}
+}
+
+/// Steps under the lock of a set: none can be interrupted.
+pub(super) struct Locked<'a> {
+    pub tally: &'a Tally,
+}
+
+impl Steps for Locked<'_> {
+    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
+        Ok(word.load(Relaxed))
+    }
+    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
+        word.store(value, Relaxed);
+        Ok(())
+    }
+    fn slot(&self, address: u64) -> &AtomicU64 {
+        // SAFETY: as in `sim`: a slot of a sheaf, which is never unmapped.
+        unsafe { &*(address as usize as *const AtomicU64) }
+    }
+    fn allocs(&self, class: usize, n: u64) {
+        add_under_lock(&self.tally.class[class].allocs, n);
+    }
+    fn frees(&self, class: usize, n: u64) {
+        add_under_lock(&self.tally.class[class].frees, n);
+    }
+}
+
+/// Steps on a fake CPU, counted.
+pub(super) struct Simulated<'a> {
+    pub running: &'a Running<'a>,
+    pub tally: &'a Tally,
+}
+
+impl Steps for Simulated<'_> {
+    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
+        self.running.load(word)
+    }
+    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
+        self.running.store(word, value)
+    }
+    fn slot(&self, address: u64) -> &AtomicU64 {
+        self.running.slot(address)
+    }
+    fn allocs(&self, class: usize, n: u64) {
+        self.tally.class[class].allocs.fetch_add(n, Relaxed);
+    }
+    fn frees(&self, class: usize, n: u64) {
+        self.tally.class[class].frees.fetch_add(n, Relaxed);
+    }
+}
+
+/// The set's lock is held, so nobody else writes the word: no locked add.
+fn add_under_lock(word: &AtomicU64, n: u64) {
+    word.store(word.load(Relaxed) + n, Relaxed);
 }
