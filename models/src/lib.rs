@@ -65,7 +65,7 @@ pub mod slab_unlisted {
     include!(concat!(env!("OUT_DIR"), "/slab_unlisted.rs"));
 }
 /// Canary: a trim shares its slabs with those who draw.
-#[allow(unsafe_code, reason = "the engine's, changed")]
+#[allow(unsafe_code, unused_variables, reason = "the engine's, changed")]
 pub mod slab_trim_shared {
     include!(concat!(env!("OUT_DIR"), "/slab_trim_shared.rs"));
 }
