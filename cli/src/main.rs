@@ -7,7 +7,7 @@
 //!   conf ── `--set` and `ALLOTMENT_CONF`
 //!   run ─── the library's file, the program's start, signals and end
 //!   report ─ the board of a process: reading, adding up, text and JSON
-//!   observe ─ stat, top, tune, drain, purge: a running process's board and desk
+//!   observe ─ stat, top, tune, drain, purge: a running process's board and mailbox
 //!   bench ── contenders, repetitions, tables; workers that malloc
 //!   profile ─ samples of a heap: reading, names, text, pprof's format
 //!   doctor ─ what this machine offers

@@ -480,7 +480,7 @@ fn a_stopped_process_is_said_to_be_stopped() {
     // Its counters need nobody's answer.
     watched.done("stat", &["vmstat"]);
     watched.fails("drain", &[], 1, &["is stopped"]);
-    // A commander that is killed while it waits leaves the desk usable.
+    // A commander that is killed while it waits leaves the mailbox usable.
     let mut killed =
         Command::new(ALLOTMENT).args(["purge", &watched.pid.to_string()]).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));

@@ -7,7 +7,7 @@
 
 mod common;
 
-use allotment::drain::{self, Way};
+use allotment::drain::{self, DrainMode};
 use allotment::pages::{self, Flags};
 use common::{BOTH, Mode, Program, Scratch, compile, long, modes, need, skip, stop_group};
 use serde_json::Value;
@@ -191,14 +191,14 @@ fn page_test() {
                     while !stop.load(Relaxed) {
                         std::thread::sleep(pause);
                         let turn = drains.fetch_add(1, Relaxed);
-                        let way = [Way::Auto, Way::Gentle, Way::Expedited][(turn / 8 % 3) as usize];
+                        let way = [DrainMode::Auto, DrainMode::Gentle, DrainMode::Expedited][(turn / 8 % 3) as usize];
                         let report = match turn % 8 {
                             // One soon after the other: here a fence that is missing shows.
-                            3.. if pause < Duration::from_millis(1) => drain::all(Way::Expedited),
+                            3.. if pause < Duration::from_millis(1) => drain::all(DrainMode::Expedited),
                             0 => drain::idle(),
                             1 => {
                                 let _ = allotment::Allotment.trim();
-                                drain::Report::default()
+                                drain::DrainReport::default()
                             }
                             2 => drain::all(way),
                             _ => {

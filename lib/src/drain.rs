@@ -5,9 +5,9 @@
 //! the old one, and takes it (seed: Nicolas Saenz Julienne's remote drain of per-CPU page lists, 2022).
 //!
 //! ```
-//! use allotment::drain::{self, Way};
+//! use allotment::drain::{self, DrainMode};
 //!
-//! let taken = drain::all(Way::Auto);
+//! let taken = drain::all(DrainMode::Auto);
 //! println!("{} bytes from {} CPUs", taken.bytes, taken.reached);
 //!
 //! // A thread that must not be interrupted and will not allocate gives its CPU's cache up beforehand.
@@ -16,33 +16,33 @@
 //!
 //! | way | a CPU that runs none of our threads | one that does | isolated (`isolcpus`, `nohz_full`) |
 //! |---|---|---|---|
-//! | [`Way::Auto`] | emptied | emptied, after one interruption of 1–2 µs | as *gentle* |
-//! | [`Way::Gentle`] | emptied | asked: it answers when it next leaves its fast path, or has given its cache up | as others |
-//! | [`Way::Expedited`] | emptied | emptied, after one interruption | as others |
+//! | [`DrainMode::Auto`] | emptied | emptied, after one interruption of 1–2 µs | as *gentle* |
+//! | [`DrainMode::Gentle`] | emptied | asked: it answers when it next leaves its fast path, or has given its cache up | as others |
+//! | [`DrainMode::Expedited`] | emptied | emptied, after one interruption | as others |
 //!
 //! What is drained becomes free memory of the heap; [`crate::Allotment::trim`] gives that back to the system, too.
 //! `docs/drain.md` has protocol and costs.
 
 use crate::HEAP;
-use allotment_engine::heap::drain::Which;
+use allotment_engine::heap::drain::DrainTarget;
 
-pub use allotment_engine::cache::{Report, Way};
+pub use allotment_engine::cache::{DrainMode, DrainReport};
 
 /// Drains the caches of CPU number `cpu`.
-pub fn cpu(cpu: u32, way: Way) -> Report {
-    HEAP.drain(Which::Cpu(cpu), way)
+pub fn cpu(cpu: u32, way: DrainMode) -> DrainReport {
+    HEAP.drain(DrainTarget::Cpu(cpu), way)
 }
 
 /// Drains the caches of all CPUs: with one interruption of each that runs us, at once, if `way` allows it and no
 /// CPU is isolated.
-pub fn all(way: Way) -> Report {
-    HEAP.drain(Which::All, way)
+pub fn all(way: DrainMode) -> DrainReport {
+    HEAP.drain(DrainTarget::All, way)
 }
 
 /// Drains the caches of the CPUs that run none of our threads: nobody is interrupted. Looks at each thread
 /// of the process (some µs each).
-pub fn idle() -> Report {
-    HEAP.drain(Which::Idle, Way::Expedited)
+pub fn idle() -> DrainReport {
+    HEAP.drain(DrainTarget::Idle, DrainMode::Expedited)
 }
 
 /// Gives up what this CPU caches, so that drains empty it without disturbing this CPU, until the next allocation

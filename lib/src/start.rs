@@ -8,7 +8,7 @@
 use crate::HEAP;
 use allotment_engine::arch::crew::Crew;
 use allotment_engine::arch::rseq::{self, Fence};
-use allotment_engine::arch::{seq::Area, sys};
+use allotment_engine::arch::{seq::RseqArea, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
 use allotment_engine::knob::{self, Id, Knobs};
 use allotment_engine::slab::Wrong;
@@ -156,7 +156,7 @@ pub fn decide(knobs: &Knobs) -> Opening {
         mode: Mode::Fallback,
         reason: Reason::Asked,
         index: Index::Cpu,
-        area: Area::default(),
+        area: RseqArea::default(),
         simulation: None,
         share: None,
     };
@@ -180,7 +180,7 @@ pub fn decide(knobs: &Knobs) -> Opening {
         opening.index = Index::MmCid;
     }
     let index = if opening.index == Index::MmCid { rseq::MM_CID } else { rseq::CPU_ID_START };
-    opening.area = Area { base, index: base + index };
+    opening.area = RseqArea { base, index: base + index };
     opening.mode = Mode::Sequences;
     opening
 }

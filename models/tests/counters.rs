@@ -10,7 +10,7 @@
 #![allow(unsafe_code, missing_docs)]
 
 use allotment_models::arch::rseq;
-use allotment_models::arch::seq::Area;
+use allotment_models::arch::seq::RseqArea;
 use allotment_models::counter::Quota;
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Sabotage};
@@ -25,7 +25,7 @@ const INDICES: usize = 2;
 /// Open units and an allocation. (An area at 0 is none.)
 fn units(mode: Mode) -> (Arc<Units>, Handle) {
     let units = Arc::new(Units::new());
-    let area = Area { base: 64, index: rseq::INDEX };
+    let area = RseqArea { base: 64, index: rseq::INDEX };
     // SAFETY: first of all, with the machine's area.
     unsafe { units.open(mode, area, INDICES, None) };
     let base = machine::mapping((INDICES + 1) * UNIT, 4096);

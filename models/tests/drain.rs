@@ -8,8 +8,8 @@
 use allotment_models::arch::atomic::{AtomicU64, Ordering::Relaxed};
 use allotment_models::arch::outcome::Outcome;
 use allotment_models::arch::rseq;
-use allotment_models::arch::seq::Area;
-use allotment_models::cache::drain::Indices;
+use allotment_models::arch::seq::RseqArea;
+use allotment_models::cache::drain::CpuSet;
 use allotment_models::cache::layout::Word;
 use allotment_models::cache::sets::Sets;
 use allotment_models::harness::{fails, fails_from, holds, spawn};
@@ -26,7 +26,7 @@ const LIMIT: u64 = 4;
 
 fn sets(mode: Mode) -> Arc<Sets> {
     let sets = Arc::new(Sets::new());
-    let area = Area { base: 0, index: rseq::INDEX };
+    let area = RseqArea { base: 0, index: rseq::INDEX };
     // SAFETY: a zeroed mapping for as long as the schedule lasts.
     unsafe { sets.open(machine::sets(), mode, area, None) };
     sets
@@ -48,8 +48,8 @@ fn objects(word: Word) -> impl Iterator<Item = usize> {
     })
 }
 
-fn indices(some: Range<usize>) -> Indices {
-    let mut indices = Indices::around(0);
+fn indices(some: Range<usize>) -> CpuSet {
+    let mut indices = CpuSet::around(0);
     some.for_each(|index| indices.insert(index));
     indices
 }
@@ -122,7 +122,7 @@ fn work(sets: &Sets, thread: u64, parks: bool) -> Found {
 
 /// How the drainer goes about it.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum DrainMode {
     /// Fences one CPU.
     One,
     /// Fences all.
@@ -131,7 +131,7 @@ enum Way {
     Gentle,
 }
 
-fn model(mode: Mode, way: Way) {
+fn model(mode: Mode, way: DrainMode) {
     let sets = sets(mode);
     // A set with a sheaf for each index.
     for first in [0, 100] {
@@ -142,7 +142,7 @@ fn model(mode: Mode, way: Way) {
     let workers: Vec<_> = (0..WORKERS as u64)
         .map(|thread| {
             let sets = Arc::clone(&sets);
-            spawn(move || work(&sets, thread, way == Way::Gentle))
+            spawn(move || work(&sets, thread, way == DrainMode::Gentle))
         })
         .collect();
     let drainer = {
@@ -152,9 +152,9 @@ fn model(mode: Mode, way: Way) {
             for _ in 0..3 {
                 let index = machine::choose(2);
                 match way {
-                    Way::One => found.drain(&sets, index),
-                    Way::All => found.drain_all(&sets),
-                    Way::Gentle => {
+                    DrainMode::One => found.drain(&sets, index),
+                    DrainMode::All => found.drain_all(&sets),
+                    DrainMode::Gentle => {
                         sets.ask(index);
                         found.collect(&sets, machine::choose(2));
                         if machine::choose(3) == 0 {
@@ -187,16 +187,16 @@ fn model(mode: Mode, way: Way) {
 }
 
 fn sequences() {
-    model(Mode::Sequences, Way::One);
+    model(Mode::Sequences, DrainMode::One);
 }
 fn sequences_all() {
-    model(Mode::Sequences, Way::All);
+    model(Mode::Sequences, DrainMode::All);
 }
 fn sequences_gentle() {
-    model(Mode::Sequences, Way::Gentle);
+    model(Mode::Sequences, DrainMode::Gentle);
 }
 fn fallback() {
-    model(Mode::Fallback, Way::One);
+    model(Mode::Fallback, DrainMode::One);
 }
 
 #[test]

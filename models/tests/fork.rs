@@ -11,7 +11,7 @@ use allotment_models::arch::atomic::{AtomicU64, Ordering::Relaxed};
 use allotment_models::arch::gate::Gate;
 use allotment_models::arch::outcome::Outcome;
 use allotment_models::arch::rseq;
-use allotment_models::arch::seq::Area;
+use allotment_models::arch::seq::RseqArea;
 use allotment_models::cache::layout::{Set, Word};
 use allotment_models::cache::sets::Sets;
 use allotment_models::harness::{fails, holds, spawn};
@@ -99,7 +99,7 @@ fn model(mode: Mode) {
     let sets = &world.sets;
     let base = machine::sets();
     // SAFETY: a zeroed mapping for as long as the schedule lasts.
-    unsafe { sets.open(base, mode, Area { base: 0, index: rseq::INDEX }, None) };
+    unsafe { sets.open(base, mode, RseqArea { base: 0, index: rseq::INDEX }, None) };
     for first in [10, 20] {
         let slots = machine::mapping(64, 128);
         for at in 0..3 {

@@ -8,7 +8,7 @@
 #![allow(unsafe_code, missing_docs)]
 
 use allotment_models::arch::rseq;
-use allotment_models::arch::seq::Area;
+use allotment_models::arch::seq::RseqArea;
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Sabotage};
 use allotment_models::stat::Mode;
@@ -59,7 +59,7 @@ macro_rules! space_models {
                 let space: &'static Space = unsafe { &*(machine::mapping(size_of::<Space>(), 4096) as *const Space) };
                 // SAFETY: first of all, with the machine's area.
                 unsafe {
-                    space.units.open(Mode::Sequences, Area { base: 64, index: rseq::INDEX }, INDICES, None);
+                    space.units.open(Mode::Sequences, RseqArea { base: 64, index: rseq::INDEX }, INDICES, None);
                     space.open();
                 }
                 let threads: Vec<_> = (0..3).map(|number| spawn(move || thread(space, number))).collect();

@@ -8,11 +8,11 @@
 
 use allotment_models::arch::lock::Lock;
 use allotment_models::arch::rseq;
-use allotment_models::arch::seq::Area;
-use allotment_models::cache::drain::Indices;
+use allotment_models::arch::seq::RseqArea;
+use allotment_models::cache::drain::CpuSet;
 use allotment_models::cache::layout::OBJECTS as OBJECTS_MAX;
 use allotment_models::cache::{Cache, Sheaf, Source};
-use allotment_models::cache::{Report, Way};
+use allotment_models::cache::{DrainMode, DrainReport};
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::knob::Id;
 use allotment_models::machine::{self, Sabotage};
@@ -80,7 +80,7 @@ fn model(mode: Mode) {
     cache.knobs.reset();
     cache.knobs.set(Id::SheafObjects as usize, 2);
     cache.size_classes([1024, 1024].into_iter());
-    let area = Area { base: 0, index: rseq::INDEX };
+    let area = RseqArea { base: 0, index: rseq::INDEX };
     // SAFETY: a zeroed mapping for as long as the schedule lasts.
     unsafe { cache.sets.open(machine::sets(), mode, area, None) };
     let bag = Arc::new(Bag(Lock::new((1..=OBJECTS).collect())));
@@ -113,9 +113,9 @@ fn fallback() {
 }
 
 fn drain_all(cache: &Cache, bag: &impl Source) {
-    let mut all = Indices::around(0);
+    let mut all = CpuSet::around(0);
     (0..cache.sets.top()).for_each(|index| all.insert(index));
-    cache.drain(bag, &all, Way::Auto, |_| true, &mut Report::default());
+    cache.drain(bag, &all, DrainMode::Auto, |_| true, &mut DrainReport::default());
     cache.empty_barns(bag, CLASS + 1);
 }
 

@@ -8,7 +8,7 @@
 //! a slab that went, no slab is listed twice or lost.
 #![allow(unsafe_code, missing_docs)]
 
-use allotment_models::arch::seq::Area;
+use allotment_models::arch::seq::RseqArea;
 use allotment_models::cache::{Cache, Sheaf, Source};
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Sabotage};
@@ -23,7 +23,7 @@ macro_rules! model {
             assert!(MISSING.is_empty(), "slab/mod.rs has no {MISSING:?} any more: adapt models/build.rs");
             let heap = Arc::new((Slabs::new(), Cache::new(), Pages::new()));
             // SAFETY: a zeroed mapping for as long as the schedule lasts.
-            unsafe { heap.1.sets.open(machine::sets(), Mode::Fallback, Area::default(), None) };
+            unsafe { heap.1.sets.open(machine::sets(), Mode::Fallback, RseqArea::default(), None) };
             let report = |address, wrong| panic!("VIOLATION: {address:#x} is {wrong:?}");
             let threads: Vec<_> = (0..3)
                 .map(|_| {

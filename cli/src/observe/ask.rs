@@ -13,7 +13,7 @@
 use super::find::Target;
 use super::process::{self, Status};
 use super::sys::{self, Mapping};
-use allotment_engine::stat::board::{Answer, Order};
+use allotment_engine::stat::board::{Reply, Request};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -53,10 +53,10 @@ impl Silence {
 /// [`Silence`].
 pub fn ask(
     target: &Target,
-    order: Order,
+    order: Request,
     arguments: [u64; 2],
     patience: Duration,
-) -> Result<(Answer, [u64; 8]), Silence> {
+) -> Result<(Reply, [u64; 8]), Silence> {
     if !target.live {
         return Err(Silence::Why("a copy of a board answers nothing".into()));
     }
@@ -88,40 +88,40 @@ fn lock(target: &Target) -> Result<(), Silence> {
 fn converse(
     target: &Target,
     mapping: &Mapping,
-    order: Order,
+    order: Request,
     arguments: [u64; 2],
     patience: Duration,
-) -> Result<(Answer, [u64; 8]), Silence> {
-    let desk = mapping.desk();
+) -> Result<(Reply, [u64; 8]), Silence> {
+    let mailbox = mapping.mailbox();
     let ring = || {
         // Release: whoever sees the bell sees the request.
-        desk.bell.fetch_add(1, Release);
-        sys::wake(&desk.bell);
+        mailbox.bell.fetch_add(1, Release);
+        sys::wake(&mailbox.bell);
     };
     // Relaxed: only who holds the lock raises it.
-    let before = desk.asked.load(Relaxed);
+    let before = mailbox.asked.load(Relaxed);
     // Acquire: what was done for the last request has been done.
-    if desk.answered.load(Acquire) != before {
+    if mailbox.answered.load(Acquire) != before {
         // A commander has died. Its order must not be read together with our arguments.
         ring();
         let _ = answered(target, mapping, before, patience);
     }
-    desk.order.store(Order::None as u32, Release);
-    desk.arguments.iter().zip(arguments).for_each(|(word, argument)| word.store(argument, Relaxed));
+    mailbox.order.store(Request::None as u32, Release);
+    mailbox.arguments.iter().zip(arguments).for_each(|(word, argument)| word.store(argument, Relaxed));
     // Release: order after arguments, number after both.
-    desk.order.store(order as u32, Release);
+    mailbox.order.store(order as u32, Release);
     let number = before.wrapping_add(1);
-    desk.asked.store(number, Release);
+    mailbox.asked.store(number, Release);
     ring();
     answered(target, mapping, number, patience)?;
-    let results = std::array::from_fn(|at| desk.results[at].load(Relaxed));
-    Ok((Answer::from_word(desk.status.load(Relaxed)), results))
+    let results = std::array::from_fn(|at| mailbox.results[at].load(Relaxed));
+    Ok((Reply::from_word(mailbox.status.load(Relaxed)), results))
 }
 
 /// Waits for an answer.
 fn answered(target: &Target, mapping: &Mapping, number: u32, patience: Duration) -> Result<(), Silence> {
     const LOOK: Duration = Duration::from_millis(100);
-    let word = &mapping.desk().answered;
+    let word = &mapping.mailbox().answered;
     let begin = Instant::now();
     loop {
         // Acquire: the results were written before.
@@ -194,19 +194,19 @@ mod tests {
         let file = File::options().read(true).write(true).open(path).expect("opened");
         std::thread::spawn(move || {
             let mapping = Mapping::of(&file).expect("mapped");
-            let desk = mapping.desk();
+            let mailbox = mapping.mailbox();
             let mut served = Vec::new();
             while served.len() < count {
-                let (asked, bell) = (desk.asked.load(Acquire), desk.bell.load(Acquire));
-                if asked == desk.answered.load(Relaxed) {
-                    sys::wait(&desk.bell, bell, Duration::from_millis(50));
+                let (asked, bell) = (mailbox.asked.load(Acquire), mailbox.bell.load(Acquire));
+                if asked == mailbox.answered.load(Relaxed) {
+                    sys::wait(&mailbox.bell, bell, Duration::from_millis(50));
                     continue;
                 }
-                served.push((desk.order.load(Relaxed), desk.arguments[0].load(Relaxed)));
-                desk.results[0].store(desk.arguments[0].load(Relaxed) * 2, Relaxed);
-                desk.status.store(Answer::Done as u32, Relaxed);
-                desk.answered.store(asked, Release);
-                sys::wake(&desk.answered);
+                served.push((mailbox.order.load(Relaxed), mailbox.arguments[0].load(Relaxed)));
+                mailbox.results[0].store(mailbox.arguments[0].load(Relaxed) * 2, Relaxed);
+                mailbox.status.store(Reply::Done as u32, Relaxed);
+                mailbox.answered.store(asked, Release);
+                sys::wake(&mailbox.answered);
             }
             served
         })
@@ -216,9 +216,9 @@ mod tests {
     fn a_request_is_answered() {
         let path = board("one");
         let server = serve(&path, 1);
-        let (answer, results) = ask(&target(&path), Order::Tune, [21, 0], SOON).expect("answered");
-        assert_eq!((answer, results[0]), (Answer::Done, 42));
-        assert_eq!(server.join().expect("served"), [(Order::Tune as u32, 21)]);
+        let (answer, results) = ask(&target(&path), Request::Tune, [21, 0], SOON).expect("answered");
+        assert_eq!((answer, results[0]), (Reply::Done, 42));
+        assert_eq!(server.join().expect("served"), [(Request::Tune as u32, 21)]);
         std::fs::remove_file(path).expect("removed");
     }
 
@@ -230,15 +230,15 @@ mod tests {
         let cutter = std::thread::spawn(move || {
             // When the request is there.
             let mapping = Mapping::of(&file).expect("mapped");
-            while mapping.desk().asked.load(Acquire) == 0 {
+            while mapping.mailbox().asked.load(Acquire) == 0 {
                 std::thread::yield_now();
             }
             file.set_len(0).expect("cut");
         });
-        let why = ask(&target, Order::Show, [0; 2], SOON).expect_err("cut").line(target.pid);
+        let why = ask(&target, Request::Show, [0; 2], SOON).expect_err("cut").line(target.pid);
         assert!(why.contains("cut short"), "{why}");
         cutter.join().expect("cut");
-        let why = ask(&target, Order::Show, [0; 2], SOON).expect_err("cut").line(target.pid);
+        let why = ask(&target, Request::Show, [0; 2], SOON).expect_err("cut").line(target.pid);
         assert!(why.contains("cut short"), "{why}");
         std::fs::remove_file(path).expect("removed");
     }
@@ -254,7 +254,7 @@ mod tests {
                     let target = target(path);
                     for at in 0..10 {
                         let given = commander * 100 + at;
-                        let (_, results) = ask(&target, Order::Purge, [given, 0], SOON).expect("answered");
+                        let (_, results) = ask(&target, Request::Purge, [given, 0], SOON).expect("answered");
                         assert_eq!(results[0], given * 2);
                     }
                 });
@@ -269,13 +269,13 @@ mod tests {
         let path = board("dead");
         let target = target(&path);
         let mapping = Mapping::of(&target.file).expect("mapped");
-        mapping.desk().order.store(Order::Drain as u32, Relaxed);
-        mapping.desk().arguments[0].store(7, Relaxed);
-        mapping.desk().asked.store(1, Release);
+        mapping.mailbox().order.store(Request::Drain as u32, Relaxed);
+        mapping.mailbox().arguments[0].store(7, Relaxed);
+        mapping.mailbox().asked.store(1, Release);
         let server = serve(&path, 2);
-        let (_, results) = ask(&target, Order::Purge, [5, 0], SOON).expect("answered");
+        let (_, results) = ask(&target, Request::Purge, [5, 0], SOON).expect("answered");
         assert_eq!(results[0], 10);
-        assert_eq!(server.join().expect("served"), [(Order::Drain as u32, 7), (Order::Purge as u32, 5)]);
+        assert_eq!(server.join().expect("served"), [(Request::Drain as u32, 7), (Request::Purge as u32, 5)]);
         std::fs::remove_file(path).expect("removed");
     }
 
@@ -283,15 +283,15 @@ mod tests {
     fn silence_is_explained() {
         let path = board("silence");
         let mut target = target(&path);
-        let why = ask(&target, Order::Show, [0; 2], SOON).expect_err("nobody serves").line(target.pid);
+        let why = ask(&target, Request::Show, [0; 2], SOON).expect_err("nobody serves").line(target.pid);
         // (Other tests may have started a housekeeper of this process's own heap, which does not know this board.)
         let is_known = ["has no housekeeper", "has not answered"].iter().any(|word| why.contains(word));
         assert!(is_known && !why.contains('\n'), "{why}");
         target.live = false;
-        assert!(ask(&target, Order::Show, [0; 2], SOON).expect_err("a copy").line(1).contains("copy"));
+        assert!(ask(&target, Request::Show, [0; 2], SOON).expect_err("a copy").line(1).contains("copy"));
         target.live = true;
         target.born += 1;
-        assert_eq!(ask(&target, Order::Show, [0; 2], SOON), Err(Silence::Ended));
+        assert_eq!(ask(&target, Request::Show, [0; 2], SOON), Err(Silence::Ended));
         std::fs::remove_file(path).expect("removed");
     }
 }

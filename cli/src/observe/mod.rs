@@ -5,13 +5,13 @@
 //!   view ──── board, texts, /proc ─► what there is at one moment
 //!     show ─── texts of the process ─► numbers        latency ── histograms in ticks ─► times
 //!   text, json, metrics ─ views ─► sections as in /proc, JSON, OpenMetrics        fleet ── the metrics of all processes
-//!   ask ───── the desk: one request, one answer       steer ──── tune, drain, purge
+//!   ask ───── the mailbox: one request, one answer       steer ──── tune, drain, purge
 //!   watch ─── again and again                         top ────── the live view
 //!   process, sys ─ texts of /proc; mapping, futex, flock
 //! ```
 //!
 //! Nothing of another process is trusted further than that its numbers are numbers. A board is read by `pread`; only the
-//! desk is mapped.
+//! mailbox is mapped.
 
 mod ask;
 pub mod find;

@@ -1,6 +1,6 @@
 //! # Steering a running process
 //!
-//! `tune`, `drain` and `purge` ask at the desk and say what was done.
+//! `tune`, `drain` and `purge` ask at the mailbox and say what was done.
 
 use super::ask::{LONG, SOON, ask};
 use super::find::Target;
@@ -10,21 +10,21 @@ use crate::args;
 use crate::term::{bytes, count, finish, print, say};
 use crate::{code, conf};
 use allotment_engine::knob::{self, BY_CGROUP, Id, TABLE};
-use allotment_engine::stat::board::{Answer, EVERY_CPU, IDLE_CPUS, Order};
+use allotment_engine::stat::board::{EVERY_CPU, IDLE_CPUS, Reply, Request};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
 /// An answer that is not `Done`, as one line.
-pub fn refusal(pid: u32, answer: Answer) -> Option<String> {
+pub fn refusal(pid: u32, answer: Reply) -> Option<String> {
     let why = match answer {
-        Answer::Done => return None,
-        Answer::Unknown => "does not know this request: it is of another version",
-        Answer::Range => "refused: an argument is out of range",
-        Answer::Fixed => "refused: this knob is read at the start only",
-        Answer::NoRoom => "has no room for it in its file: /dev/shm is full",
-        Answer::Confined => "filters its system calls and may not send fences: nothing was done",
+        Reply::Done => return None,
+        Reply::Unknown => "does not know this request: it is of another version",
+        Reply::Range => "refused: an argument is out of range",
+        Reply::Fixed => "refused: this knob is read at the start only",
+        Reply::NoRoom => "has no room for it in its file: /dev/shm is full",
+        Reply::Confined => "filters its system calls and may not send fences: nothing was done",
     };
     Some(format!("process {pid} {why}"))
 }
@@ -32,7 +32,7 @@ pub fn refusal(pid: u32, answer: Answer) -> Option<String> {
 /// Asks, and takes nothing but `Done`.
 fn request(
     target: &Target,
-    order: Order,
+    order: Request,
     arguments: [u64; 2],
     patience: std::time::Duration,
 ) -> Result<[u64; 8], String> {
@@ -92,7 +92,7 @@ pub fn set(target: &Target, at: usize, value: u64) -> Result<u64, String> {
             bytes(held)
         ));
     }
-    request(target, Order::Tune, [at as u64, value], SOON)?;
+    request(target, Request::Tune, [at as u64, value], SOON)?;
     Ok(before)
 }
 
@@ -177,7 +177,7 @@ impl Drained {
 /// # Errors
 /// One line.
 pub fn drain_now(target: &Target, cpu: u64, way: u64) -> Result<Drained, String> {
-    let [bytes, objects, reached, unreached, fences, answers, ..] = request(target, Order::Drain, [cpu, way], LONG)?;
+    let [bytes, objects, reached, unreached, fences, answers, ..] = request(target, Request::Drain, [cpu, way], LONG)?;
     Ok(Drained { bytes, objects, reached, unreached, fences, answers })
 }
 
@@ -232,7 +232,7 @@ impl Purged {
 pub fn purge_now(target: &Target) -> Result<Purged, String> {
     let resident = || process::resident(target.pid).unwrap_or(0);
     let resident_before = resident();
-    let [bytes, ..] = request(target, Order::Purge, [0; 2], LONG)?;
+    let [bytes, ..] = request(target, Request::Purge, [0; 2], LONG)?;
     Ok(Purged { bytes, resident_before, resident_after: resident() })
 }
 
@@ -283,7 +283,7 @@ mod tests {
         let purged = Purged { bytes: 1 << 20, resident_before: 3 << 20, resident_after: 2 << 20 };
         assert_eq!(purged.line(), "1.0 MiB given back; resident 3.0 MiB → 2.0 MiB");
         assert_eq!(changed(Id::LazyFloor as usize, 1 << 20, 64 << 20), "lazy_floor: 1M → 64M");
-        assert_eq!(refusal(1, Answer::Done), None);
-        assert!(refusal(1, Answer::Fixed).is_some_and(|line| line.contains("start only")));
+        assert_eq!(refusal(1, Reply::Done), None);
+        assert!(refusal(1, Reply::Fixed).is_some_and(|line| line.contains("start only")));
     }
 }

@@ -4,7 +4,7 @@
 //! Everything else is read through files.
 #![allow(unsafe_code)] // mapping, futex, flock, signal handlers
 
-use allotment_engine::stat::board::{BOARD_BYTES, Board, Desk};
+use allotment_engine::stat::board::{BOARD_BYTES, Board, Mailbox};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -67,7 +67,7 @@ extern "C" fn fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     }
 }
 
-/// The first pages of a board, mapped for reading and writing: for the desk. Cut short, they read as zero.
+/// The first pages of a board, mapped for reading and writing: for the mailbox. Cut short, they read as zero.
 #[derive(Debug)]
 pub struct Mapping(*mut libc::c_void, usize);
 
@@ -112,10 +112,10 @@ impl Mapping {
     pub fn is_cut(&self) -> bool {
         WATCHED.get(self.1).is_some_and(|watched| watched.is_cut.load(Relaxed))
     }
-    /// The desk.
-    pub fn desk(&self) -> &Desk {
+    /// The mailbox.
+    pub fn mailbox(&self) -> &Mailbox {
         // SAFETY: the mapping holds a board (all atomics: any bytes are valid) as long as `self` is.
-        unsafe { &(*self.0.cast::<Board>()).desk }
+        unsafe { &(*self.0.cast::<Board>()).mailbox }
     }
 }
 

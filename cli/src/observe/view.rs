@@ -19,7 +19,7 @@ use crate::report::{Class, End, Missing, Report, Running, Snapshot};
 use crate::run::{monotonic_ns, ticks};
 use allotment_engine::knob::{Id, TABLE};
 use allotment_engine::slab::class::{SIZES, SLAB_ORDER};
-use allotment_engine::stat::board::Order;
+use allotment_engine::stat::board::Request;
 use allotment_engine::stat::{Event, Level, Timing};
 
 /// A page, bytes.
@@ -95,7 +95,7 @@ impl View {
     /// One line.
     pub fn take(target: &Target, asking: bool) -> Result<Self, String> {
         let asked = if asking && target.live {
-            ask::ask(target, Order::Show, [0; 2], SOON).map(|(answer, _)| refusal(target.pid, answer))
+            ask::ask(target, Request::Show, [0; 2], SOON).map(|(answer, _)| refusal(target.pid, answer))
         } else {
             Ok(None)
         };

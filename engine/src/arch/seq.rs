@@ -53,7 +53,7 @@ pub const ONE: usize = (8 << 16) - (1 << 8) + 1;
 
 /// Where this thread's rseq area is, and which of its words is the index.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Area {
+pub struct RseqArea {
     /// Offset of the area from the thread pointer.
     pub base: isize,
     /// Offset of the index word (`cpu_id_start` or `mm_cid`) from the thread pointer.
@@ -68,7 +68,7 @@ pub use none::{add, adopt, pop, pop_batch, push, push_batch, swap, switch};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::{Area, CPU, ONE, Outcome, SLOTS, TALLY};
+    use super::{CPU, ONE, Outcome, RseqArea, SLOTS, TALLY};
 
     use core::arch::asm;
 
@@ -142,7 +142,7 @@ mod x86_64 {
     /// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn pop(board: *const u8, area: Area, class: usize) -> Outcome<usize> {
+    pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
         let object: usize;
         // SAFETY: touches the area's `rseq_cs`, the set of this index and the sheaf
         // that its word names, all of which are never unmapped.
@@ -173,7 +173,7 @@ mod x86_64 {
     /// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn push(board: *const u8, area: Area, class: usize, object: usize) -> Outcome<()> {
+    pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
         let out: usize;
         // SAFETY: as in `pop`.
         unsafe {
@@ -202,7 +202,13 @@ mod x86_64 {
     /// # Safety
     /// As [`pop`]; `into` has room for `n`.
     #[must_use]
-    pub unsafe fn pop_batch(board: *const u8, area: Area, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
+    pub unsafe fn pop_batch(
+        board: *const u8,
+        area: RseqArea,
+        class: usize,
+        into: *mut usize,
+        n: usize,
+    ) -> Outcome<usize> {
         let out: usize;
         let taken: usize;
         // SAFETY: as in `pop`; copies at most `n` words to `into`.
@@ -244,7 +250,7 @@ mod x86_64 {
     #[must_use]
     pub unsafe fn push_batch(
         board: *const u8,
-        area: Area,
+        area: RseqArea,
         class: usize,
         from: *const usize,
         n: usize,
@@ -288,7 +294,7 @@ mod x86_64 {
     /// # Safety
     /// As [`pop`]; `at` is the offset of a word in a set, `new` a valid word for it.
     #[must_use]
-    pub unsafe fn swap(board: *const u8, area: Area, at: usize, old: u64, new: u64) -> Outcome<()> {
+    pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u64) -> Outcome<()> {
         let out: usize;
         // SAFETY: as in `pop`.
         unsafe {
@@ -314,7 +320,7 @@ mod x86_64 {
     /// # Safety
     /// As [`pop`]; `at` is the offset of a word in a tally.
     #[must_use]
-    pub unsafe fn add(board: *const u8, area: Area, at: usize, n: u64) -> Outcome<()> {
+    pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcome<()> {
         let out: usize;
         // SAFETY: as in `pop`; the void set has no tally, so it is refused.
         unsafe {
@@ -339,7 +345,7 @@ mod x86_64 {
     /// # Safety
     /// As [`pop`].
     #[must_use]
-    pub unsafe fn adopt(board: *const u8, area: Area) -> Outcome<()> {
+    pub unsafe fn adopt(board: *const u8, area: RseqArea) -> Outcome<()> {
         let out: usize;
         // SAFETY: as in `pop`; writes no void set.
         unsafe {
@@ -364,7 +370,7 @@ mod x86_64 {
     /// As [`pop`]; `old` is the address of a set, `new` the offset of one that nobody else uses, or 0; the
     /// caller holds the lock of the slots.
     #[must_use]
-    pub unsafe fn switch(board: *const u8, area: Area, old: usize, new: usize) -> Outcome<()> {
+    pub unsafe fn switch(board: *const u8, area: RseqArea, old: usize, new: usize) -> Outcome<()> {
         let out: usize;
         // SAFETY: as in `pop`; writes the slot of this index.
         unsafe {
@@ -387,14 +393,14 @@ mod x86_64 {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod none {
-    use super::{Area, Outcome};
+    use super::{Outcome, RseqArea};
 
     /// Always refused: the locked sets behind the cold call serve this processor.
     ///
     /// # Safety
     /// None needed.
     #[must_use]
-    pub unsafe fn pop(_: *const u8, _: Area, _: usize) -> Outcome<usize> {
+    pub unsafe fn pop(_: *const u8, _: RseqArea, _: usize) -> Outcome<usize> {
         Outcome::Refused
     }
     /// As [`pop`].
@@ -402,7 +408,7 @@ mod none {
     /// # Safety
     /// None needed.
     #[must_use]
-    pub unsafe fn push(_: *const u8, _: Area, _: usize, _: usize) -> Outcome<()> {
+    pub unsafe fn push(_: *const u8, _: RseqArea, _: usize, _: usize) -> Outcome<()> {
         Outcome::Refused
     }
     /// As [`pop`].
@@ -410,7 +416,7 @@ mod none {
     /// # Safety
     /// None needed.
     #[must_use]
-    pub unsafe fn pop_batch(_: *const u8, _: Area, _: usize, _: *mut usize, _: usize) -> Outcome<usize> {
+    pub unsafe fn pop_batch(_: *const u8, _: RseqArea, _: usize, _: *mut usize, _: usize) -> Outcome<usize> {
         Outcome::Refused
     }
     /// As [`pop`].
@@ -418,7 +424,7 @@ mod none {
     /// # Safety
     /// None needed.
     #[must_use]
-    pub unsafe fn push_batch(_: *const u8, _: Area, _: usize, _: *const usize, _: usize) -> Outcome<usize> {
+    pub unsafe fn push_batch(_: *const u8, _: RseqArea, _: usize, _: *const usize, _: usize) -> Outcome<usize> {
         Outcome::Refused
     }
     /// As [`pop`].
@@ -426,7 +432,7 @@ mod none {
     /// # Safety
     /// None needed.
     #[must_use]
-    pub unsafe fn swap(_: *const u8, _: Area, _: usize, _: u64, _: u64) -> Outcome<()> {
+    pub unsafe fn swap(_: *const u8, _: RseqArea, _: usize, _: u64, _: u64) -> Outcome<()> {
         Outcome::Refused
     }
     /// As [`pop`].
@@ -434,7 +440,7 @@ mod none {
     /// # Safety
     /// None needed.
     #[must_use]
-    pub unsafe fn add(_: *const u8, _: Area, _: usize, _: u64) -> Outcome<()> {
+    pub unsafe fn add(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<()> {
         Outcome::Refused
     }
     /// As [`pop`].
@@ -442,7 +448,7 @@ mod none {
     /// # Safety
     /// None needed.
     #[must_use]
-    pub unsafe fn adopt(_: *const u8, _: Area) -> Outcome<()> {
+    pub unsafe fn adopt(_: *const u8, _: RseqArea) -> Outcome<()> {
         Outcome::Refused
     }
     /// As [`pop`].
@@ -450,7 +456,7 @@ mod none {
     /// # Safety
     /// None needed.
     #[must_use]
-    pub unsafe fn switch(_: *const u8, _: Area, _: usize, _: usize) -> Outcome<()> {
+    pub unsafe fn switch(_: *const u8, _: RseqArea, _: usize, _: usize) -> Outcome<()> {
         Outcome::Refused
     }
 }

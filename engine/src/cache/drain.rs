@@ -49,18 +49,18 @@ pub(super) const UNFENCED: u32 = 3;
 /// A CPU that never is: its fence interrupts nobody and tells whether there are fences.
 const NO_CPU: u32 = 0x7fff_ffff;
 
-/// Indices that are looked at together: a set of them is small enough for a small stack.
+/// CpuSet that are looked at together: a set of them is small enough for a small stack.
 pub const WINDOW: usize = 512;
 const _: () = assert!(INDICES.is_multiple_of(WINDOW));
 
 /// Which indices of a window. Others are none of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Indices {
+pub struct CpuSet {
     from: usize,
     bits: [u64; WINDOW / 64],
 }
 
-impl Indices {
+impl CpuSet {
     /// None of the window that `index` is in.
     #[must_use]
     pub const fn around(index: usize) -> Self {
@@ -157,8 +157,8 @@ impl Isolated {
 /// What a round of switching came to.
 #[derive(Clone, Copy, Debug)]
 pub struct Switched {
-    /// Indices whose old sets are to be collected now.
-    pub done: Indices,
+    /// CpuSet whose old sets are to be collected now.
+    pub done: CpuSet,
     /// Sets that the system gave no fence for, or that there was no other set for.
     pub refused: usize,
     /// Fences sent.
@@ -247,7 +247,7 @@ impl Sets {
 
     /// Switches off the sets of these indices that hold something, with a fence of each one's CPU, or one
     /// for all where that is cheaper and no isolated CPU could be disturbed. Parked sets need none.
-    pub fn switch_off(&self, wanted: &Indices) -> Switched {
+    pub fn switch_off(&self, wanted: &CpuSet) -> Switched {
         let none = wanted.none();
         let mut switched = Switched { done: none, refused: 0, fences: 0 };
         let mut fenced = none;
@@ -449,7 +449,7 @@ mod tests {
     use super::super::sets::BYTES;
     use super::super::sheaf::Sheaf;
     use super::*;
-    use crate::arch::seq::Area;
+    use crate::arch::seq::RseqArea;
     use crate::meta::Meta;
     use crate::stat::board::CLASSES_MAX;
 
@@ -459,7 +459,7 @@ mod tests {
     fn drained(sets: &Sets) -> usize {
         let base = sys::map(0, BYTES, sys::Access::ReadWrite).unwrap();
         // SAFETY: a fresh mapping, kept for ever.
-        unsafe { sets.open(base, Mode::Fallback, Area::default(), None) };
+        unsafe { sets.open(base, Mode::Fallback, RseqArea::default(), None) };
         let index = sets.cpus.index();
         fill(sets, index);
         assert!(switch_off(sets).done.contains(index));
@@ -471,7 +471,7 @@ mod tests {
 
     /// Switches off all that a set of this machine's CPUs may be.
     fn switch_off(sets: &Sets) -> Switched {
-        let mut all = Indices::around(0);
+        let mut all = CpuSet::around(0);
         all.window(sets.top()).for_each(|index| all.insert(index));
         sets.switch_off(&all)
     }

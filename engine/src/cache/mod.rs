@@ -36,7 +36,7 @@ use crate::knob::{Id, Knobs};
 use crate::meta::Meta;
 use crate::stat::board::CLASSES_MAX;
 use crate::stat::{Event, Level, Mode};
-use drain::Indices;
+use drain::CpuSet;
 use layout::{OBJECTS, Set, Word};
 use sets::STEP;
 pub use sets::Sets;
@@ -72,7 +72,7 @@ pub trait Source {
 
 /// How far a drain goes for what another CPU caches (see [`drain`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum DrainMode {
     /// *Gentle* for isolated CPUs, *expedited* for all others.
     Auto,
     /// No CPU that runs a thread of ours is interrupted: its owner is asked.
@@ -84,7 +84,7 @@ pub enum Way {
 /// What a drain took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct DrainReport {
     /// Sets emptied.
     pub reached: usize,
     /// Sets that hold something and could not be reached: nobody answered, or the system refused the fence.
@@ -464,11 +464,11 @@ impl Cache {
     pub fn drain(
         &self,
         source: &impl Source,
-        wanted: &Indices,
-        way: Way,
+        wanted: &CpuSet,
+        way: DrainMode,
         mut runs: impl FnMut(u32) -> bool,
-        report: &mut Report,
-    ) -> Indices {
+        report: &mut DrainReport,
+    ) -> CpuSet {
         let sets = &self.sets;
         let (none, mut now) = (wanted.none(), *wanted);
         let (mut answered, mut silent) = (none, none);
@@ -477,7 +477,7 @@ impl Cache {
             if sets.is_answered(index) {
                 answered.insert(index);
             }
-            let gentle = way == Way::Gentle || way == Way::Auto && sets.isolated.contains(cpu);
+            let gentle = way == DrainMode::Gentle || way == DrainMode::Auto && sets.isolated.contains(cpu);
             if gentle && sets.mode() != Mode::Fallback && sets.holds(index) && !sets.is_parked(index) && runs(cpu) {
                 silent.insert(index);
                 now.remove(index);
@@ -497,7 +497,7 @@ impl Cache {
     }
 
     /// Takes what was switched off at these indices. What is no longer to be waited for is removed.
-    pub fn collect(&self, source: &impl Source, indices: &Indices, report: &mut Report) -> Indices {
+    pub fn collect(&self, source: &impl Source, indices: &CpuSet, report: &mut DrainReport) -> CpuSet {
         let mut left = *indices;
         for index in indices.iter() {
             // Small objects first: emptied slabs become pages, which follow.

@@ -35,7 +35,7 @@ use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicU64, AtomicUsize, fence};
 use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
-use crate::arch::seq::{self, Area, TALLY};
+use crate::arch::seq::{self, RseqArea, TALLY};
 use crate::arch::sys::{self, Access, Advice, Clock};
 use crate::cpu::sim::{self, Interrupted};
 use crate::cpu::{Cpus, INDICES, Simulation};
@@ -171,7 +171,7 @@ impl Sets {
     /// # Safety
     /// `base` is a zeroed mapping of [`BYTES`] for ever, or that of a [`Room`] that [`Sets::roomy`] is told of next;
     /// called before anything else. In mode `Sequences`, `area` is right.
-    pub unsafe fn open(&self, base: usize, mode: Mode, area: Area, simulation: Option<&'static Simulation>) {
+    pub unsafe fn open(&self, base: usize, mode: Mode, area: RseqArea, simulation: Option<&'static Simulation>) {
         self.base.store(base, Relaxed);
         // SAFETY: the caller's promise. (Whoever sees the mode sees the rest.)
         unsafe { self.cpus.open(mode, area, simulation) };
@@ -189,7 +189,7 @@ impl Sets {
     }
 
     #[inline]
-    pub(super) fn area(&self) -> Area {
+    pub(super) fn area(&self) -> RseqArea {
         self.cpus.area()
     }
 

@@ -347,7 +347,7 @@ impl Sets {
 mod tests {
     use super::super::sets::{FIRST, Room};
     use super::*;
-    use crate::arch::seq::Area;
+    use crate::arch::seq::RseqArea;
     use crate::stat::Mode;
     use std::vec::Vec;
 
@@ -367,7 +367,7 @@ mod tests {
         (0..SHOW).step_by(PAGE).for_each(|at| assert_eq!(unsafe { pwrite(file, &7, 8, at as i64) }, 8));
         let room = (0x1900..).find_map(|slot| Room::at(slot << 30)).unwrap();
         assert!(room.bytes < 64 * 1024, "{room:?}");
-        unsafe { sets.open(room.base, Mode::Fallback, Area::default(), None) };
+        unsafe { sets.open(room.base, Mode::Fallback, RseqArea::default(), None) };
         sets.roomy(room);
         assert!(sets.share(file as usize));
         sets.watch();

@@ -23,12 +23,12 @@ use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, fence};
 use crate::arch::lock::{Held, Owned};
 use crate::arch::rseq::{self, Fence};
-use crate::arch::seq::Area;
+use crate::arch::seq::RseqArea;
 use crate::arch::sys;
 use crate::stat::Mode;
 pub use sim::Simulation;
 
-/// Indices that can ever be: Linux's largest number of CPUs on x86-64.
+/// CpuSet that can ever be: Linux's largest number of CPUs on x86-64.
 pub const INDICES: usize = 8192;
 /// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
 pub const NODES: usize = 8;
@@ -76,7 +76,7 @@ impl Cpus {
     ///
     /// # Safety
     /// Nobody else uses it yet. In mode `Sequences`, `area` is right, and membarrier is registered.
-    pub unsafe fn open(&self, mode: Mode, area: Area, simulation: Option<&'static Simulation>) {
+    pub unsafe fn open(&self, mode: Mode, area: RseqArea, simulation: Option<&'static Simulation>) {
         self.area_base.store(area.base, Relaxed);
         self.area_index.store(area.index, Relaxed);
         if let Some(simulation) = simulation {
@@ -94,9 +94,9 @@ impl Cpus {
 
     /// This process's rseq areas.
     #[inline]
-    pub fn area(&self) -> Area {
+    pub fn area(&self) -> RseqArea {
         // Relaxed: stored before there was anything per CPU.
-        Area { base: self.area_base.load(Relaxed), index: self.area_index.load(Relaxed) }
+        RseqArea { base: self.area_base.load(Relaxed), index: self.area_index.load(Relaxed) }
     }
 
     /// The fake CPUs.

@@ -12,8 +12,8 @@ use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::{sys, topology};
-use crate::cache::drain::Indices;
-use crate::cache::{Report, Way};
+use crate::cache::drain::CpuSet;
+use crate::cache::{DrainMode, DrainReport};
 use crate::cpu::{INDICES, NODES};
 use crate::knob::Id;
 use crate::reclaim::keeper::{Duty, QUIET};
@@ -27,7 +27,7 @@ const STEP: u64 = 100_000;
 
 /// Which sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum DrainTarget {
     /// Every one.
     All,
     /// Those of this CPU.
@@ -39,18 +39,18 @@ pub enum Which {
 /// The CPUs on which a fence would interrupt a thread of ours; all, if that cannot be known.
 struct Running {
     /// Of the window of numbers that was asked for last.
-    cpus: Indices,
+    cpus: CpuSet,
     known: bool,
     asked: bool,
 }
 
 impl Running {
     const fn new() -> Self {
-        Self { cpus: Indices::around(0), known: false, asked: false }
+        Self { cpus: CpuSet::around(0), known: false, asked: false }
     }
     /// Where nobody may look: all of them.
     const fn unknown() -> Self {
-        Self { cpus: Indices::around(0), known: false, asked: true }
+        Self { cpus: CpuSet::around(0), known: false, asked: true }
     }
     /// Whether `cpu` is one. Looks at the threads once (for each [`WINDOW`](crate::cache::drain::WINDOW) of CPUs),
     /// when this is first asked.
@@ -58,7 +58,7 @@ impl Running {
         let cpu = cpu as usize;
         if !self.asked || self.known && !self.cpus.covers(cpu) && cpu < INDICES {
             self.asked = true;
-            let mut cpus = Indices::around(cpu.min(INDICES - 1));
+            let mut cpus = CpuSet::around(cpu.min(INDICES - 1));
             self.known = topology::running(|cpu| {
                 if cpus.covers(cpu) {
                     cpus.insert(cpu);
@@ -72,10 +72,10 @@ impl Running {
 
 impl<E: Environment> Heap<E> {
     /// Empties what CPUs cache into the free memory of the heap while their owners go on, and says what it
-    /// took (seed 004). Cost: see [`crate::cache::drain`]; with [`Which::Idle`] and *gentle* drains also
+    /// took (seed 004). Cost: see [`crate::cache::drain`]; with [`DrainTarget::Idle`] and *gentle* drains also
     /// a look at each thread, and up to [`PATIENCE`].
-    pub fn drain(&self, which: Which, way: Way) -> Report {
-        let mut report = Report::default();
+    pub fn drain(&self, which: DrainTarget, way: DrainMode) -> DrainReport {
+        let mut report = DrainReport::default();
         if self.opened.load(Acquire) != 2 {
             return report;
         }
@@ -84,7 +84,7 @@ impl<E: Environment> Heap<E> {
         let sets = &self.cache.sets;
         let start = sets.clock.ticks();
         let (mut running, mut patience) = (Running::new(), PATIENCE / STEP);
-        for window in Indices::windows(sets.top()) {
+        for window in CpuSet::windows(sets.top()) {
             self.drain_window(window, which, way, &mut running, &mut patience, &mut report);
         }
         sets.time(Timing::Drain, start);
@@ -96,20 +96,20 @@ impl<E: Environment> Heap<E> {
     fn drain_window(
         &self,
         window: usize,
-        which: Which,
-        way: Way,
+        which: DrainTarget,
+        way: DrainMode,
         running: &mut Running,
         patience: &mut u64,
-        report: &mut Report,
+        report: &mut DrainReport,
     ) {
         let (sets, everything) = (&self.cache.sets, self.everything());
-        let mut wanted = Indices::around(window);
+        let mut wanted = CpuSet::around(window);
         for index in wanted.window(sets.top()) {
             let Some((_, cpu)) = sets.home_of(index) else { continue };
             let is_wanted = match which {
-                Which::All => true,
-                Which::Cpu(number) => cpu == number,
-                Which::Idle => sets.is_parked(index) || !running.contains(cpu),
+                DrainTarget::All => true,
+                DrainTarget::Cpu(number) => cpu == number,
+                DrainTarget::Idle => sets.is_parked(index) || !running.contains(cpu),
             };
             if is_wanted {
                 wanted.insert(index);
@@ -162,17 +162,17 @@ impl<E: Environment> Heap<E> {
         let everything = self.everything();
         let held = self.reclaim.lock();
         let mut running = Running::new();
-        self.empty_caches_by(self.background().unwrap_or(Way::Auto), &mut |cpu| running.contains(cpu));
+        self.empty_caches_by(self.background().unwrap_or(DrainMode::Auto), &mut |cpu| running.contains(cpu));
         everything.slabs.trim(|| self.gate.is_wanted())
             + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
     }
 
     /// How far drains that nobody asked for go; `None` if there are to be none.
-    pub(super) fn background(&self) -> Option<Way> {
+    pub(super) fn background(&self) -> Option<DrainMode> {
         match self.cache.knobs.get(Id::Drain) {
-            0 => Some(Way::Auto),
-            1 => Some(Way::Gentle),
-            2 => Some(Way::Expedited),
+            0 => Some(DrainMode::Auto),
+            1 => Some(DrainMode::Gentle),
+            2 => Some(DrainMode::Expedited),
             _ => None,
         }
     }
@@ -187,7 +187,7 @@ impl<E: Environment> Heap<E> {
         {
             // (Who may not look takes all to run.)
             let mut running = if self.reclaim.keeper.may_read() { Running::new() } else { Running::unknown() };
-            for window in Indices::windows(sets.top()) {
+            for window in CpuSet::windows(sets.top()) {
                 self.drain_quiet(window, duty, way, &mut running);
             }
         }
@@ -209,9 +209,9 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Drains what stands unused at the indices of a window, and lets all of them decay.
-    fn drain_quiet(&self, window: usize, duty: Duty, way: Way, running: &mut Running) {
+    fn drain_quiet(&self, window: usize, duty: Duty, way: DrainMode, running: &mut Running) {
         let (sets, everything) = (&self.cache.sets, self.everything());
-        let mut wanted = Indices::around(window);
+        let mut wanted = CpuSet::around(window);
         for index in wanted.window(sets.top()) {
             // (Asked of each at every look: that is what counts its quiet periods.)
             let [all, pages] = sets.quiet(index, CLASSES);
@@ -223,7 +223,7 @@ impl<E: Environment> Heap<E> {
         }
         if !wanted.is_empty() {
             let start = sets.clock.ticks();
-            self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut Report::default());
+            self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut DrainReport::default());
             sets.time(Timing::Drain, start);
         }
     }

@@ -126,7 +126,7 @@ impl<E: Environment> Heap<E> {
         let board = sets.board();
         board.pid.store(sys::pid(), Relaxed);
         // Nobody has asked the child.
-        board.desk.answered.store(board.desk.asked.load(Relaxed), Relaxed);
+        board.mailbox.answered.store(board.mailbox.asked.load(Relaxed), Relaxed);
     }
 
     /// Before a vfork. Signals are blocked.

@@ -5,8 +5,8 @@
 
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::{cgroup, sys};
-use crate::cache::drain::Indices;
-use crate::cache::{Report, Way};
+use crate::cache::drain::CpuSet;
+use crate::cache::{DrainMode, DrainReport};
 use crate::reclaim::Reclaim;
 use crate::stat::{Event, Mode, Timing};
 
@@ -62,7 +62,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// The same, some way.
-    pub(super) fn empty_caches_by(&self, way: Way, runs: &mut dyn FnMut(u32) -> bool) {
+    pub(super) fn empty_caches_by(&self, way: DrainMode, runs: &mut dyn FnMut(u32) -> bool) {
         let (sets, everything) = (&self.cache.sets, self.everything());
         // A filter may kill for a fence.
         let confined = self.reclaim.keeper.is_confined();
@@ -70,11 +70,11 @@ impl<E: Environment> Heap<E> {
         let start = self.cache.sets.clock.ticks();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
         for _ in 0..2 {
-            for window in Indices::windows(sets.top()) {
-                let mut all = Indices::around(window);
+            for window in CpuSet::windows(sets.top()) {
+                let mut all = CpuSet::around(window);
                 let reachable = |&index: &usize| fences || sets.is_parked(index);
                 all.window(sets.top()).filter(reachable).for_each(|index| all.insert(index));
-                self.cache.drain(&everything, &all, way, |cpu| !confined && runs(cpu), &mut Report::default());
+                self.cache.drain(&everything, &all, way, |cpu| !confined && runs(cpu), &mut DrainReport::default());
             }
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }

@@ -16,12 +16,12 @@
 #![allow(unsafe_code)] // hands out memory
 
 mod area;
-pub mod desk;
 pub mod drain;
 mod fork;
 mod give;
 mod keep;
 mod limit;
+pub mod mailbox;
 mod pages;
 pub mod profile;
 pub mod reaper;
@@ -35,7 +35,7 @@ use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use crate::arch::crew::Crew;
 use crate::arch::gate::Gate;
 use crate::arch::outcome::Outcome;
-use crate::arch::seq::Area;
+use crate::arch::seq::RseqArea;
 use crate::arch::{PAGE, opaque, sys};
 use crate::cache::sets::{Room, Sets};
 use crate::cache::{Cache, Sheaf, Source};
@@ -197,7 +197,7 @@ pub struct Opening {
     /// What indexes them.
     pub index: Index,
     /// This process's rseq areas.
-    pub area: Area,
+    pub area: RseqArea,
     /// For tests.
     pub simulation: Option<&'static Simulation>,
     /// A file to share the board through, or none.

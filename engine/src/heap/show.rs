@@ -1,7 +1,7 @@
 //! # What must be walked to be seen, as the kernel prints it
 //!
 //! `buddyinfo`, `zoneinfo`, `vmallocinfo`, and a line for each CPU's set: written anywhere, and into the board's
-//! [`Show`] when somebody asks at the desk. `percpu_stats` is the environment's.
+//! [`Show`] when somebody asks at the mailbox. `percpu_stats` is the environment's.
 //!
 //! Locks: those of what is walked, one at a time, none while text is written; areas are walked without any, so
 //! that one which changes at that moment is shown as before, as after, or not at all. Cost: of zones, a walk of their

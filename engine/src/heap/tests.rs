@@ -2,10 +2,10 @@
 //! where this machine has them, in sequences that dawdle before every commit.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
-use super::drain::Which;
+use super::drain::DrainTarget;
 use super::*;
 use crate::arch::rseq::{self, Fence};
-use crate::cache::{Report, Way};
+use crate::cache::{DrainMode, DrainReport};
 use crate::cpu::sim::Cpu;
 use crate::knob::Id;
 use crate::stat::board::LEVEL_THRESHOLD;
@@ -59,13 +59,13 @@ static BAD: Mutex<Vec<(usize, Wrong)>> = Mutex::new(Vec::new());
 
 /// Opens a heap with tiny constants, so that refills and flushes happen every few operations.
 fn open(heap: &Heap<Test>, mode: Mode) -> bool {
-    let mut area = Area::default();
+    let mut area = RseqArea::default();
     if mode == Mode::Sequences {
         let Ok((base, usable)) = rseq::area() else { return false };
         if rseq::word(base + rseq::CPU_ID) as i32 == -1 || Fence.register().is_err() {
             return false;
         }
-        area = Area { base, index: base + if usable >= rseq::MM_CID_BYTES { rseq::MM_CID } else { 0 } };
+        area = RseqArea { base, index: base + if usable >= rseq::MM_CID_BYTES { rseq::MM_CID } else { 0 } };
     }
     let knobs = &heap.cache.knobs;
     knobs.reset();
@@ -333,16 +333,16 @@ fn stress_threads(heap: &Heap<Test>, threads: u64, rounds: u64) {
     std::thread::scope(|scope| {
         let drainer = scope.spawn(move || {
             let mut trims = 0_u64;
-            let mut taken = Report::default();
+            let mut taken = DrainReport::default();
             while !stop.load(Relaxed) {
                 let report = match trims % 5 {
-                    0 => heap.drain(Which::All, Way::Expedited),
-                    1 => heap.drain(Which::Cpu((trims / 5 % 64) as u32), Way::Auto),
-                    2 => heap.drain(Which::All, Way::Gentle),
-                    3 => heap.drain(Which::Idle, Way::Expedited),
+                    0 => heap.drain(DrainTarget::All, DrainMode::Expedited),
+                    1 => heap.drain(DrainTarget::Cpu((trims / 5 % 64) as u32), DrainMode::Auto),
+                    2 => heap.drain(DrainTarget::All, DrainMode::Gentle),
+                    3 => heap.drain(DrainTarget::Idle, DrainMode::Expedited),
                     _ => {
                         heap.trim();
-                        Report::default()
+                        DrainReport::default()
                     }
                 };
                 taken.reached += report.reached;
@@ -607,7 +607,7 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
         mode: Mode::Simulated,
         reason: Reason::Asked,
         index: Index::Cpu,
-        area: Area::default(),
+        area: RseqArea::default(),
         simulation: Some(&TWO_NODES),
         share: None,
     };
@@ -635,9 +635,9 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
     assert_empty(heap);
 }
 
-mod desk;
 mod drains;
 mod limits;
+mod mailbox;
 mod scarce;
 
 /// A thread that waits for the heap to open must not keep the CPU from the one that opens it.
@@ -654,7 +654,7 @@ fn who_waits_for_the_heap_to_open_sleeps() {
                 mode: Mode::Fallback,
                 reason: Reason::Asked,
                 index: Index::Cpu,
-                area: Area::default(),
+                area: RseqArea::default(),
                 simulation: None,
                 share: None,
             };

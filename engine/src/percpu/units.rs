@@ -31,7 +31,7 @@ use crate::arch::gate::{Gate, Inside};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq;
-use crate::arch::seq::Area;
+use crate::arch::seq::RseqArea;
 use crate::arch::unit_seq::{self as seq, Place};
 pub use crate::arch::unit_seq::{UNIT, UNIT_SHIFT};
 use crate::cpu::sim::Interrupted;
@@ -180,7 +180,7 @@ impl Units {
     /// # Safety
     /// Called once, before any handle is used. In mode `Sequences`, `area` is right, and
     /// membarrier is registered.
-    pub unsafe fn open(&self, mode: Mode, area: Area, indices: usize, simulation: Option<&'static Simulation>) {
+    pub unsafe fn open(&self, mode: Mode, area: RseqArea, indices: usize, simulation: Option<&'static Simulation>) {
         let _state = self.cpus.lock();
         self.indices.store(indices, Relaxed);
         self.top.store(1, Relaxed);

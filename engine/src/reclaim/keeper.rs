@@ -394,7 +394,7 @@ impl Keeper {
         let end = clock.now_ns() + PERIOD;
         let mut looks_again = true;
         loop {
-            // Acquire: what was done before the ring is seen, in the state and at the desk.
+            // Acquire: what was done before the ring is seen, in the state and at the mailbox.
             let rung = bell.load(Acquire);
             // Acquire: what the waker freed is seen.
             if self.state.load(Acquire) != PARKED {

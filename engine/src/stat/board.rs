@@ -11,7 +11,7 @@
 //!   └────────┴─────────┴─────────┴── … ──┴───────────────┘
 //! ```
 //! Counters change as the program runs. What must be walked (zones, lists, areas) is written as text into the
-//! [`Show`] when somebody asks for it at the [`Desk`].
+//! [`Show`] when somebody asks for it at the [`Mailbox`].
 //!
 //! Units: bytes unless a name says otherwise. Invariant: every word has one
 //! meaning for ever under one `version`; readers sum over `0..sets` tallies.
@@ -215,25 +215,25 @@ pub struct Board {
     /// Values of the knobs, in the order of their table.
     pub knobs: [AtomicU64; KNOBS_MAX],
     /// Where others ask for something.
-    pub desk: Desk,
+    pub mailbox: Mailbox,
 }
 
-/// Where another process asks this one for something (see `heap::desk`). Who asks holds a lock on the file meanwhile,
+/// Where another process asks this one for something (see `heap::mailbox`). Who asks holds a lock on the file meanwhile,
 /// writes `order` and `arguments`, raises `asked`, rings, and waits until `answered` has followed.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Desk {
+pub struct Mailbox {
     /// What the housekeeper sleeps on (a futex that processes share).
     pub bell: AtomicU32,
     /// Requests so far; stored last.
     pub asked: AtomicU32,
     /// The request that was answered last; stored last (a futex).
     pub answered: AtomicU32,
-    /// An [`Order`].
+    /// An [`Request`].
     pub order: AtomicU32,
     /// What it takes.
     pub arguments: [AtomicU64; 2],
-    /// An [`Answer`].
+    /// An [`Reply`].
     pub status: AtomicU32,
     /// What it gave.
     pub results: [AtomicU64; 8],
@@ -242,7 +242,7 @@ pub struct Desk {
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Order {
+pub enum Request {
     /// Nothing.
     None = 0,
     /// Write the [`Show`].
@@ -256,8 +256,8 @@ pub enum Order {
     Purge = 4,
 }
 
-impl Order {
-    /// From the word on the desk.
+impl Request {
+    /// From the word on the mailbox.
     #[must_use]
     pub const fn from_word(word: u32) -> Self {
         match word {
@@ -273,7 +273,7 @@ impl Order {
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Answer {
+pub enum Reply {
     /// Done.
     Done = 0,
     /// There is no such order.
@@ -288,8 +288,8 @@ pub enum Answer {
     NoRoom = 5,
 }
 
-impl Answer {
-    /// From the word on the desk.
+impl Reply {
+    /// From the word on the mailbox.
     #[must_use]
     pub const fn from_word(word: u32) -> Self {
         match word {
@@ -303,9 +303,9 @@ impl Answer {
     }
 }
 
-/// In [`Order::Drain`]: all CPUs.
+/// In [`Request::Drain`]: all CPUs.
 pub const EVERY_CPU: u64 = u64::MAX;
-/// In [`Order::Drain`]: those that run none of the process's threads.
+/// In [`Request::Drain`]: those that run none of the process's threads.
 pub const IDLE_CPUS: u64 = u64::MAX - 1;
 
 /// Sections of the [`Show`], by what they are in `/proc` or the kernel's debugfs.

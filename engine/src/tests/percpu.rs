@@ -6,7 +6,7 @@ extern crate std;
 use super::units::{MODES, area, stand};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::seq::Area;
+use crate::arch::seq::RseqArea;
 use crate::cpu::Simulation;
 use crate::cpu::sim::Cpu;
 use crate::percpu::bitmap::GRANULE_SHIFT;
@@ -171,7 +171,7 @@ fn a_wrong_hint_is_found() {
 
 /// What tests need of a space; leaked, as a static is.
 pub fn space(mode: Mode, indices: usize) -> Option<&'static Space> {
-    let area = if mode == Mode::Sequences { area()? } else { Area::default() };
+    let area = if mode == Mode::Sequences { area()? } else { RseqArea::default() };
     let simulation = (mode == Mode::Simulated).then(|| {
         let cpus = || (0..indices).map(|_| Cpu::new()).collect::<Vec<_>>().leak() as &'static [Cpu];
         &*Box::leak(Box::new(Simulation { cpus: cpus(), indices: cpus(), here: super::units::here, nodes: 1 }))
@@ -270,7 +270,7 @@ fn every_copy_is_zero_and_its_own() {
         let random = Random::new(indices as u64 + 7);
         let mut live: Vec<(usize, usize, u8)> = vec![];
         for number in 0..3000 {
-            // Indices come one by one.
+            // CpuSet come one by one.
             let high = 1 + number * indices / 3000;
             if random.below(5) < 3 {
                 let size = 1 + random.below(if number % 50 == 0 { 9000 } else { 200 });
@@ -590,7 +590,7 @@ fn threads_allocate_free_and_pass_on() {
     }
 }
 
-/// Indices in use cost at most a chunk each; an idle claim is taken over.
+/// CpuSet in use cost at most a chunk each; an idle claim is taken over.
 #[test]
 fn claims_cost_a_chunk_each_at_most() {
     let space = space(Mode::Simulated, 64).unwrap();

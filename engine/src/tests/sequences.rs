@@ -9,7 +9,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq;
-use crate::arch::seq::{self, Area, CPU, SLOTS, TALLY};
+use crate::arch::seq::{self, CPU, RseqArea, SLOTS, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::arch::unit_seq::{self, Place, UNIT};
 use crate::cache::layout::Word;
@@ -34,8 +34,8 @@ impl Made {
     fn base(&self) -> isize {
         ((&raw const *self) as usize).wrapping_sub(sys::thread_pointer()) as isize
     }
-    fn area(&self) -> Area {
-        Area { base: self.base(), index: self.base() + rseq::MM_CID }
+    fn area(&self) -> RseqArea {
+        RseqArea { base: self.base(), index: self.base() + rseq::MM_CID }
     }
 }
 
@@ -90,7 +90,7 @@ impl Drop for Board {
 }
 
 /// A sequence on sets: whether it was done.
-type OnSet = fn(&Board, Area) -> Outcome<()>;
+type OnSet = fn(&Board, RseqArea) -> Outcome<()>;
 
 fn done<T>(outcome: Outcome<T>) -> Outcome<()> {
     match outcome {

@@ -7,7 +7,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq::{self, Fence};
-use crate::arch::seq::Area;
+use crate::arch::seq::RseqArea;
 use crate::arch::sys::{self, Access};
 use crate::cpu::Simulation;
 use crate::cpu::sim::Cpu;
@@ -42,24 +42,24 @@ pub fn here() -> (usize, u32) {
 }
 
 /// The sequences' area, if this machine has one.
-pub fn area() -> Option<Area> {
+pub fn area() -> Option<RseqArea> {
     let (base, usable) = rseq::area().ok()?;
     let registered = rseq::word(base + rseq::CPU_ID) as i32 >= 0 && Fence.register().is_ok();
     let index = if usable >= rseq::MM_CID_BYTES { rseq::MM_CID } else { rseq::CPU_ID_START };
-    registered.then_some(Area { base, index: base + index })
+    registered.then_some(RseqArea { base, index: base + index })
 }
 
 impl Fixture {
     /// `None` where the mode cannot be had.
     pub fn new(mode: Mode, indices: usize) -> Option<Self> {
-        Some(Self::open(mode, indices, if mode == Mode::Sequences { area()? } else { Area::default() }))
+        Some(Self::open(mode, indices, if mode == Mode::Sequences { area()? } else { RseqArea::default() }))
     }
     /// Sequences by the CPU's number, as on kernels without `mm_cid`.
     pub fn by_cpu() -> Option<Self> {
         let area = area()?;
-        Some(Self::open(Mode::Sequences, 4096, Area { index: area.base + rseq::CPU_ID_START, ..area }))
+        Some(Self::open(Mode::Sequences, 4096, RseqArea { index: area.base + rseq::CPU_ID_START, ..area }))
     }
-    fn open(mode: Mode, indices: usize, area: Area) -> Self {
+    fn open(mode: Mode, indices: usize, area: RseqArea) -> Self {
         let simulation = (mode == Mode::Simulated).then(|| {
             let cpus = || (0..indices).map(|_| Cpu::new()).collect::<Vec<_>>().leak() as &'static [Cpu];
             let here = || HERE.with(Cell::get);

@@ -110,7 +110,7 @@ impl World {
             gate: Gate::new(),
         };
         let base = sys::map(0, sets::BYTES, Access::ReadWrite).unwrap();
-        unsafe { world.cache.sets.open(base, Mode::Simulated, seq::Area::default(), Some(&SIMULATION)) };
+        unsafe { world.cache.sets.open(base, Mode::Simulated, seq::RseqArea::default(), Some(&SIMULATION)) };
         world.cache.knobs.reset();
         world
     }

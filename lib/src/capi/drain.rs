@@ -1,7 +1,7 @@
 //! Draining: the functions of [`crate::drain`].
 
 use super::__errno_location;
-use crate::drain::{self, Report, Way};
+use crate::drain::{self, DrainMode, DrainReport};
 use allotment_engine::arch::sys::Errno;
 use core::ffi::{c_int, c_uint};
 
@@ -22,10 +22,10 @@ fn fail(errno: Errno) -> c_int {
     -1
 }
 
-fn told(report: &Report, into: *mut Drained) -> c_int {
+fn told(report: &DrainReport, into: *mut Drained) -> c_int {
     if !into.is_null() {
         let (reached, unreached) = (report.reached as u64, report.unreached as u64);
-        let Report { objects, bytes, fences, answers, .. } = *report;
+        let DrainReport { objects, bytes, fences, answers, .. } = *report;
         // SAFETY: the caller's promise.
         unsafe { into.write(Drained { reached, unreached, objects, bytes, fences, answers }) };
     }
@@ -33,7 +33,7 @@ fn told(report: &Report, into: *mut Drained) -> c_int {
 }
 
 fn way(number: c_uint) -> Option<Way> {
-    [Way::Auto, Way::Gentle, Way::Expedited].get(number as usize).copied()
+    [DrainMode::Auto, DrainMode::Gentle, DrainMode::Expedited].get(number as usize).copied()
 }
 
 exported! {

@@ -24,7 +24,7 @@ pub const ONE: usize = (8 << 16) - (1 << 8) + 1;
 
 /// Where a thread's area is.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Area {
+pub struct RseqArea {
     /// Offset of the area.
     pub base: isize,
     /// Offset of the index.
@@ -103,21 +103,21 @@ fn sequence<T>(board: *const u8, body: impl FnOnce(&Running, &'static Set) -> Ou
 ///
 /// # Safety
 /// `board` is a `cache::Sets`.
-pub unsafe fn pop(board: *const u8, _: Area, class: usize) -> Outcome<usize> {
+pub unsafe fn pop(board: *const u8, _: RseqArea, class: usize) -> Outcome<usize> {
     sequence(board, |running, set| steps::pop(running, set, class / 16))
 }
 /// See the contracts.
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn push(board: *const u8, _: Area, class: usize, object: usize) -> Outcome<()> {
+pub unsafe fn push(board: *const u8, _: RseqArea, class: usize, object: usize) -> Outcome<()> {
     sequence(board, |running, set| steps::push(running, set, class / 16, object))
 }
 /// See the contracts.
 ///
 /// # Safety
 /// As [`pop`]; `into` has room for `n`.
-pub unsafe fn pop_batch(board: *const u8, _: Area, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
+pub unsafe fn pop_batch(board: *const u8, _: RseqArea, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
     batch(board, class, n, true, |at, slot| {
         // SAFETY: `at < n`.
         unsafe { into.add(at).write(slot.peek() as usize) };
@@ -127,7 +127,7 @@ pub unsafe fn pop_batch(board: *const u8, _: Area, class: usize, into: *mut usiz
 ///
 /// # Safety
 /// As [`pop`]; `from` has `n`.
-pub unsafe fn push_batch(board: *const u8, _: Area, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
+pub unsafe fn push_batch(board: *const u8, _: RseqArea, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
     batch(board, class, n, false, |at, slot| {
         // SAFETY: `at < n`.
         slot.poke(unsafe { from.add(at).read() } as u64);
@@ -159,7 +159,7 @@ fn batch(board: *const u8, class: usize, n: usize, out: bool, copy: impl Fn(usiz
 ///
 /// # Safety
 /// As [`pop`]; `at` is the offset of a word in a set.
-pub unsafe fn swap(board: *const u8, _: Area, at: usize, old: u64, new: u64) -> Outcome<()> {
+pub unsafe fn swap(board: *const u8, _: RseqArea, at: usize, old: u64, new: u64) -> Outcome<()> {
     let outcome = sequence(board, |running, set| {
         // SAFETY: a word of the set.
         let word = unsafe { &*(&raw const *set).cast::<u8>().add(at).cast::<AtomicU64>() };
@@ -173,14 +173,14 @@ pub unsafe fn swap(board: *const u8, _: Area, at: usize, old: u64, new: u64) -> 
 /// # Safety
 /// None needed.
 #[must_use]
-pub const unsafe fn add(_: *const u8, _: Area, _: usize, _: u64) -> Outcome<()> {
+pub const unsafe fn add(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<()> {
     Outcome::Done(())
 }
 /// See the contracts.
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn adopt(board: *const u8, _: Area) -> Outcome<()> {
+pub unsafe fn adopt(board: *const u8, _: RseqArea) -> Outcome<()> {
     let running = Running(machine::begin());
     let done = (|| -> Result<_, Interrupted> {
         let (set, void) = running.set(board)?;
@@ -198,7 +198,7 @@ pub unsafe fn adopt(board: *const u8, _: Area) -> Outcome<()> {
 ///
 /// # Safety
 /// As [`pop`]; `old` is the address of a set, `new` an offset for a slot.
-pub unsafe fn switch(board: *const u8, _: Area, old: usize, new: usize) -> Outcome<()> {
+pub unsafe fn switch(board: *const u8, _: RseqArea, old: usize, new: usize) -> Outcome<()> {
     let outcome = sequence(board, |running, set| {
         if &raw const *set as usize != old {
             return Outcome::Refused;

@@ -3,7 +3,7 @@
 
 use super::super::pages::lists::{self, Queued, Spinning};
 use super::super::pages::ours as pages;
-use allotment::drain::{self, Report, Way};
+use allotment::drain::{self, DrainMode, DrainReport};
 use std::alloc::GlobalAlloc as _;
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub enum Ours {
 #[derive(Debug)]
 pub struct OursOwner(bool);
 
-fn drained(report: Report) -> Drained {
+fn drained(report: DrainReport) -> Drained {
     Drained { reached: report.unreached == 0, bytes: report.bytes, fences: report.fences }
 }
 
@@ -92,8 +92,8 @@ fn fence(cpu: usize) -> bool {
 }
 
 impl Ours {
-    fn way(&self) -> Way {
-        if *self == Self::Expedited { Way::Expedited } else { Way::Gentle }
+    fn way(&self) -> DrainMode {
+        if *self == Self::Expedited { DrainMode::Expedited } else { DrainMode::Gentle }
     }
 }
 

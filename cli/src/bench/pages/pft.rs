@@ -16,7 +16,7 @@ use super::super::paired;
 use super::buddy::PAGE;
 use super::lists::Spinning;
 use super::work::{Blocks, Ours, touch};
-use allotment::drain::{self, Way};
+use allotment::drain::{self, DrainMode};
 use std::fmt::Write as _;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -93,7 +93,7 @@ impl Pass for Ours<true> {
         pass(self, pages);
     }
     fn drain(&self) {
-        drain::all(Way::Auto);
+        drain::all(DrainMode::Auto);
     }
 }
 impl Pass for Spinning {

@@ -63,7 +63,7 @@ impl World {
         let world = Self { areas: Areas::new(), regions, cache, gate: Gate::new() };
         let base = sys::map(0, sets::BYTES, sys::Access::ReadWrite).map_err(|errno| format!("{errno:?}"))?;
         // SAFETY: fresh and zeroed, and never unmapped.
-        unsafe { world.cache.sets.open(base, Mode::Fallback, seq::Area::default(), None) };
+        unsafe { world.cache.sets.open(base, Mode::Fallback, seq::RseqArea::default(), None) };
         world.cache.knobs.reset();
         Ok(world)
     }

@@ -3,8 +3,8 @@
 //! ```text
 //!   worker thread                                this thread
 //!   looks at the process every interval ──News──►  state ──► draw ──► terminal
-//!   does what is asked at the desk      ◄─Order──   ▲
-//!   thread of keys                      ──News──────┘
+//!   does what is asked at the mailbox   ◄─Request──  ▲
+//!   thread of keys                      ──News───────┘
 //! ```
 //!
 //! [`state`] is what there is and what the keys do to it, [`draw`] makes a picture of it; neither touches a terminal.
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 
 /// What the worker is asked for.
-enum Order {
+enum Request {
     Interval(Duration),
     Do(Action),
 }
@@ -83,14 +83,14 @@ fn watch(target: Target, interval: f64) -> Result<(), String> {
     let first = Sample::of(View::take(&target, true)?);
     let mut state = State::new(first, interval, Look::of_terminal());
     sys::stop_on_signals();
-    let (orders, asked) = channel();
+    let (requests, asked) = channel();
     let (tell, news) = channel();
     let keys = tell.clone();
     std::thread::spawn(move || work(&target, interval, &asked, &tell));
     // (Puts the terminal back at a panic, too.)
     let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {}", crate::term::plain(&error)))?;
     std::thread::spawn(move || listen(&keys));
-    let done = follow(&mut terminal, &mut state, &orders, &news);
+    let done = follow(&mut terminal, &mut state, &requests, &news);
     let _ = ratatui::try_restore();
     if let Some(line) = &state.ended {
         say(line);
@@ -119,7 +119,7 @@ fn listen(tell: &Sender<News>) {
 fn follow(
     terminal: &mut ratatui::DefaultTerminal,
     state: &mut State,
-    orders: &Sender<Order>,
+    requests: &Sender<Request>,
     news: &Receiver<News>,
 ) -> io::Result<()> {
     loop {
@@ -137,8 +137,8 @@ fn follow(
                     match state.key(key) {
                         Some(Action::Quit) => return Ok(()),
                         // (The worker is gone when the process is.)
-                        Some(action) => drop(orders.send(Order::Do(action))),
-                        None if state.interval != before => drop(orders.send(Order::Interval(state.interval))),
+                        Some(action) => drop(requests.send(Request::Do(action))),
+                        None if state.interval != before => drop(requests.send(Request::Interval(state.interval))),
                         None => {}
                     }
                 }
@@ -155,7 +155,7 @@ fn follow(
 }
 
 /// Looks and does what is asked, until the process or the command ends.
-fn work(target: &Target, mut interval: Duration, asked: &Receiver<Order>, tell: &Sender<News>) {
+fn work(target: &Target, mut interval: Duration, asked: &Receiver<Request>, tell: &Sender<News>) {
     let mut due = Instant::now() + interval;
     loop {
         let order = match asked.recv_timeout(due.saturating_duration_since(Instant::now())) {
@@ -163,11 +163,11 @@ fn work(target: &Target, mut interval: Duration, asked: &Receiver<Order>, tell: 
             order => order.ok(),
         };
         let said = match order {
-            Some(Order::Interval(new)) => {
+            Some(Request::Interval(new)) => {
                 interval = new;
                 None
             }
-            Some(Order::Do(action)) => Some(act(target, &action).unwrap_or_else(|line| line)),
+            Some(Request::Do(action)) => Some(act(target, &action).unwrap_or_else(|line| line)),
             None => None,
         };
         if let Some(line) = said
@@ -187,7 +187,7 @@ fn work(target: &Target, mut interval: Duration, asked: &Receiver<Order>, tell: 
     }
 }
 
-/// Does one thing at the desk: a line that says what was done.
+/// Does one thing at the mailbox: a line that says what was done.
 fn act(target: &Target, action: &Action) -> Result<String, String> {
     match action {
         Action::Quit => Ok(String::new()),

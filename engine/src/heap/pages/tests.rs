@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::arch::rseq::{self, Fence};
-use crate::arch::seq::Area;
+use crate::arch::seq::RseqArea;
 use crate::cpu::Simulation;
 use crate::cpu::sim::Cpu;
 use crate::heap::Opening;
@@ -52,13 +52,13 @@ impl Environment for Test {
 
 /// Opens a heap with short lists, so that they are filled and emptied every few operations.
 fn open(heap: &Heap<Test>, mode: Mode, simulation: &'static Simulation) -> bool {
-    let mut area = Area::default();
+    let mut area = RseqArea::default();
     if mode == Mode::Sequences {
         let Ok((base, usable)) = rseq::area() else { return false };
         if rseq::word(base + rseq::CPU_ID) as i32 == -1 || Fence.register().is_err() {
             return false;
         }
-        area = Area { base, index: base + if usable >= rseq::MM_CID_BYTES { rseq::MM_CID } else { 0 } };
+        area = RseqArea { base, index: base + if usable >= rseq::MM_CID_BYTES { rseq::MM_CID } else { 0 } };
     }
     heap.cache.knobs.reset();
     heap.cache.knobs.set(Id::SheafObjects as usize, 4);

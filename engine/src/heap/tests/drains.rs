@@ -1,7 +1,7 @@
 //! Drains by each of their ways, on two fake CPUs that nobody leaves unless a test says so.
 
 use super::*;
-use crate::cache::drain::Indices;
+use crate::cache::drain::CpuSet;
 use crate::reclaim::keeper::{Duty, QUIET};
 
 fn opened(heap: &'static Heap<Test>) {
@@ -9,7 +9,7 @@ fn opened(heap: &'static Heap<Test>) {
         mode: Mode::Simulated,
         reason: Reason::Asked,
         index: Index::Cpu,
-        area: Area::default(),
+        area: RseqArea::default(),
         simulation: Some(&TWO_NODES),
         share: None,
     };
@@ -17,8 +17,8 @@ fn opened(heap: &'static Heap<Test>) {
     unsafe { heap.open(&opening) }.unwrap();
 }
 
-fn all() -> Indices {
-    let mut all = Indices::around(0);
+fn all() -> CpuSet {
+    let mut all = CpuSet::around(0);
     (0..64).for_each(|index| all.insert(index));
     all
 }
@@ -33,8 +33,8 @@ fn fill(heap: &Heap<Test>, cpu: usize) -> u64 {
 fn cached(heap: &Heap<Test>) -> u64 {
     (1..ALL_CLASSES).map(|class| heap.cache.sets.cached(class) as u64).sum()
 }
-fn drain(heap: &Heap<Test>, way: Way, runs: impl Fn(u32) -> bool) -> (Report, Indices) {
-    let mut report = Report::default();
+fn drain(heap: &Heap<Test>, way: DrainMode, runs: impl Fn(u32) -> bool) -> (DrainReport, CpuSet) {
+    let mut report = DrainReport::default();
     let asked = heap.cache.drain(&heap.everything(), &all(), way, runs, &mut report);
     (report, asked)
 }
@@ -48,7 +48,7 @@ fn an_expedited_drain_takes_all_with_one_fence() {
     opened(&HEAP);
     fill(&HEAP, 0);
     let before = fill(&HEAP, 1);
-    let (report, asked) = drain(&HEAP, Way::Expedited, |_| unreachable!("it does not matter who runs"));
+    let (report, asked) = drain(&HEAP, DrainMode::Expedited, |_| unreachable!("it does not matter who runs"));
     assert!(before > 0 && asked.is_empty());
     assert_eq!((report.reached, report.unreached, report.objects, report.fences), (2, 0, before, 1));
     assert_eq!(fences(&HEAP), 1);
@@ -60,12 +60,12 @@ fn what_is_empty_is_not_switched() {
     static HEAP: Heap<Test> = Heap::new();
     opened(&HEAP);
     fill(&HEAP, 0);
-    drain(&HEAP, Way::Expedited, |_| true);
+    drain(&HEAP, DrainMode::Expedited, |_| true);
     // (Pages of slabs that the first emptied.)
-    drain(&HEAP, Way::Expedited, |_| true);
+    drain(&HEAP, DrainMode::Expedited, |_| true);
     let sets = HEAP.cache.sets.board().sets.load(Relaxed);
-    let (report, _) = drain(&HEAP, Way::Expedited, |_| true);
-    assert_eq!((report, HEAP.cache.sets.board().sets.load(Relaxed)), (Report::default(), sets));
+    let (report, _) = drain(&HEAP, DrainMode::Expedited, |_| true);
+    assert_eq!((report, HEAP.cache.sets.board().sets.load(Relaxed)), (DrainReport::default(), sets));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_gentle_drain_interrupts_nobody_and_the_owner_answers() {
     fill(&HEAP, 0);
     let before = fill(&HEAP, 1);
     // CPU 1 runs somebody, CPU 0 does not.
-    let (report, asked) = drain(&HEAP, Way::Gentle, |cpu| cpu == 1);
+    let (report, asked) = drain(&HEAP, DrainMode::Gentle, |cpu| cpu == 1);
     assert_eq!((report.reached, report.fences), (1, 1), "a fence of the idle CPU");
     assert_eq!(asked.iter().collect::<Vec<_>>(), [1]);
     assert!(!HEAP.cache.sets.is_answered(1));
@@ -86,7 +86,7 @@ fn a_gentle_drain_interrupts_nobody_and_the_owner_answers() {
         objects.push(HEAP.malloc(100));
         assert!(objects.len() < 1000, "the owner never answered");
     }
-    let mut late = Report::default();
+    let mut late = DrainReport::default();
     let left = HEAP.cache.collect(&HEAP.everything(), &asked, &mut late);
     assert!(left.is_empty());
     assert_eq!((late.reached, HEAP.cache.sets.event(Event::Answer), fences(&HEAP)), (1, 1, 1));
@@ -100,7 +100,7 @@ fn who_need_not_answer_any_more_does_not() {
     static HEAP: Heap<Test> = Heap::new();
     opened(&HEAP);
     fill(&HEAP, 1);
-    let (_, asked) = drain(&HEAP, Way::Gentle, |_| true);
+    let (_, asked) = drain(&HEAP, DrainMode::Gentle, |_| true);
     assert!(asked.contains(1) && HEAP.cache.sets.withdraw(1) && !HEAP.cache.sets.withdraw(1));
     let objects: Vec<_> = (0..200).map(|_| HEAP.malloc(100)).collect();
     assert_eq!(HEAP.cache.sets.event(Event::Answer), 0);
@@ -114,7 +114,7 @@ fn a_parked_set_is_drained_without_a_fence_and_comes_back_with_the_next_allocati
     opened(&HEAP);
     let before = fill(&HEAP, 1);
     assert!(HEAP.park() && HEAP.cache.sets.is_parked(1));
-    let (report, asked) = drain(&HEAP, Way::Gentle, |_| true);
+    let (report, asked) = drain(&HEAP, DrainMode::Gentle, |_| true);
     assert!(asked.is_empty());
     assert_eq!((report.reached, report.objects, report.fences), (1, before, 0));
     let object = HEAP.malloc(100);
@@ -137,7 +137,7 @@ fn parking_survives_a_fork() {
     HEAP.fork_begin();
     HEAP.fork_end(false);
     assert!(HEAP.cache.sets.is_parked(1));
-    assert_eq!(drain(&HEAP, Way::Gentle, |_| true).0.fences, 0);
+    assert_eq!(drain(&HEAP, DrainMode::Gentle, |_| true).0.fences, 0);
     assert_empty(&HEAP);
 }
 
@@ -148,9 +148,9 @@ fn auto_is_gentle_to_isolated_cpus_only() {
     HEAP.cache.sets.isolated.insert(1);
     fill(&HEAP, 0);
     fill(&HEAP, 1);
-    let (report, asked) = drain(&HEAP, Way::Auto, |_| true);
+    let (report, asked) = drain(&HEAP, DrainMode::Auto, |_| true);
     assert_eq!((report.reached, report.fences, asked.iter().collect::<Vec<_>>()), (1, 1, vec![1]));
-    let (report, asked) = drain(&HEAP, Way::Expedited, |_| true);
+    let (report, asked) = drain(&HEAP, DrainMode::Expedited, |_| true);
     assert!(report.reached >= 1 && report.unreached == 0 && asked.is_empty());
     assert_empty(&HEAP);
 }
@@ -169,7 +169,7 @@ fn entitlements_decay_by_an_eighth_and_the_budget_gets_it_back() {
     HEAP.cache.decay(&HEAP.everything(), 0);
     assert_eq!(limit(0), full - full.div_ceil(8));
     // A drain moves what a CPU is entitled to.
-    drain(&HEAP, Way::Expedited, |_| true);
+    drain(&HEAP, DrainMode::Expedited, |_| true);
     assert_eq!(limit(0), full - full.div_ceil(8));
     for _ in 0..200 {
         HEAP.cache.decay(&HEAP.everything(), 0);
@@ -248,7 +248,7 @@ fn the_knob_switches_background_drains_off() {
     fill(&HEAP, 0);
     looks(&HEAP, 2 * QUIET);
     assert!(HEAP.cache.sets.holds(0));
-    assert!(HEAP.drain(Which::All, Way::Expedited).reached > 0, "but one that is asked for is done");
+    assert!(HEAP.drain(DrainTarget::All, DrainMode::Expedited).reached > 0, "but one that is asked for is done");
     assert_empty(&HEAP);
 }
 
@@ -260,6 +260,6 @@ fn what_the_system_says_is_read_once_and_not_by_a_confined_process() {
     static CONFINED: Heap<Test> = Heap::new();
     opened(&CONFINED);
     CONFINED.confine();
-    CONFINED.drain(Which::All, Way::Auto);
+    CONFINED.drain(DrainTarget::All, DrainMode::Auto);
     assert!(CONFINED.reclaim.learns(), "it was not read");
 }

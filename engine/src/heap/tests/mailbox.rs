@@ -1,8 +1,8 @@
-//! What is asked at the desk is done, refused or ignored, and the texts that it writes are whole.
+//! What is asked at the mailbox is done, refused or ignored, and the texts that it writes are whole.
 
 use super::*;
 use crate::stat::board::{
-    Answer, BOARD_BYTES, Desk, EVERY_CPU, IDLE_CPUS, Order, SECTIONS, SHARE_BYTES, SHOW, Section, Show,
+    BOARD_BYTES, EVERY_CPU, IDLE_CPUS, Mailbox, Reply, Request, SECTIONS, SHARE_BYTES, SHOW, Section, Show,
 };
 use std::string::String;
 
@@ -12,10 +12,10 @@ unsafe extern "C" {
 }
 
 /// A heap that others can see.
-fn shared(heap: &Heap<Test>) -> &Desk {
+fn shared(heap: &Heap<Test>) -> &Mailbox {
     open_in(heap, SHARE_BYTES);
     assert!(heap.cache.sets.is_shared());
-    &heap.cache.sets.board().desk
+    &heap.cache.sets.board().mailbox
 }
 
 /// A heap with a file that has room for so many bytes.
@@ -27,7 +27,7 @@ fn open_in(heap: &Heap<Test>, room: usize) {
         mode: Mode::Simulated,
         reason: Reason::Asked,
         index: Index::MmCid,
-        area: Area::default(),
+        area: RseqArea::default(),
         simulation: Some(&SIMULATION),
         share: Some(file as usize),
     };
@@ -44,7 +44,7 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
     assert!(!NONE.cache.sets.is_shared());
     open_in(&BOARD, BOARD_BYTES + 2 * PAGE);
     open_in(&TEXTS, SHOW + 16 * 1024);
-    for (heap, answer, unseen) in [(&BOARD, Answer::NoRoom, 2), (&TEXTS, Answer::Done, 0)] {
+    for (heap, answer, unseen) in [(&BOARD, Reply::NoRoom, 2), (&TEXTS, Reply::Done, 0)] {
         let sets = &heap.cache.sets;
         assert!(sets.is_shared());
         let state = sets.cpus.lock();
@@ -55,8 +55,8 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
         assert_eq!((0..6).map(|tally| sets.tally(tally).events[0].load(Relaxed)).sum::<u64>(), 15);
         // Texts of more than has room.
         let areas: std::vec::Vec<_> = (0..600).map(|_| heap.malloc(40_000)).collect();
-        assert_eq!(ask(heap, Order::Show as u32, [0; 2]).0, answer);
-        if answer == Answer::Done {
+        assert_eq!(ask(heap, Request::Show as u32, [0; 2]).0, answer);
+        if answer == Reply::Done {
             // SAFETY: as in `text`.
             let show = unsafe { &*(sets.show() as *const Show) };
             let [at, len, lost] =
@@ -71,14 +71,14 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
 }
 
 /// Asks as another process would; the heap is its own housekeeper.
-fn ask(heap: &Heap<Test>, order: u32, arguments: [u64; 2]) -> (Answer, [u64; 8]) {
-    let desk = &heap.cache.sets.board().desk;
-    desk.order.store(order, Relaxed);
-    desk.arguments.iter().zip(arguments).for_each(|(word, n)| word.store(n, Relaxed));
-    desk.asked.fetch_add(1, Release);
+fn ask(heap: &Heap<Test>, order: u32, arguments: [u64; 2]) -> (Reply, [u64; 8]) {
+    let mailbox = &heap.cache.sets.board().mailbox;
+    mailbox.order.store(order, Relaxed);
+    mailbox.arguments.iter().zip(arguments).for_each(|(word, n)| word.store(n, Relaxed));
+    mailbox.asked.fetch_add(1, Release);
     assert!(heap.serve() && !heap.serve(), "served once");
-    assert_eq!(desk.answered.load(Acquire), desk.asked.load(Relaxed));
-    (Answer::from_word(desk.status.load(Relaxed)), core::array::from_fn(|at| desk.results[at].load(Relaxed)))
+    assert_eq!(mailbox.answered.load(Acquire), mailbox.asked.load(Relaxed));
+    (Reply::from_word(mailbox.status.load(Relaxed)), core::array::from_fn(|at| mailbox.results[at].load(Relaxed)))
 }
 
 fn text(heap: &Heap<Test>, section: Section) -> String {
@@ -94,44 +94,44 @@ fn text(heap: &Heap<Test>, section: Section) -> String {
 #[test]
 fn what_is_asked_for_is_done_or_refused() {
     static HEAP: Heap<Test> = Heap::new();
-    let desk = shared(&HEAP);
+    let mailbox = shared(&HEAP);
     assert!(!HEAP.serve(), "nobody has asked");
-    let tune = Order::Tune as u32;
+    let tune = Request::Tune as u32;
     let at = Id::LazyFloor as u64;
-    assert_eq!(ask(&HEAP, tune, [at, 7 << 20]).0, Answer::Done);
+    assert_eq!(ask(&HEAP, tune, [at, 7 << 20]).0, Reply::Done);
     assert_eq!(HEAP.cache.knobs.get(Id::LazyFloor), 7 << 20);
     assert_eq!(HEAP.cache.sets.board().knobs[at as usize].load(Relaxed), 7 << 20);
     for (arguments, answer) in [
-        ([at, u64::MAX], Answer::Range),
-        ([u64::MAX, 1], Answer::Range),
-        ([crate::knob::TABLE.len() as u64, 1], Answer::Range),
-        ([Id::Mode as u64, 1], Answer::Fixed),
+        ([at, u64::MAX], Reply::Range),
+        ([u64::MAX, 1], Reply::Range),
+        ([crate::knob::TABLE.len() as u64, 1], Reply::Range),
+        ([Id::Mode as u64, 1], Reply::Fixed),
     ] {
         assert_eq!(ask(&HEAP, tune, arguments).0, answer, "{arguments:?}");
     }
     assert_eq!(HEAP.cache.knobs.get(Id::LazyFloor), 7 << 20);
-    assert_eq!(ask(&HEAP, 99, [0; 2]).0, Answer::Unknown);
-    assert_eq!(ask(&HEAP, Order::None as u32, [0; 2]).0, Answer::Unknown);
+    assert_eq!(ask(&HEAP, 99, [0; 2]).0, Reply::Unknown);
+    assert_eq!(ask(&HEAP, Request::None as u32, [0; 2]).0, Reply::Unknown);
 
     // Objects and pages that were freed lie in sets; a drain takes them, a purge gives them back.
     let objects: Vec<*mut u8> = (0..100).map(|_| HEAP.malloc(1000)).collect();
     objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
-    let drain = Order::Drain as u32;
-    assert_eq!(ask(&HEAP, drain, [u64::from(u32::MAX) + 1, 0]).0, Answer::Range);
-    assert_eq!(ask(&HEAP, drain, [EVERY_CPU, 3]).0, Answer::Range);
+    let drain = Request::Drain as u32;
+    assert_eq!(ask(&HEAP, drain, [u64::from(u32::MAX) + 1, 0]).0, Reply::Range);
+    assert_eq!(ask(&HEAP, drain, [EVERY_CPU, 3]).0, Reply::Range);
     let (answer, results) = ask(&HEAP, drain, [EVERY_CPU, 2]);
-    assert!(answer == Answer::Done && results[0] > 0 && results[2] > 0 && results[3] == 0, "{results:?}");
-    assert_eq!(ask(&HEAP, drain, [IDLE_CPUS, 2]).0, Answer::Done);
+    assert!(answer == Reply::Done && results[0] > 0 && results[2] > 0 && results[3] == 0, "{results:?}");
+    assert_eq!(ask(&HEAP, drain, [IDLE_CPUS, 2]).0, Reply::Done);
     let area = HEAP.malloc(1 << 20);
     unsafe { area.write_bytes(1, 1 << 20) };
     unsafe { HEAP.free(area) };
-    let (answer, results) = ask(&HEAP, Order::Purge as u32, [0; 2]);
-    assert!(answer == Answer::Done && results[0] >= 1 << 20, "{results:?}");
+    let (answer, results) = ask(&HEAP, Request::Purge as u32, [0; 2]);
+    assert!(answer == Reply::Done && results[0] >= 1 << 20, "{results:?}");
     assert_eq!(HEAP.cache.sets.level(Level::Lazy), 0);
 
     HEAP.confine();
-    assert_eq!(ask(&HEAP, drain, [EVERY_CPU, 0]).0, Answer::Confined);
-    assert_eq!(desk.asked.load(Relaxed), desk.answered.load(Relaxed));
+    assert_eq!(ask(&HEAP, drain, [EVERY_CPU, 0]).0, Reply::Confined);
+    assert_eq!(mailbox.asked.load(Relaxed), mailbox.answered.load(Relaxed));
 }
 
 #[test]
@@ -142,9 +142,9 @@ fn texts_have_what_there_is() {
     let areas: Vec<*mut u8> = (1..=10).map(|n| HEAP.malloc(n * 100_000)).collect();
     unsafe { HEAP.free(areas[3]) };
     let giant = HEAP.malloc(700 << 20);
-    let show = Order::Show as u32;
+    let show = Request::Show as u32;
     for _ in 0..3 {
-        assert_eq!(ask(&HEAP, show, [0; 2]).0, Answer::Done);
+        assert_eq!(ask(&HEAP, show, [0; 2]).0, Reply::Done);
     }
     let vmalloc = text(&HEAP, Section::Vmallocinfo);
     for (at, &area) in areas.iter().enumerate().chain(core::iter::once((10, &giant))) {

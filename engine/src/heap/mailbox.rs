@@ -1,4 +1,4 @@
-//! # The desk: what other processes ask of this one
+//! # The mailbox: what other processes ask of this one
 //!
 //! ```text
 //! allotment tune, drain, purge, stat            this process
@@ -6,7 +6,7 @@
 //!   order, arguments, asked + 1 ──ring──►        serve: reads the order, does it,
 //!   wait for `answered` = asked  ◄──wake──       status, results, answered = asked
 //! ```
-//! Whoever may write the file may ask: its owner. What stands on the desk is checked like any input. A request that
+//! Whoever may write the file may ask: its owner. What stands on the mailbox is checked like any input. A request that
 //! its asker has left is done or not, and the next one replaces it; one is served at a time, by the housekeeper alone.
 //!
 //! A process that publishes and has no housekeeper yet starts one at its [`FEW`]th slow allocation, or at one after
@@ -17,10 +17,10 @@
 use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::{atomic::AtomicU32, sys};
-use crate::cache::Way;
-use crate::heap::drain::Which;
+use crate::cache::DrainMode;
+use crate::heap::drain::DrainTarget;
 use crate::knob::{BY_CGROUP, FIXED, Id, TABLE};
-use crate::stat::board::{Answer, EVERY_CPU, IDLE_CPUS, KNOBS_MAX, Order};
+use crate::stat::board::{EVERY_CPU, IDLE_CPUS, KNOBS_MAX, Reply, Request};
 
 /// Slow allocations after which a process is no trifle.
 pub const FEW: u32 = 32;
@@ -34,14 +34,14 @@ const _: () = assert!(TABLE.len() <= KNOBS_MAX);
 impl<E: Environment> Heap<E> {
     /// What the housekeeper sleeps on. The heap is open.
     pub(super) fn bell(&self) -> &AtomicU32 {
-        &self.cache.sets.board().desk.bell
+        &self.cache.sets.board().mailbox.bell
     }
 
     /// Whether somebody waits for an answer.
     fn is_asked(&self) -> bool {
-        let desk = &self.cache.sets.board().desk;
+        let mailbox = &self.cache.sets.board().mailbox;
         // Acquire: the order was written before.
-        desk.asked.load(Acquire) != desk.answered.load(Relaxed)
+        mailbox.asked.load(Acquire) != mailbox.answered.load(Relaxed)
     }
 
     /// Whether a slow allocation should start the housekeeper because others look at this process.
@@ -59,40 +59,40 @@ impl<E: Environment> Heap<E> {
         if !self.is_asked() {
             return false;
         }
-        let desk = &self.cache.sets.board().desk;
+        let mailbox = &self.cache.sets.board().mailbox;
         // Acquire: as in `is_asked`.
-        let asked = desk.asked.load(Acquire);
-        let arguments = [0, 1].map(|at: usize| desk.arguments[at].load(Relaxed));
+        let asked = mailbox.asked.load(Acquire);
+        let arguments = [0, 1].map(|at: usize| mailbox.arguments[at].load(Relaxed));
         let mut results = [0; 8];
-        let answer = match Order::from_word(desk.order.load(Relaxed)) {
-            Order::None => Answer::Unknown,
-            Order::Show if self.show() => Answer::Done,
-            Order::Show => Answer::NoRoom,
-            Order::Tune => self.tune(arguments[0], arguments[1]),
-            Order::Drain => self.serve_drain(arguments, &mut results),
-            Order::Purge => {
+        let answer = match Request::from_word(mailbox.order.load(Relaxed)) {
+            Request::None => Reply::Unknown,
+            Request::Show if self.show() => Reply::Done,
+            Request::Show => Reply::NoRoom,
+            Request::Tune => self.tune(arguments[0], arguments[1]),
+            Request::Drain => self.serve_drain(arguments, &mut results),
+            Request::Purge => {
                 results[0] = self.trim() as u64;
-                Answer::Done
+                Reply::Done
             }
         };
-        desk.results.iter().zip(results).for_each(|(word, result)| word.store(result, Relaxed));
-        desk.status.store(answer as u32, Relaxed);
+        mailbox.results.iter().zip(results).for_each(|(word, result)| word.store(result, Relaxed));
+        mailbox.status.store(answer as u32, Relaxed);
         // Release: whoever sees the number sees the rest.
-        desk.answered.store(asked, Release);
-        sys::futex_wake_shared(&desk.answered);
+        mailbox.answered.store(asked, Release);
+        sys::futex_wake_shared(&mailbox.answered);
         true
     }
 
     /// Sets a knob of a running heap.
-    fn tune(&self, at: u64, value: u64) -> Answer {
+    fn tune(&self, at: u64, value: u64) -> Reply {
         let Some((at, knob)) = usize::try_from(at).ok().and_then(|at| Some((at, TABLE.get(at)?))) else {
-            return Answer::Range;
+            return Reply::Range;
         };
         if !knob.takes(value) {
-            return Answer::Range;
+            return Reply::Range;
         }
         if FIXED.iter().any(|&fixed| fixed as usize == at) {
-            return Answer::Fixed;
+            return Reply::Fixed;
         }
         self.cache.knobs.set(at, value);
         if value == BY_CGROUP && [Id::SoftLimit, Id::HardLimit].iter().any(|&id| id as usize == at) {
@@ -100,7 +100,7 @@ impl<E: Environment> Heap<E> {
         }
         self.publish_knobs();
         self.apply_profile();
-        Answer::Done
+        Reply::Done
     }
 
     /// Shows the knobs' values.
@@ -109,24 +109,24 @@ impl<E: Environment> Heap<E> {
         (0..TABLE.len()).for_each(|at| words[at].store(self.cache.knobs.at(at), Relaxed));
     }
 
-    fn serve_drain(&self, [cpu, way]: [u64; 2], results: &mut [u64; 8]) -> Answer {
+    fn serve_drain(&self, [cpu, way]: [u64; 2], results: &mut [u64; 8]) -> Reply {
         let which = match cpu {
-            EVERY_CPU => Which::All,
-            IDLE_CPUS => Which::Idle,
+            EVERY_CPU => DrainTarget::All,
+            IDLE_CPUS => DrainTarget::Idle,
             cpu => match u32::try_from(cpu) {
-                Ok(cpu) => Which::Cpu(cpu),
-                Err(_) => return Answer::Range,
+                Ok(cpu) => DrainTarget::Cpu(cpu),
+                Err(_) => return Reply::Range,
             },
         };
         let way = match way {
-            0 => Way::Auto,
-            1 => Way::Gentle,
-            2 => Way::Expedited,
-            _ => return Answer::Range,
+            0 => DrainMode::Auto,
+            1 => DrainMode::Gentle,
+            2 => DrainMode::Expedited,
+            _ => return Reply::Range,
         };
         // (A filter may kill for a fence, and for a look at the threads.)
         if self.reclaim.keeper.is_confined() {
-            return Answer::Confined;
+            return Reply::Confined;
         }
         let report = self.drain(which, way);
         results[..6].copy_from_slice(&[
@@ -137,6 +137,6 @@ impl<E: Environment> Heap<E> {
             report.fences,
             report.answers,
         ]);
-        Answer::Done
+        Reply::Done
     }
 }
