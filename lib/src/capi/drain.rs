@@ -32,7 +32,7 @@ fn told(report: &DrainReport, into: *mut Drained) -> c_int {
     if report.unreached == 0 { 0 } else { fail(Errno::EAGAIN) }
 }
 
-fn way(number: c_uint) -> Option<Way> {
+fn way(number: c_uint) -> Option<DrainMode> {
     [DrainMode::Auto, DrainMode::Gentle, DrainMode::Expedited].get(number as usize).copied()
 }
 
