@@ -331,7 +331,7 @@ impl Sets {
             let _ = unsafe { sys::unmap(sets, more * PAGE) };
             return false;
         }
-        self.board().raise_quietly(Level::Reserved, more * (PAGE + TALLY_BYTES));
+        self.board().raise(Level::Reserved, more * (PAGE + TALLY_BYTES));
         self.mapped.store(2 * more, Relaxed);
         true
     }

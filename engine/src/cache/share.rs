@@ -139,7 +139,7 @@ impl Sets {
             && let Ok(at) = self.map_texts()
         {
             if self.share.text.compare_exchange(0, at, Relaxed, Relaxed).is_ok() {
-                self.board().raise_quietly(Level::Reserved, SHOW_BYTES);
+                self.board().raise(Level::Reserved, SHOW_BYTES);
             } else {
                 // SAFETY: fresh, ours and unused.
                 let _ = unsafe { sys::unmap(at, SHOW_BYTES) };

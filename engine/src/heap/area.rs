@@ -5,7 +5,6 @@
 
 use super::{Environment, Heap};
 use crate::arch::PAGE;
-use crate::arch::atomic::Ordering::Acquire;
 use crate::page::Kind;
 use crate::slab::Wrong;
 use crate::stat::Event;
@@ -48,7 +47,7 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// Nobody uses it any more.
     pub unsafe fn area_free(&self, address: usize) -> Result<(), Wrong> {
-        if self.opened.load(Acquire) != 2 {
+        if !self.is_open() {
             return Err(Wrong::Foreign);
         }
         if self.vmap().find(address).is_some() {

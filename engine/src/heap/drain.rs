@@ -10,7 +10,7 @@
 
 use super::{ALL_CLASSES, Environment, Heap};
 use crate::arch::atomic::AtomicU32;
-use crate::arch::atomic::Ordering::{Acquire, Relaxed};
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::{sys, topology};
 use crate::cache::drain::CpuSet;
 use crate::cache::{DrainMode, DrainReport};
@@ -76,7 +76,7 @@ impl<E: Environment> Heap<E> {
     /// a look at each thread, and up to [`PATIENCE`].
     pub fn drain(&self, which: DrainTarget, way: DrainMode) -> DrainReport {
         let mut report = DrainReport::default();
-        if self.opened.load(Acquire) != 2 {
+        if !self.is_open() {
             return report;
         }
         let _inside = self.enter_patiently();
@@ -145,7 +145,7 @@ impl<E: Environment> Heap<E> {
     /// it. The next allocation on that CPU takes it back. Cost: a lock and a sequence.
     pub fn park(&self) -> bool {
         let Some(_inside) = self.enter() else { return false };
-        let parked = self.opened.load(Acquire) == 2 && self.cache.sets.park();
+        let parked = self.is_open() && self.cache.sets.park();
         if parked {
             self.cache.sets.count(Event::Park, 1);
         }
@@ -154,7 +154,7 @@ impl<E: Environment> Heap<E> {
 
     /// Drains every set and gives all free memory back; the bytes given back. Nothing, beside a fork.
     pub fn trim(&self) -> usize {
-        if self.opened.load(Acquire) != 2 {
+        if !self.is_open() {
             return 0;
         }
         let Some(_inside) = self.enter() else { return 0 };

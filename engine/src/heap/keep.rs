@@ -91,7 +91,7 @@ impl<E: Environment> Heap<E> {
     /// No thread of ours is there when this returns (after a second at most), nor is started until
     /// [`Heap::release_threads`]: what the process does meanwhile to itself it does to all of its threads.
     pub fn hold_threads(&self) {
-        let bell = (self.opened.load(Acquire) == 2).then(|| self.bell());
+        let bell = self.is_open().then(|| self.bell());
         self.reclaim.keeper.hold(bell);
         self.await_threads(SECOND);
     }
@@ -134,7 +134,7 @@ impl<E: Environment> Heap<E> {
     pub fn after_fork(&self) {
         self.pay();
         let keeper = &self.reclaim.keeper;
-        let is_due = keeper.is_resting() && keeper.is_none() && self.opened.load(Acquire) == 2;
+        let is_due = keeper.is_resting() && keeper.is_none() && self.is_open();
         if is_due && !self.gate.is_inside() && !self.gate.is_forking() {
             self.consider_keeper();
         }

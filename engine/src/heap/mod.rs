@@ -357,10 +357,17 @@ impl<E: Environment> Heap<E> {
         board.magic.store(MAGIC, Release);
     }
 
+    /// Whether the heap is open.
+    #[inline]
+    fn is_open(&self) -> bool {
+        // Acquire: whoever sees it open sees all of it.
+        self.opened.load(Acquire) == OPEN
+    }
+
     /// Opens the heap if nobody has; false without memory.
     #[inline]
     fn opened(&self) -> bool {
-        self.opened.load(Acquire) == OPEN || self.open_or_wait()
+        self.is_open() || self.open_or_wait()
     }
 
     #[cold]
@@ -376,7 +383,7 @@ impl<E: Environment> Heap<E> {
                         E::start(self);
                         self.opener.store(0, Relaxed);
                         // Without success the next call tries again.
-                        return self.opened.load(Acquire) == OPEN || self.end_opening(CLOSED) == OPEN;
+                        return self.is_open() || self.end_opening(CLOSED) == OPEN;
                     }
                 }
                 OPENING => _ = self.opened.compare_exchange(OPENING, AWAITED, Relaxed, Relaxed),
@@ -473,7 +480,7 @@ impl<E: Environment> Heap<E> {
 
     /// What is due on a slow path, and not inside.
     fn outside(&self) {
-        if self.reclaim.keeper.is_none() && self.opened.load(Acquire) == 2 {
+        if self.reclaim.keeper.is_none() && self.is_open() {
             self.consider_keeper();
         }
         if self.side.is_owing() {
@@ -485,7 +492,7 @@ impl<E: Environment> Heap<E> {
     #[inline]
     fn malloc_quick(&self, size: usize, aborted: bool) -> Option<usize> {
         if size > SMALL_MAX {
-            return if self.opened.load(Acquire) == 2 { Some(self.reuse_area(size, PAGE)?.address) } else { None };
+            return if self.is_open() { Some(self.reuse_area(size, PAGE)?.address) } else { None };
         }
         if aborted { None } else { self.alloc_set(class::offset_of(size) / 16) }
     }
@@ -525,7 +532,7 @@ impl<E: Environment> Heap<E> {
     /// The process is about to filter its own system calls, or promises what lets it: no thread of ours is there any
     /// more, and slow paths do without.
     pub fn confine(&self) {
-        if self.opened.load(Acquire) == 2 && self.reclaim.keeper.enter() {
+        if self.is_open() && self.reclaim.keeper.enter() {
             // For good: nobody may read them later.
             self.learn_limits();
             self.reclaim.keeper.leave();
@@ -630,7 +637,7 @@ impl<E: Environment> Heap<E> {
             return;
         }
         let address = object as usize;
-        if this.opened.load(Acquire) != OPEN && this.side.size(address).is_none() {
+        if !this.is_open() && this.side.size(address).is_none() {
             E::report(address, Wrong::Foreign);
             return;
         }
@@ -945,13 +952,13 @@ impl<E: Environment> Heap<E> {
 
     /// The process ends in the usual way: says so to those who read its board. (Not what a child of `vfork` does.)
     pub fn note_end(&self) {
-        if self.opened.load(Acquire) == 2 && self.cache.sets.is_shared() && self.pid() == sys::pid() {
+        if self.is_open() && self.cache.sets.is_shared() && self.pid() == sys::pid() {
             self.cache.sets.board().ended.store(1, Relaxed);
         }
     }
 
     fn count_if_open(&self, event: Event) {
-        if self.opened.load(Acquire) == 2 {
+        if self.is_open() {
             self.cache.sets.count(event, 1);
         }
     }

@@ -15,7 +15,7 @@
 //! a store per block and a zone's lock per batch. Beyond the list a thread waits while another one forks.
 
 use super::{CLASSES, Environment, Heap};
-use crate::arch::atomic::Ordering::{Acquire, Relaxed};
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, prefetch};
 use crate::cpu::NODES;
@@ -199,7 +199,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn pages_free_odd(&self, block: usize) -> Result<(), Wrong> {
-        if self.opened.load(Acquire) != 2 {
+        if !self.is_open() {
             return Err(Wrong::Foreign);
         }
         let _inside = self.enter_patiently();
@@ -283,7 +283,7 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// Nobody uses those that are blocks any more.
     pub unsafe fn pages_free_bulk(&self, blocks: &[usize]) -> Result<(), (usize, Wrong)> {
-        if self.opened.load(Acquire) != 2 {
+        if !self.is_open() {
             return blocks.first().map_or(Ok(()), |&first| Err((first, Wrong::Foreign)));
         }
         let _inside = self.enter_patiently();
@@ -317,7 +317,7 @@ impl<E: Environment> Heap<E> {
 
     /// The page lists of all indices.
     pub fn page_lists(&self) -> impl Iterator<Item = ListStats> + '_ {
-        let indices = if self.opened.load(Acquire) == 2 { 0..self.cache.sets.top() } else { 0..0 };
+        let indices = if self.is_open() { 0..self.cache.sets.top() } else { 0..0 };
         indices.flat_map(move |index| {
             LISTED.iter().enumerate().filter_map(move |(at, &order)| {
                 let (count, limit, batch) = self.cache.sets.list(index, CLASSES + at)?;

@@ -26,7 +26,7 @@
 use super::samples::{Process, Samples};
 use super::{Environment, Heap};
 use crate::arch::PAGE;
-use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicU64};
 use crate::arch::outcome::Outcome;
 use crate::arch::sys;
@@ -162,7 +162,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     fn switch_profile(&self, is_traced: bool) {
         let profile = &self.profile;
-        if self.opened.load(Acquire) != 2 {
+        if !self.is_open() {
             return;
         }
         // One at a time. (In a handler that came between: the next look does it.)

@@ -107,7 +107,7 @@ impl<E: Environment> Heap<E> {
     /// takes no lock and may be called in a signal handler, in the child of a `fork` or of a `vfork` (which leaves
     /// none), and by several threads.
     pub fn leave_reaper(&self) -> bool {
-        if self.opened.load(Acquire) != 2 {
+        if !self.is_open() {
             return false;
         }
         let least = self.cache.knobs.get(Id::ReapBytes);

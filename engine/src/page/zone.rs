@@ -302,8 +302,7 @@ impl Zone {
         for (count, level, by) in [(&self.free, Level::PagesFree, free), (&self.dirty, Level::PagesDirty, dirty)] {
             if by != 0 {
                 count.store(count.load(Relaxed).wrapping_add_signed(by), Relaxed);
-                let change = if by > 0 { Board::raise_quietly } else { Board::lower };
-                change(board, level, by.unsigned_abs() * PAGE);
+                board.shift(level, by * PAGE as isize);
             }
         }
         result

@@ -78,9 +78,7 @@ pub struct Slabs {
     /// By node and class.
     partial: [[Lock<Partial>; CLASSES]; NODES],
     bits: [Lock<()>; BIT_LOCKS],
-    /// Pointers that were reported since somebody asked.
-    bad: AtomicU64,
-    /// Before the first slab is made.
+    /// Set before the first slab is made.
     checked: AtomicU32,
 }
 
@@ -115,7 +113,6 @@ impl Slabs {
         Self {
             partial: [const { [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES] }; NODES],
             bits: [const { Lock::new(()) }; BIT_LOCKS],
-            bad: AtomicU64::new(0),
             checked: AtomicU32::new(0),
         }
     }
@@ -142,12 +139,6 @@ impl Slabs {
     #[inline]
     pub fn is_checked(&self) -> bool {
         self.checked.load(Relaxed) != 0
-    }
-
-    /// Pointers reported so far.
-    #[must_use]
-    pub fn bad(&self) -> u64 {
-        self.bad.load(Relaxed)
     }
 }
 
@@ -251,7 +242,6 @@ impl SlabSource<'_> {
 
     /// Counts and reports a pointer.
     pub fn bad(&self, address: usize, wrong: Wrong) {
-        self.slabs.bad.fetch_add(1, Relaxed);
         self.cache.sets.count(Event::BadFree, 1);
         (self.report)(address, wrong);
     }

@@ -419,10 +419,6 @@ impl Board {
     pub fn shift(&self, level: Level, by: isize) {
         self.levels[level as usize].fetch_add(by as u64, Relaxed);
     }
-    /// Raises a level.
-    pub fn raise_quietly(&self, level: Level, by: usize) {
-        self.raise(level, by);
-    }
     /// Lowers a level.
     pub fn lower(&self, level: Level, by: usize) {
         self.levels[level as usize].fetch_sub(by as u64, Relaxed);
