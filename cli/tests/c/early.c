@@ -7,7 +7,8 @@
 int early_forks;
 void *early_block;
 static void *kept[64];
-static void *in_flight;
+/* The forking thread's: glibc runs handlers of several forks side by side. */
+static _Thread_local void *in_flight;
 
 static void prepare(void)
 {
