@@ -172,7 +172,7 @@ fn adds_up(all: &Value) {
 #[test]
 fn sections_are_those_of_the_program() {
     for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
-        let knob = format!("mode={}", mode.name());
+        let knob = format!("mode={}", mode.knob());
         let Some(watched) = Watched::start(&["--set", &knob]) else { return };
         let all = watched.json(&[]);
         adds_up(&all);
@@ -241,7 +241,7 @@ fn sections_are_those_of_the_program() {
 #[test]
 fn sums_hold_while_threads_run() {
     for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
-        let knob = format!("mode={}", mode.name());
+        let knob = format!("mode={}", mode.knob());
         let Some(mut watched) = Watched::start(&["--set", &knob]) else { return };
         let calm = watched.json(&[]);
         let (calm, begun) = (number(&calm, "/memory/in_use"), number(&calm, "/operations/allocs"));
@@ -436,7 +436,7 @@ fn cached(all: &Value) -> u64 {
 #[test]
 fn drain_and_purge_act_and_say_so() {
     for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
-        let knob = format!("mode={}", mode.name());
+        let knob = format!("mode={}", mode.knob());
         let Some(mut watched) = Watched::start(&["--set", &knob]) else { return };
         watched.tell("cache");
         let before = watched.json(&[]);
@@ -1303,7 +1303,7 @@ fn a_full_shared_memory_costs_what_is_seen() {
     let test = "a_full_shared_memory_costs_what_is_seen";
     let Some(program) = program("crowd.c") else { return };
     for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
-        let run = format!("\"$1\" run --set mode={} --set profile_bytes=64K --", mode.name());
+        let run = format!("\"$1\" run --set mode={} --set profile_bytes=64K --", mode.knob());
         for size in ["4k", "16k", "24k", "28k", "64k", "128k"] {
             let Some(output) = with_shared_memory(test, size, &format!("{run} \"$2\"; echo $?"), &program) else {
                 return;

@@ -86,6 +86,10 @@ impl Mode {
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].0
     }
+    /// The value of the knob `mode` for it.
+    pub fn knob(self) -> &'static str {
+        if self == Self::Fallback { "fallback" } else { "auto" }
+    }
     fn knobs(self) -> &'static [&'static str] {
         match self {
             Self::Plain | Self::Auto | Self::Unregistered => &[],
