@@ -32,12 +32,22 @@ fn uninterrupted(body: impl FnOnce()) {
     body();
 }
 
-unsafe extern "C" fn prepare() {
+/// Before a fork; false, and all as it was, if threads were still inside after so many looks.
+fn begin(looks: u32) -> bool {
+    let mut is_told = false;
     uninterrupted(|| {
         // In this order: a thread that shows the heap looks at per-CPU memory, too.
-        HEAP.fork_begin();
-        PERCPU.units.fork_begin();
+        is_told = HEAP.fork_begin(looks);
+        if is_told && !PERCPU.units.fork_begin(looks) {
+            HEAP.fork_end(false);
+            is_told = false;
+        }
     });
+    is_told
+}
+
+unsafe extern "C" fn prepare() {
+    begin(u32::MAX);
 }
 
 fn end(child: bool) {
@@ -64,14 +74,7 @@ unsafe extern "C" fn child() {
 /// which may be why it calls this and not `fork`. The child then notices for itself, as one that a system call made.
 #[cfg(feature = "preload")]
 pub fn around(fork: impl FnOnce() -> i32) -> i32 {
-    let mut is_told = false;
-    uninterrupted(|| {
-        is_told = HEAP.fork_begin_within(SEAL_NAPS);
-        if is_told && !PERCPU.units.fork_begin_within(SEAL_NAPS) {
-            HEAP.fork_end(false);
-            is_told = false;
-        }
-    });
+    let is_told = begin(SEAL_NAPS);
     let result = fork();
     if is_told {
         end(result == 0);

@@ -69,7 +69,7 @@ macro_rules! level_models {
                         for round in 0..3 {
                             counter.fold(&units);
                             if forks && round == 1 {
-                                units.fork_begin();
+                                assert!(units.fork_begin(u32::MAX));
                                 machine::point();
                                 counter.add(&units, 1);
                                 units.fork_end(false, 0);

@@ -136,24 +136,9 @@ impl Cache {
 
     /// An object of `class`; `None` without memory.
     pub fn alloc(&self, source: &impl Source, class: usize) -> Option<usize> {
-        let mut aborts = 0;
-        for _ in 0..VISITS {
-            let Some(set) = self.sets.ready() else { break };
-            match self.sets.pop(class) {
-                Outcome::Done(object) => return Some(object),
-                Outcome::Aborted => {
-                    self.sets.count(Event::SeqAbort, 1);
-                    aborts += 1;
-                    if aborts == ABORTS {
-                        break;
-                    }
-                }
-                Outcome::Refused => {
-                    if !self.refill(source, set, class) {
-                        break;
-                    }
-                }
-            }
+        let pop = || self.sets.pop(class);
+        if let Some(object) = self.attempt(pop, |set| self.refill(source, set, class)) {
+            return Some(object);
         }
         let object = source.take(class)?;
         self.sets.count(Event::Direct, 1);
@@ -161,17 +146,14 @@ impl Cache {
         Some(object)
     }
 
-    /// Takes an object of `class` back.
-    ///
-    /// # Safety
-    /// `object` is a live object of that class that nobody uses any more.
-    pub unsafe fn free(&self, source: &impl Source, class: usize, object: usize) {
+    /// What `sequence` does with this CPU's set, after each refusal of which `again` prepares for the next attempt, or not; `None` where
+    /// the caller goes past the sets.
+    fn attempt<T>(&self, sequence: impl Fn() -> Outcome<T>, again: impl Fn(&Set) -> bool) -> Option<T> {
         let mut aborts = 0;
         for _ in 0..VISITS {
-            let Some(set) = self.sets.ready() else { break };
-            // SAFETY: the caller's promise.
-            match unsafe { self.sets.push(class, object) } {
-                Outcome::Done(()) => return,
+            let set = self.sets.ready()?;
+            match sequence() {
+                Outcome::Done(done) => return Some(done),
                 Outcome::Aborted => {
                     self.sets.count(Event::SeqAbort, 1);
                     aborts += 1;
@@ -180,11 +162,24 @@ impl Cache {
                     }
                 }
                 Outcome::Refused => {
-                    if !self.make_room(source, set, class) {
+                    if !again(set) {
                         break;
                     }
                 }
             }
+        }
+        None
+    }
+
+    /// Takes an object of `class` back.
+    ///
+    /// # Safety
+    /// `object` is a live object of that class that nobody uses any more.
+    pub unsafe fn free(&self, source: &impl Source, class: usize, object: usize) {
+        // SAFETY: the caller's promise.
+        let push = || unsafe { self.sets.push(class, object) };
+        if self.attempt(push, |set| self.make_room(source, set, class)).is_some() {
+            return;
         }
         source.give(class, object);
         self.sets.count(Event::Direct, 1);

@@ -27,7 +27,13 @@ pub trait Steps {
     /// [`Interrupted`]: nothing was done.
     fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted>;
     /// A slot of a sheaf by its address.
-    fn slot(&self, address: u64) -> &AtomicU64;
+    #[allow(unsafe_code, reason = "a slot is known by its address only")]
+    fn slot(&self, address: u64) -> &AtomicU64 {
+        // SAFETY: the address came out of a word of a set, so it is a slot of a
+        // sheaf (or the one behind its last, when room is 0 and it is not used);
+        // sheaves are never unmapped.
+        unsafe { &*(address as usize as *const AtomicU64) }
+    }
     /// Counts `n` allocations (not exact under interruption, as in the assembly).
     fn allocs(&self, class: usize, n: u64);
     /// Counts `n` frees.
@@ -83,24 +89,6 @@ pub fn swap(steps: &dyn Steps, word: &AtomicU64, old: u64, new: u64) -> Outcome<
     })())
 }
 
-impl Steps for Running<'_> {
-    fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
-        self.step(|| word.load(SeqCst))
-    }
-    fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
-        self.step(|| word.store(value, SeqCst))
-    }
-    #[allow(unsafe_code, reason = "a slot is known by its address only")]
-    fn slot(&self, address: u64) -> &AtomicU64 {
-        // SAFETY: the address came out of a word of a set, so it is a slot of a
-        // sheaf (or the one behind its last, when room is 0 and it is not used);
-        // sheaves are never unmapped.
-        unsafe { &*(address as usize as *const AtomicU64) }
-    }
-    fn allocs(&self, _: usize, _: u64) {}
-    fn frees(&self, _: usize, _: u64) {}
-}
-
 /// Steps under the lock of a set: none can be interrupted.
 pub(super) struct Locked<'a> {
     pub tally: &'a Tally,
@@ -113,10 +101,6 @@ impl Steps for Locked<'_> {
     fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
         word.store(value, Relaxed);
         Ok(())
-    }
-    fn slot(&self, address: u64) -> &AtomicU64 {
-        // SAFETY: as in `sim`: a slot of a sheaf, which is never unmapped.
-        unsafe { &*(address as usize as *const AtomicU64) }
     }
     fn allocs(&self, class: usize, n: u64) {
         add_under_lock(&self.tally.class[class].allocs, n);
@@ -134,13 +118,10 @@ pub(super) struct Simulated<'a> {
 
 impl Steps for Simulated<'_> {
     fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
-        self.running.load(word)
+        self.running.step(|| word.load(SeqCst))
     }
     fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
-        self.running.store(word, value)
-    }
-    fn slot(&self, address: u64) -> &AtomicU64 {
-        self.running.slot(address)
+        self.running.step(|| word.store(value, SeqCst))
     }
     fn allocs(&self, class: usize, n: u64) {
         self.tally.class[class].allocs.fetch_add(n, Relaxed);

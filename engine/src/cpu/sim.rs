@@ -33,6 +33,15 @@ impl Simulation {
     }
 }
 
+#[cfg(test)]
+impl Simulation {
+    /// A simulation of so many CPUs and as many indices whose sequences no other test's interrupt.
+    pub fn own(cpus: usize, nodes: usize, here: fn() -> (usize, u32)) -> &'static Self {
+        let idle = || (0..cpus).map(|_| Cpu::new()).collect::<std::vec::Vec<_>>().leak();
+        std::boxed::Box::leak(std::boxed::Box::new(Self { cpus: idle(), indices: idle(), here, nodes }))
+    }
+}
+
 /// The thread was preempted: the sequence is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupted;

@@ -67,12 +67,10 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// Before a fork. Signals are blocked.
-    pub fn fork_begin(&self) {
-        self.fork_begin_within(u32::MAX);
-    }
-    /// The same, or false after so many looks (see [`crate::arch::gate::Gate::fork_begin_within`]).
-    pub fn fork_begin_within(&self, looks: u32) -> bool {
+    /// Before a fork; or false, and all as it was, after so many looks (see [`crate::arch::gate::Gate::fork_begin_within`]). Signals are
+    /// blocked.
+    #[must_use]
+    pub fn fork_begin(&self, looks: u32) -> bool {
         self.dismiss_threads();
         self.gate.fork_begin_within(looks, || {
             let fenced = self.cache.sets.close();

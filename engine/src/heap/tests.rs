@@ -575,7 +575,7 @@ fn nobody_waits_for_a_fork() {
                 |n: usize| -> Vec<usize> { sizes.iter().map(|&size| heap.malloc(size * n) as usize).collect() };
             let (mine, theirs) = (before(1), before(2));
             let used = before(1);
-            heap.fork_begin();
+            assert!(heap.fork_begin(u32::MAX));
             let others = std::thread::scope(|scope| scope.spawn(move || work(theirs)).join().unwrap());
             left.extend(work(mine));
             left.drain(..3).for_each(|object| unsafe { heap.free(object as *mut u8) });
@@ -592,8 +592,9 @@ fn nobody_waits_for_a_fork() {
 }
 
 /// Two fake CPUs that nobody leaves, each on a node of its own.
-static TWO_NODES: Simulation =
-    Simulation { cpus: &CPUS, indices: &INDICES, here: || (NODE.get(), NODE.get() as u32), nodes: 2 };
+fn two_nodes() -> &'static Simulation {
+    Simulation::own(2, 2, || (NODE.get(), NODE.get() as u32))
+}
 thread_local! {
     static NODE: Cell<usize> = const { Cell::new(0) };
 }
@@ -608,7 +609,7 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
         reason: Reason::Asked,
         index: Index::Cpu,
         area: RseqArea::default(),
-        simulation: Some(&TWO_NODES),
+        simulation: Some(two_nodes()),
         share: None,
     };
     heap.cache.knobs.reset();

@@ -636,12 +636,10 @@ impl Units {
     pub fn reopen(&self) {
         self.cpus.reopen(|_| self.open_high());
     }
-    /// Before a fork: closes, when nobody holds a lock of per-CPU memory any more. Signals are blocked.
-    pub fn fork_begin(&self) {
-        self.fork_begin_within(u32::MAX);
-    }
-    /// The same, or false after so many looks (see [`Gate::fork_begin_within`]).
-    pub fn fork_begin_within(&self, looks: u32) -> bool {
+    /// Before a fork: closes, when nobody holds a lock of per-CPU memory any more; or false, and all as it was, after so many looks
+    /// (see [`Gate::fork_begin_within`]). Signals are blocked.
+    #[must_use]
+    pub fn fork_begin(&self, looks: u32) -> bool {
         self.gate.fork_begin_within(looks, || _ = self.close())
     }
     /// After a fork, in the parent or in the child, whose thread has so many vforks in flight. Signals are blocked.

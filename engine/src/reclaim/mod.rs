@@ -14,9 +14,9 @@
 //! | free and resident | a free gives back |
 //! |---|---|
 //! | below the limit | nothing, or the next slice of a purge under way that no [`workers`] have taken over |
-//! | above it | one slice of [`HELP`] bytes; nothing if somebody else purges |
+//! | above it | one slice of [`HELP`](policy::HELP) bytes; nothing if somebody else purges |
 //! | above it, no housekeeper to be had | all that is above |
-//! | above twice the limit | [`HELP_MORE`] or as much as it allocates, beside others; from [`HELP_MORE`] above the limit it waits [`NAPS`] naps at most where too many are at it |
+//! | above twice the limit | [`HELP_MORE`](policy::HELP_MORE) or as much as it allocates, beside others; from that above the limit it waits [`NAPS`] naps at most where too many are at it |
 //!
 //! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and
 //! no free waits for a whole purge: those run in slices, and end after one for which a fork waits. An allocation
@@ -42,7 +42,6 @@ use crate::stat::{Event, Level};
 use crate::vmap::{SLICE, Vmap};
 use keeper::{Keeper, Tending};
 use limits::Limits;
-pub use policy::{HELP, HELP_MORE};
 use policy::{Rules, Use};
 use workers::Workers;
 
@@ -138,11 +137,9 @@ impl Reclaim {
             in_use,
             below_recent: self.recent(cache, in_use),
             busy: if rules.soft.is_some() { board.held().saturating_sub(Self::idle(cache)) } else { 0 },
-            // (Small programs start with few calls: asked for when it matters.)
-            cpus: if (in_use / rules.share).max(rules.floor) > rules.ceiling { self.cpus() } else { 1 },
             is_alone: self.is_alone(knobs),
         };
-        policy::may_stay(now, rules)
+        policy::may_stay(now, rules, || self.cpus())
     }
 
     /// Whether there is no housekeeper, and none to be had: nobody gives back later what is not given back now.

@@ -33,8 +33,6 @@ pub struct Use {
     pub below_recent: u64,
     /// Bytes that are not free and resident: what the soft limit counts besides those.
     pub busy: u64,
-    /// CPUs that there are for us.
-    pub cpus: u32,
     /// There is no housekeeper, and none to be had: nobody gives back later what is not given back now.
     pub is_alone: bool,
 }
@@ -52,13 +50,13 @@ pub struct Rules {
     pub soft: Option<u64>,
 }
 
-/// Bytes that may be free and resident.
+/// Bytes that may be free and resident. How many CPUs there are for us is asked for where it matters.
 #[must_use]
-pub fn may_stay(now: Use, rules: Rules) -> u64 {
+pub fn may_stay(now: Use, rules: Rules, cpus: impl FnOnce() -> u32) -> u64 {
     let mut base = (now.in_use / rules.share).max(rules.floor);
     if base > rules.ceiling {
         // fls(cpus), as in the kernel.
-        let doublings = if rules.ceiling == 0 { 0 } else { u32::BITS - now.cpus.leading_zeros() };
+        let doublings = if rules.ceiling == 0 { 0 } else { u32::BITS - cpus().leading_zeros() };
         base = base.min(rules.ceiling.saturating_mul(doublings.into()));
     }
     let usual = base + if now.is_alone { now.below_recent.min(FORGOTTEN) } else { now.below_recent };
@@ -122,8 +120,15 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const NOW: Use = Use { in_use: 1000 * MIB, below_recent: 0, busy: 1000 * MIB, cpus: 1, is_alone: false };
+    const NOW: Use = Use { in_use: 1000 * MIB, below_recent: 0, busy: 1000 * MIB, is_alone: false };
     const RULES: Rules = Rules { share: 50, floor: 8 * MIB, ceiling: 32 * MIB, soft: None };
+
+    fn on(cpus: u32, now: Use, rules: Rules) -> u64 {
+        super::may_stay(now, rules, || cpus)
+    }
+    fn may_stay(now: Use, rules: Rules) -> u64 {
+        on(1, now, rules)
+    }
 
     #[test]
     fn a_share_of_what_is_in_use_may_stay() {
@@ -141,11 +146,11 @@ mod tests {
     fn at_most_the_ceiling_for_each_doubling_of_the_cpus() {
         let large = Use { in_use: 1 << 50, ..NOW };
         for (cpus, times) in [(1, 1), (2, 2), (3, 2), (4, 3), (64, 7), (448, 9)] {
-            assert_eq!(may_stay(Use { cpus, ..large }, RULES), times * 32 * MIB, "{cpus}");
+            assert_eq!(on(cpus, large, RULES), times * 32 * MIB, "{cpus}");
         }
         // Below it the CPUs count for nothing, and a ceiling of 0 is one.
-        assert_eq!(may_stay(Use { cpus: 64, ..NOW }, RULES), 20 * MIB);
-        assert_eq!(may_stay(Use { cpus: 64, ..large }, Rules { ceiling: 0, floor: 0, ..RULES }), 0);
+        assert_eq!(super::may_stay(NOW, RULES, || unreachable!("below the ceiling")), 20 * MIB);
+        assert_eq!(on(64, large, Rules { ceiling: 0, floor: 0, ..RULES }), 0);
         assert_eq!(may_stay(large, Rules { ceiling: u64::MAX, ..RULES }), (1 << 50) / 50);
     }
 

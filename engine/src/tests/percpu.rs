@@ -613,7 +613,7 @@ fn claims_cost_a_chunk_each_at_most() {
 fn the_forking_thread_goes_on_and_others_wait() {
     let space = fresh();
     let at = alloc(space, 64, 8);
-    space.units.fork_begin();
+    assert!(space.units.fork_begin(u32::MAX));
     let other = alloc(space, 64, 8);
     std::thread::scope(|scope| {
         let waits = scope.spawn(move || {

@@ -10,7 +10,6 @@ use crate::arch::seq;
 use crate::arch::sys::{self, Access, fault};
 use crate::cache::{Cache, sets};
 use crate::cpu::Simulation;
-use crate::cpu::sim::Cpu;
 use crate::page::region::WINDOW_PAGES;
 use crate::page::{Owner, Paging, Pfn, Regions};
 use crate::stat::{Board, Event, Level, Mode, Timing};
@@ -84,9 +83,6 @@ proptest! {
     }
 }
 
-static CPUS: [Cpu; 8] = [const { Cpu::new() }; 8];
-static INDICES: [Cpu; 8] = [const { Cpu::new() }; 8];
-static SIMULATION: Simulation = Simulation { cpus: &CPUS, indices: &INDICES, here, nodes: 1 };
 std::thread_local!(static HERE: Cell<usize> = const { Cell::new(0) });
 fn here() -> (usize, u32) {
     let index = HERE.get();
@@ -110,7 +106,9 @@ impl World {
             gate: Gate::new(),
         };
         let base = sys::map(0, sets::BYTES, Access::ReadWrite).unwrap();
-        unsafe { world.cache.sets.open(base, Mode::Simulated, seq::RseqArea::default(), Some(&SIMULATION)) };
+        unsafe {
+            world.cache.sets.open(base, Mode::Simulated, seq::RseqArea::default(), Some(Simulation::own(8, 1, here)))
+        };
         world.cache.knobs.reset();
         world
     }

@@ -15,10 +15,6 @@ use std::vec::Vec;
 static CPUS: [Cpu; 64] = [const { Cpu::new() }; 64];
 static INDICES: [Cpu; 64] = [const { Cpu::new() }; 64];
 static MANY: Simulation = Simulation { cpus: &CPUS, indices: &INDICES, here: wander, nodes: 2 };
-static FOUR_CPUS: [Cpu; 4] = [const { Cpu::new() }; 4];
-static FOUR_INDICES: [Cpu; 4] = [const { Cpu::new() }; 4];
-static FOUR_NODES: Simulation =
-    Simulation { cpus: &FOUR_CPUS, indices: &FOUR_INDICES, here: || (HERE.get(), HERE.get() as u32), nodes: 4 };
 
 thread_local! {
     static HERE: Cell<usize> = const { Cell::new(0) };
@@ -82,7 +78,8 @@ fn assert_empty(heap: &Heap<Test>) {
 fn blocks_come_from_the_node_asked_for_or_the_nearest_and_go_back_to_their_own() {
     static HEAP: Heap<Test> = Heap::new();
     let heap = &HEAP;
-    assert!(open(heap, Mode::Simulated, &FOUR_NODES));
+    let four_nodes = Simulation::own(4, 4, || (HERE.get(), HERE.get() as u32));
+    assert!(open(heap, Mode::Simulated, four_nodes));
     let zone_of = |block: usize| heap.pages.regions.zone(heap.pages.regions.find(block).unwrap().1);
     let free_of = |node: usize| heap.pages.zones[node].free_pages();
     for node in 0..4 {

@@ -10,7 +10,7 @@ fn opened(heap: &'static Heap<Test>) {
         reason: Reason::Asked,
         index: Index::Cpu,
         area: RseqArea::default(),
-        simulation: Some(&TWO_NODES),
+        simulation: Some(two_nodes()),
         share: None,
     };
     heap.cache.knobs.reset();
@@ -134,7 +134,7 @@ fn parking_survives_a_fork() {
     opened(&HEAP);
     fill(&HEAP, 1);
     assert!(HEAP.park());
-    HEAP.fork_begin();
+    assert!(HEAP.fork_begin(u32::MAX));
     HEAP.fork_end(false);
     assert!(HEAP.cache.sets.is_parked(1));
     assert_eq!(drain(&HEAP, DrainMode::Gentle, |_| true).0.fences, 0);
