@@ -23,6 +23,7 @@ const RANKS: &[(&str, u32)] = &[
     ("slab", 7),
     ("reclaim", 8),
     ("heap", 9),
+    ("control", 10),
 ];
 /// A lower layer may take plain types (no behaviour) of these.
 const PLAIN: &[(&str, &str)] = &[("arch", "stat")];

@@ -1,7 +1,7 @@
 //! The heap profile: programs that say themselves what they allocate where, and what the profile says of them.
 
 mod common;
-use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, find, modes, need, program, skip};
+use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, copy_program, find, modes, need, program, skip};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -504,7 +504,7 @@ fn names_do_not_steer_the_terminal() {
     let Some(program) = program("profile.c") else { return };
     let scratch = Scratch::new("escapes");
     let path = scratch.join("p\x1b[2J\x1b]0;title\x07\u{9b}1m\u{202e}x");
-    std::fs::copy(&program, &path).unwrap();
+    copy_program(&program, &path);
     let name = path.to_str().unwrap();
     let is_tame =
         |text: &str| text.chars().all(|letter| letter == '\n' || !letter.is_control() && letter != '\u{202e}');

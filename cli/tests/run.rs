@@ -3,7 +3,9 @@
 
 mod common;
 use allotment_engine::knob::TABLE;
-use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, find, modes, need, preloaded, skip, stop_group};
+use common::{
+    ALLOTMENT, BOTH, Mode, Program, Scratch, compile, copy_program, find, modes, need, preloaded, skip, stop_group,
+};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -257,8 +259,8 @@ fn set_uid_programs_are_said_so() {
     fs::create_dir_all(&directory).unwrap();
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
     let (copy, command) = (directory.join("id"), directory.join("allotment"));
-    fs::copy(source, &copy).unwrap();
-    fs::copy(ALLOTMENT, &command).unwrap();
+    copy_program(source, &copy);
+    copy_program(ALLOTMENT, &command);
     fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
     let as_nobody = |words: &[&str]| {
@@ -451,7 +453,7 @@ fn a_launcher_that_drops_its_privileges_keeps_the_library() {
     std::os::unix::fs::chown(&cache, Some(65_534), None).unwrap();
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
     let command = directory.join("allotment");
-    fs::copy(ALLOTMENT, &command).unwrap();
+    copy_program(ALLOTMENT, &command);
     fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
     for words in [&[][..], &user] {
         let mut all: Vec<&str> = words.to_vec();

@@ -27,5 +27,7 @@ pub mod reclaim;
 
 pub mod heap;
 
+pub mod control;
+
 #[cfg(test)]
 mod tests;

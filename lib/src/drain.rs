@@ -24,7 +24,7 @@
 //! `docs/drain.md` has protocol and costs.
 
 use crate::HEAP;
-use allotment_engine::heap::drain::DrainTarget;
+use allotment_engine::reclaim::drain::DrainTarget;
 
 pub use allotment_engine::cache::{DrainMode, DrainReport};
 

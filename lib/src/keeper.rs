@@ -14,14 +14,14 @@ pub static CREW: Crew = Crew::new();
 
 extern "C" fn keeper(_: usize) -> ! {
     enlist(c"allotment");
-    HEAP.keep();
-    sys::exit(false, HEAP.parting())
+    HEAP.mm().keep();
+    sys::exit(false, HEAP.mm().parting())
 }
 
 extern "C" fn worker(_: usize) -> ! {
     enlist(c"allotment/free");
-    HEAP.work();
-    sys::exit(false, HEAP.parting())
+    HEAP.mm().work();
+    sys::exit(false, HEAP.mm().parting())
 }
 
 /// Starts the housekeeper; false if the system has no thread for us.

@@ -21,6 +21,7 @@
 #![allow(unsafe_code)] // addresses
 
 use crate::HEAP;
+use allotment_engine::control::texts;
 use allotment_engine::cpu::NODES;
 use allotment_engine::page;
 use core::fmt;
@@ -143,7 +144,7 @@ pub fn lists() -> impl Iterator<Item = ListStats> {
 /// # Errors
 /// Those of `out`.
 pub fn buddyinfo(out: &mut impl fmt::Write) -> fmt::Result {
-    HEAP.write_buddyinfo(out)
+    texts::buddyinfo(&HEAP, out)
 }
 
 /// Writes zones and lists as `/proc/zoneinfo` does: `managed` is what was opened, `nr_free_pages` what is free in the
@@ -152,5 +153,5 @@ pub fn buddyinfo(out: &mut impl fmt::Write) -> fmt::Result {
 /// # Errors
 /// Those of `out`.
 pub fn zoneinfo(out: &mut impl fmt::Write) -> fmt::Result {
-    HEAP.write_zoneinfo(out)
+    texts::zoneinfo(&HEAP, out)
 }

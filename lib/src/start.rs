@@ -228,6 +228,9 @@ impl Environment for Process {
     fn ends() {
         crate::publish::withdraw();
     }
+    fn serve(heap: &Heap<Self>) -> bool {
+        allotment_engine::control::mailbox::serve(heap)
+    }
     fn stack(into: &mut [usize]) -> usize {
         crate::unwind::stack(into)
     }

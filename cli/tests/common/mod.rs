@@ -419,6 +419,13 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(40)..].iter().map(|line| format!("{line}\n")).collect()
 }
 
+/// Copies a program that is started where it is then. (By a process of its own: what this one has open to write, a child that
+/// another test forks at that moment has open, too, and cannot be started until the child runs its own program.)
+pub fn copy_program(from: impl AsRef<Path>, to: &Path) {
+    let copied = Command::new("cp").arg(from.as_ref()).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{} is not copied", from.as_ref().display());
+}
+
 /// Builds `cli/tests/c/NAME` once in this run of the tests; `extra` goes to the compiler.
 pub fn compile(name: &str, output: &str, extra: &[&str]) -> Option<PathBuf> {
     static BUILT: OnceLock<Mutex<BTreeMap<String, PathBuf>>> = OnceLock::new();

@@ -32,7 +32,7 @@ use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::cpu::NODES;
-use crate::knob::{Id, Knobs};
+use crate::knob::{Id, Knobs, TABLE};
 use crate::meta::Meta;
 use crate::stat::board::CLASSES_MAX;
 use crate::stat::{Event, Level, Mode};
@@ -132,6 +132,12 @@ impl Cache {
             knobs: Knobs::new(),
             most: [const { AtomicU8::new(0) }; CLASSES_MAX],
         }
+    }
+
+    /// Shows the knobs' values.
+    pub fn publish_knobs(&self) {
+        let words = &self.sets.board().knobs;
+        (0..TABLE.len()).for_each(|at| words[at].store(self.knobs.at(at), Relaxed));
     }
 
     /// An object of `class`; `None` without memory.

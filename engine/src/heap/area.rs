@@ -23,10 +23,10 @@ impl<E: Environment> Heap<E> {
         let fresh = if guard {
             self.approach();
             self.vmap().alloc_guarded(bytes, align).or_else(|| {
-                if self.is_limited(bytes) {
-                    return self.squeezed(bytes, || self.vmap().alloc_guarded(bytes, align));
+                if self.mm().is_limited(bytes) {
+                    return self.mm().squeezed(bytes, || self.vmap().alloc_guarded(bytes, align));
                 }
-                self.scrape_area(bytes, || self.vmap().alloc_guarded(bytes, align))
+                self.mm().scrape_area(bytes, || self.vmap().alloc_guarded(bytes, align))
             })
         } else {
             self.reuse_area(bytes, align).or_else(|| self.alloc_area(bytes, align, false))

@@ -71,7 +71,7 @@ impl<E: Environment> Heap<E> {
     /// blocked.
     #[must_use]
     pub fn fork_begin(&self, looks: u32) -> bool {
-        self.dismiss_threads();
+        self.mm().dismiss_threads();
         self.gate.fork_begin_within(looks, || {
             let fenced = self.cache.sets.close();
             self.fenced.store(fenced, Relaxed);
@@ -93,7 +93,7 @@ impl<E: Environment> Heap<E> {
         if child {
             self.areas.inherit(lost);
         }
-        self.rest_threads();
+        self.mm().rest_threads();
         self.count_if_open(Event::Fork);
     }
 
@@ -108,8 +108,7 @@ impl<E: Environment> Heap<E> {
         if !matches!(self.pid(), 0 | u32::MAX) {
             self.learn_pid(true);
         }
-        self.born.store(self.cache.sets.clock.ticks(), Relaxed);
-        self.slow.store(0, Relaxed);
+        self.reclaim.youth.begin(sets.clock.ticks());
         if !sets.is_shared() {
             return;
         }
@@ -125,6 +124,16 @@ impl<E: Environment> Heap<E> {
         board.pid.store(sys::pid(), Relaxed);
         // Nobody has asked the child.
         board.mailbox.answered.store(board.mailbox.asked.load(Relaxed), Relaxed);
+    }
+
+    /// Behind a fork, in the parent: pays what was put off, and does what no housekeeper may be there to do.
+    pub fn after_fork(&self) {
+        self.pay();
+        let keeper = &self.reclaim.keeper;
+        let is_due = keeper.is_resting() && keeper.is_none() && self.is_open();
+        if is_due && !self.gate.is_inside() && !self.gate.is_forking() {
+            self.mm().consider_keeper();
+        }
     }
 
     /// Before a vfork. Signals are blocked.

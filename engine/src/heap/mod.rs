@@ -16,51 +16,34 @@
 #![allow(unsafe_code)] // hands out memory
 
 mod area;
-pub mod drain;
+mod back;
+mod bulk;
 mod fork;
-mod give;
-mod keep;
-mod limit;
-pub mod mailbox;
+mod open;
 mod pages;
 pub mod profile;
-pub mod reaper;
+mod resize;
 pub mod samples;
-mod scarce;
-mod show;
 pub mod side;
 
-use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use crate::arch::crew::Crew;
 use crate::arch::gate::Gate;
 use crate::arch::outcome::Outcome;
-use crate::arch::seq::RseqArea;
 use crate::arch::{PAGE, opaque, sys};
-use crate::cache::sets::{Room, Sets};
-use crate::cache::{Cache, Sheaf, Source};
-use crate::cpu::Simulation;
-use crate::knob::{BY_CGROUP, Id};
-use crate::page::{LISTED, PageSource, Pages, Regions};
-use crate::reclaim::Reclaim;
-use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
+use crate::cache::{Cache, Sets};
+use crate::page::{PageSource, Pages, Regions};
+use crate::reclaim::{Mm, Reclaim};
+use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::slab::{SlabSource, Slabs, Wrong};
-use crate::stat::board::{MAGIC, VERSION};
-use crate::stat::{Event, Index, Level, Mode, Reason, Timing};
+use crate::stat::{Event, Mode, Timing};
 use crate::vmap::{Areas, Freed, Fresh, Vmap};
 use core::marker::PhantomData;
-use core::ptr::{self, NonNull};
+use core::ptr;
+use open::Door;
+pub use open::Opening;
 use side::Side;
-
-/// All classes of a set: sizes, then page lists.
-pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
-const _: () = assert!(ALL_CLASSES <= crate::stat::board::CLASSES_MAX);
-
-/// [`Heap::opened`]: nobody has asked; somebody opens it; so, and others sleep until it is done; done.
-const CLOSED: u32 = 0;
-const OPENING: u32 = 1;
-const OPEN: u32 = 2;
-const AWAITED: u32 = 3;
 
 /// What the outermost layer decides for a heap.
 pub trait Environment: Sized + 'static {
@@ -86,6 +69,10 @@ pub trait Environment: Sized + 'static {
     }
     /// Is told that the process ends: no thread of its own is left.
     fn ends() {}
+    /// Does what another process asked of this heap (`control::mailbox`); false if nothing was.
+    fn serve(_: &Heap<Self>) -> bool {
+        false
+    }
     /// A file for the board of a forked child, where the process publishes it.
     fn publish() -> Option<usize> {
         None
@@ -128,6 +115,9 @@ pub trait Environment: Sized + 'static {
     }
 }
 
+/// Bytes in use from which a heap asks whose it is.
+const LARGE: u64 = 16 << 20;
+
 /// A heap. Zero bytes until it opens: a static costs no file space and no page.
 ///
 /// What every process touches comes first and together, up to the slots of the first CPUs, and is a page or two: a page
@@ -140,17 +130,10 @@ pub struct Heap<E> {
     side: Side,
     /// Whether the fork in flight had its fence.
     fenced: AtomicBool,
-    /// This process; and which one began, and which one ended, to leave a reaper.
+    /// This process.
     pid: AtomicU32,
-    reaping: AtomicU32,
-    reaped: AtomicU32,
-    /// Slow allocations of this process while it had no housekeeper, and ticks when it began to use the heap.
-    slow: AtomicU32,
-    born: AtomicU64,
     reclaim: Reclaim,
-    opened: AtomicU32,
-    /// The thread that is opening it.
-    opener: AtomicUsize,
+    door: Door,
     /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
     small: AtomicUsize,
     cache: Cache,
@@ -158,50 +141,7 @@ pub struct Heap<E> {
     slabs: Slabs,
     areas: Areas,
     profile: profile::Profile,
-    /// What blocks of pages and areas were looked for in vain.
-    barren: [scarce::Barren; 2],
     environment: PhantomData<fn() -> E>,
-}
-
-/// The source of every class of a set.
-struct Everything<'a> {
-    slabs: SlabSource<'a>,
-    pages: PageSource<'a>,
-}
-
-impl Source for Everything<'_> {
-    fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
-        if class < CLASSES { self.slabs.fill(class, sheaf, n) } else { self.pages.fill(class, sheaf, n) }
-    }
-    fn flush(&self, class: usize, sheaf: &mut Sheaf) {
-        if class < CLASSES { self.slabs.flush(class, sheaf) } else { self.pages.flush(class, sheaf) }
-    }
-    fn take(&self, class: usize) -> Option<usize> {
-        if class < CLASSES { self.slabs.take(class) } else { self.pages.take(class) }
-    }
-    fn give(&self, class: usize, object: usize) {
-        if class < CLASSES { self.slabs.give(class, object) } else { self.pages.give(class, object) }
-    }
-    fn size(&self, class: usize) -> usize {
-        if class < CLASSES { self.slabs.size(class) } else { self.pages.size(class) }
-    }
-}
-
-/// What the environment decided about a heap that opens.
-#[derive(Clone, Copy, Debug)]
-pub struct Opening {
-    /// How sets are reached.
-    pub mode: Mode,
-    /// Why.
-    pub reason: Reason,
-    /// What indexes them.
-    pub index: Index,
-    /// This process's rseq areas.
-    pub area: RseqArea,
-    /// For tests.
-    pub simulation: Option<&'static Simulation>,
-    /// A file to share the board through, or none.
-    pub share: Option<usize>,
 }
 
 impl<E: Environment> Default for Heap<E> {
@@ -219,20 +159,14 @@ impl<E: Environment> Heap<E> {
             side: Side::new(),
             fenced: AtomicBool::new(false),
             pid: AtomicU32::new(0),
-            reaping: AtomicU32::new(0),
-            reaped: AtomicU32::new(0),
-            slow: AtomicU32::new(0),
-            born: AtomicU64::new(0),
             reclaim: Reclaim::new(),
-            opened: AtomicU32::new(0),
-            opener: AtomicUsize::new(0),
+            door: Door::new(),
             small: AtomicUsize::new(0),
             cache: Cache::new(),
             pages: Pages::new(),
             slabs: Slabs::new(),
             areas: Areas::new(),
             profile: profile::Profile::new(),
-            barren: [const { scarce::Barren::new() }; 2],
             environment: PhantomData,
         }
     }
@@ -241,6 +175,31 @@ impl<E: Environment> Heap<E> {
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// What giving back works on.
+    #[inline]
+    #[must_use]
+    pub fn mm(&self) -> Mm<'_> {
+        Mm {
+            gate: &self.gate,
+            reclaim: &self.reclaim,
+            cache: &self.cache,
+            pages: &self.pages,
+            slabs: &self.slabs,
+            areas: &self.areas,
+            report: E::report,
+            host: self,
+        }
+    }
+    fn slab_source(&self) -> SlabSource<'_> {
+        self.mm().slab_source()
+    }
+    fn page_source(&self) -> PageSource<'_> {
+        self.mm().page_source()
+    }
+    fn vmap(&self) -> Vmap<'_> {
+        self.mm().vmap()
     }
 
     /// Asks for it once the heap is large or can be looked into: small programs start with few calls.
@@ -254,165 +213,6 @@ impl<E: Environment> Heap<E> {
     pub fn pid(&self) -> u32 {
         // Relaxed: changes at a fork only.
         self.pid.load(Relaxed)
-    }
-
-    fn slab_source(&self) -> SlabSource<'_> {
-        SlabSource { slabs: &self.slabs, cache: &self.cache, pages: &self.pages, report: E::report }
-    }
-    fn everything(&self) -> Everything<'_> {
-        Everything { slabs: self.slab_source(), pages: self.page_source() }
-    }
-    fn page_source(&self) -> PageSource<'_> {
-        PageSource { pages: &self.pages, cache: &self.cache, first: CLASSES }
-    }
-    fn vmap(&self) -> Vmap<'_> {
-        Vmap { areas: &self.areas, regions: &self.pages.regions, cache: &self.cache, gate: &self.gate }
-    }
-
-    /// Maps the sets and the board, chooses the mode (sequences only if the self-test
-    /// passes) and opens the gate. Called once, by `start`.
-    ///
-    /// # Errors
-    /// Without memory for the sets; the heap stays closed.
-    ///
-    /// # Safety
-    /// `opening.area` is right for mode `Sequences`; the knobs are set.
-    pub unsafe fn open(&self, opening: &Opening) -> Result<(), sys::Errno> {
-        let sets = &self.cache.sets;
-        let room = Room::new()?;
-        let base = room.base;
-        // SAFETY: fresh and zeroed, for ever; still closed.
-        unsafe { sets.open(base, Mode::Closed, opening.area, opening.simulation) };
-        sets.roomy(room);
-        if let Some(file) = opening.share {
-            if sets.share(file) {
-                sets.watch();
-            } else {
-                E::withdraw();
-            }
-        }
-        let sizes = (0..ALL_CLASSES).map(|class| self.size_of(class));
-        self.cache.size_classes(sizes);
-        if opening.reason == Reason::Unregistered {
-            // (An emulator, as likely as not.)
-            self.areas.confine();
-        }
-        if self.cache.knobs.get(Id::BadFree) == 1 {
-            self.slabs.check();
-        }
-        let board = sets.board();
-        board.sets.store(1, Relaxed);
-        board.set(Level::Reserved, room.bytes as u64);
-        board.set(Level::Mappings, 2);
-        // SAFETY: the same mapping, now with its mode.
-        unsafe { sets.open(base, opening.mode, opening.area, opening.simulation) };
-        let (mut mode, mut reason) = (opening.mode, opening.reason);
-        if mode == Mode::Sequences && !sets.self_test(&self.cache.meta) {
-            (mode, reason) = (Mode::Fallback, Reason::SelfTest);
-            // SAFETY: as above.
-            unsafe { sets.open(base, mode, opening.area, opening.simulation) };
-        }
-        if sets.is_shared() {
-            self.learn_pid(true);
-            board.pid.store(self.pid(), Relaxed);
-        }
-        self.describe(mode, reason, opening.index);
-        self.publish_knobs();
-        self.born.store(self.cache.sets.clock.ticks(), Relaxed);
-        if self.cache.knobs.get(Id::HardLimit) == BY_CGROUP {
-            self.learn_limits();
-        }
-        self.end_opening(OPEN);
-        if mode == Mode::Sequences && !self.slabs.is_checked() {
-            // Release: whoever passes the gate sees an open heap.
-            self.small.store(SMALL_MAX, Release);
-        }
-        // (It is off already, on pages that nobody has touched.)
-        if self.cache.knobs.get(Id::ProfileBytes) != 0 {
-            self.apply_profile();
-        }
-        Ok(())
-    }
-
-    /// Bytes of an object (or block of pages) of a class.
-    fn size_of(&self, class: usize) -> usize {
-        if class < CLASSES { SIZES[class] as usize } else { PAGE << LISTED[class - CLASSES] }
-    }
-
-    /// Writes the board's constants.
-    fn describe(&self, mode: Mode, reason: Reason, index: Index) {
-        let board = self.cache.sets.board();
-        for class in 1..ALL_CLASSES {
-            board.class[class].size.store(self.size_of(class) as u64, Relaxed);
-        }
-        board.version.store(VERSION, Relaxed);
-        board.mode.store(mode as u32, Relaxed);
-        board.reason.store(reason as u32, Relaxed);
-        board.index.store(index as u32, Relaxed);
-        board.classes.store(ALL_CLASSES as u32, Relaxed);
-        board.size_classes.store(CLASSES as u32, Relaxed);
-        board.start_ticks.store(self.cache.sets.clock.ticks(), Relaxed);
-        board.start_ns.store(self.cache.sets.clock.now_ns(), Relaxed);
-        // Release: a reader that sees the magic sees the rest.
-        board.magic.store(MAGIC, Release);
-    }
-
-    /// Whether the heap is open.
-    #[inline]
-    fn is_open(&self) -> bool {
-        // Acquire: whoever sees it open sees all of it.
-        self.opened.load(Acquire) == OPEN
-    }
-
-    /// Opens the heap if nobody has; false without memory.
-    #[inline]
-    fn opened(&self) -> bool {
-        self.is_open() || self.open_or_wait()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn open_or_wait(&self) -> bool {
-        loop {
-            match self.opened.load(Acquire) {
-                OPEN => return true,
-                CLOSED => {
-                    if self.opened.compare_exchange(CLOSED, OPENING, Acquire, Relaxed).is_ok() {
-                        // Relaxed: read by this thread and its handlers; others find another name.
-                        self.opener.store(sys::thread_pointer(), Relaxed);
-                        E::start(self);
-                        self.opener.store(0, Relaxed);
-                        // Without success the next call tries again.
-                        return self.is_open() || self.end_opening(CLOSED) == OPEN;
-                    }
-                }
-                OPENING => _ = self.opened.compare_exchange(OPENING, AWAITED, Relaxed, Relaxed),
-                // (Asleep: whoever opens it may have to run on this CPU.)
-                _ => sys::futex_wait(&self.opened, AWAITED),
-            }
-        }
-    }
-
-    /// It is open, or cannot be opened; what it is then.
-    fn end_opening(&self, state: u32) -> u32 {
-        // Release: whoever sees it open sees all of it.
-        if self.opened.swap(state, Release) == AWAITED {
-            sys::futex_wake(&self.opened, u32::MAX >> 1);
-        }
-        state
-    }
-
-    /// Whether the calling thread is opening the heap. (Some library's definition of what that calls has come back to us.)
-    #[inline]
-    fn is_opener(&self) -> bool {
-        // Relaxed: see `open_or_wait`.
-        self.opened.load(Relaxed) != OPEN && self.opener.load(Relaxed) == sys::thread_pointer()
-    }
-
-    /// Opens the heap now (a constructor would).
-    pub fn prepare(&self) {
-        let _inside = self.enter();
-        self.opened();
     }
 
     /// `size` bytes aligned to 16; null without memory.
@@ -481,7 +281,7 @@ impl<E: Environment> Heap<E> {
     /// What is due on a slow path, and not inside.
     fn outside(&self) {
         if self.reclaim.keeper.is_none() && self.is_open() {
-            self.consider_keeper();
+            self.mm().consider_keeper();
         }
         if self.side.is_owing() {
             self.pay();
@@ -508,7 +308,7 @@ impl<E: Environment> Heap<E> {
         let object = if size <= SMALL_MAX {
             self.approach();
             // Slabs that grow beside freed areas may pass the limit, too.
-            self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
+            self.mm().check(0);
             self.alloc_class(class::offset_of(size) / 16)
         } else {
             self.alloc_area(size, PAGE, false).map(|fresh| fresh.address)
@@ -524,33 +324,6 @@ impl<E: Environment> Heap<E> {
         object.unwrap_or(0) as *mut u8
     }
 
-    /// The process is about to forbid itself all system calls but four.
-    pub fn freeze(&self) {
-        self.reclaim.freeze();
-    }
-
-    /// The process is about to filter its own system calls, or promises what lets it: no thread of ours is there any
-    /// more, and slow paths do without.
-    pub fn confine(&self) {
-        if self.is_open() && self.reclaim.keeper.enter() {
-            // For good: nobody may read them later.
-            self.learn_limits();
-            self.reclaim.keeper.leave();
-        }
-        self.areas.confine();
-        self.pages.confine();
-        self.cache.sets.cpus.confine();
-        self.reclaim.keeper.confine();
-        self.await_threads(keep::SECOND);
-        self.apply_profile();
-    }
-
-    /// Whether it filters its system calls, as far as is known.
-    #[must_use]
-    pub fn is_confined(&self) -> bool {
-        self.reclaim.keeper.is_confined()
-    }
-
     /// A lazy area, or a part of one; the heap is open.
     #[inline]
     fn reuse_area(&self, size: usize, align: usize) -> Option<Fresh> {
@@ -563,15 +336,25 @@ impl<E: Environment> Heap<E> {
         self.approach();
         let alloc = || if zero { self.vmap().alloc_zero(size, align) } else { self.vmap().alloc(size, align) };
         let area = alloc().or_else(|| {
-            if self.is_limited(size) {
-                return self.squeezed(size, alloc);
+            if self.mm().is_limited(size) {
+                return self.mm().squeezed(size, alloc);
             }
-            self.scrape_area(size, alloc)
+            self.mm().scrape_area(size, alloc)
         })?;
         if area.zero {
-            self.reclaim.check(&self.cache, &self.pages, self.vmap(), size);
+            self.mm().check(size);
         }
         Some(area)
+    }
+
+    /// Before a slow path takes more memory: asks whose the heap is once it is large, and keeps the soft limit.
+    #[inline]
+    fn approach(&self) {
+        if self.pid() == 0 && self.cache.sets.board().in_use() >= LARGE && !self.is_confined() {
+            // (A filter that was inherited may kill for it: then nobody has asked.)
+            self.learn_pid(!sys::status().0);
+        }
+        self.mm().approach();
     }
 
     /// Whether a fast path has tried before.
@@ -610,10 +393,10 @@ impl<E: Environment> Heap<E> {
     fn alloc_class(&self, class: usize) -> Option<usize> {
         self.cache.alloc(&self.slab_source(), class).or_else(|| {
             let slab = PAGE << class::SLAB_ORDER[class];
-            if self.is_limited(slab) {
-                return self.squeezed(slab, || self.cache.alloc(&self.slab_source(), class));
+            if self.mm().is_limited(slab) {
+                return self.mm().squeezed(slab, || self.cache.alloc(&self.slab_source(), class));
             }
-            self.scrape_pages(class::SLAB_ORDER[class] as usize, || self.cache.alloc(&self.slab_source(), class))
+            self.mm().scrape_pages(class::SLAB_ORDER[class] as usize, || self.cache.alloc(&self.slab_source(), class))
         })
     }
 
@@ -626,7 +409,7 @@ impl<E: Environment> Heap<E> {
             E::no_memory();
         }
         if event == Event::ColdAlloc && self.reclaim.keeper.is_none() {
-            self.consider_keeper();
+            self.mm().consider_keeper();
         }
     }
 
@@ -671,13 +454,13 @@ impl<E: Environment> Heap<E> {
         }
         if class.is_none() {
             this.forget(address);
-            match this.free_area(address) {
-                Freed::Quietly => return this.wake_keeper(),
+            match this.mm().free_area(address) {
+                Freed::Quietly => return this.mm().wake_keeper(),
                 Freed::Told => {}
                 Freed::Queued(ticket) => {
                     let start = this.cache.sets.clock.ticks();
-                    this.give_giant_back(ticket);
-                    this.wake_keeper();
+                    this.mm().give_giant_back(ticket);
+                    this.mm().wake_keeper();
                     this.cache.sets.time(Timing::Free, start);
                     return this.cold_end(Event::ColdFree, start, false);
                 }
@@ -691,8 +474,8 @@ impl<E: Environment> Heap<E> {
                     E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
                 }
             }
-            if !this.reclaim.is_passed(&this.cache) && !this.areas.is_pending() {
-                return this.wake_keeper();
+            if !this.mm().is_passed() && !this.areas.is_pending() {
+                return this.mm().wake_keeper();
             }
         }
         let start = this.cache.sets.clock.ticks();
@@ -700,8 +483,8 @@ impl<E: Environment> Heap<E> {
             // SAFETY: the caller's promise.
             unsafe { this.cache.free(&this.slab_source(), class, address) };
         }
-        this.reclaim.check(&this.cache, &this.pages, this.vmap(), 0);
-        this.wake_keeper();
+        this.mm().check(0);
+        this.mm().wake_keeper();
         if class.is_none() {
             this.cache.sets.time(Timing::Free, start);
         }
@@ -772,158 +555,6 @@ impl<E: Environment> Heap<E> {
         }
         self.cold_end(Event::ColdAlloc, start, object.is_none());
         self.checked(object.unwrap_or(0) as *mut u8)
-    }
-
-    /// Bytes that the object at this address has; `None` if it is not one of ours.
-    #[must_use]
-    pub fn usable(&self, object: *const u8) -> Option<usize> {
-        match self.pages.regions.class(object as usize) {
-            Some(class) if class > 0 => Some(SIZES[class as usize] as usize),
-            Some(_) => match self.slab_source().class_of(object as usize) {
-                Some(class) => Some(SIZES[class] as usize),
-                None => match self.vmap().find(object as usize) {
-                    Some(area) => Some(area.bytes),
-                    None => self.side.size(object as usize),
-                },
-            },
-            None => self.side.size(object as usize),
-        }
-    }
-
-    /// Changes an object's size, keeping its contents up to the smaller one; null without
-    /// memory (the object is untouched then). `size` is not 0.
-    ///
-    /// # Safety
-    /// `object` came from this heap; it is given up unless null is returned.
-    pub unsafe fn realloc(&self, object: *mut u8, size: usize) -> *mut u8 {
-        let Some(old) = self.usable(object) else {
-            self.count_if_open(Event::BadFree);
-            E::report(object as usize, Wrong::Foreign);
-            return ptr::null_mut();
-        };
-        if self.slabs.is_checked()
-            && let Err(wrong) = self.slab_source().look(object as usize)
-        {
-            self.slab_source().bad(object as usize, wrong);
-            return ptr::null_mut();
-        }
-        // Fits, and wastes less than half (of small ones only what copying would cost).
-        let fits = size <= old && (size > old / 2 || old <= 64) && old <= SMALL_MAX;
-        // (A sampled object has more room than it shows; it is exchanged for one that is counted.)
-        if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
-            return object;
-        }
-        if old > SMALL_MAX
-            && size > SMALL_MAX
-            && let Some(_inside) = self.enter()
-            && let Some(area) = self.vmap().find(object as usize)
-        {
-            let start = self.cache.sets.clock.ticks();
-            // Before the address can be somebody else's.
-            self.forget(object as usize);
-            // Once more where the hard limit was in the way: copying would need more than growing.
-            for is_last in [false, true] {
-                if self.vmap().resize(&area, size) {
-                    if self.is_due(size) {
-                        self.sample(object as usize, size);
-                    }
-                    let more = size.saturating_sub(old);
-                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), more);
-                    self.cold_end(Event::ColdAlloc, start, false);
-                    return object;
-                }
-                // SAFETY: the caller's promise.
-                if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
-                    let more = size.saturating_sub(old);
-                    self.reclaim.check(&self.cache, &self.pages, self.vmap(), more);
-                    self.cold_end(Event::ColdAlloc, start, false);
-                    if self.is_due(size) {
-                        self.sample(moved, size);
-                    }
-                    return moved as *mut u8;
-                }
-                if is_last || !self.is_limited(size.saturating_sub(old)) || !self.squeeze() {
-                    break;
-                }
-            }
-        }
-        let error = if size <= old { E::error() } else { 0 };
-        let Some(fresh) = NonNull::new(self.malloc(size)) else {
-            if size > old {
-                return ptr::null_mut();
-            }
-            // What shrinks has room where it is; and what is behind serves others.
-            E::set_error(error);
-            if let Some(area) = self.vmap().find(object as usize)
-                && let Some(_inside) = self.enter()
-            {
-                let _ = self.vmap().resize(&area, size);
-            }
-            return object;
-        };
-        // SAFETY: two different live objects, both at least that long; then the old one is given up.
-        unsafe {
-            ptr::copy_nonoverlapping(object, fresh.as_ptr(), old.min(size));
-            self.free(object);
-        }
-        fresh.as_ptr()
-    }
-
-    /// Up to `into.len()` objects of `size` bytes at once (at most 32 KiB each); how many.
-    pub fn malloc_bulk(&self, size: usize, into: &mut [usize]) -> usize {
-        if size > SMALL_MAX {
-            return 0;
-        }
-        let inside = self.enter();
-        if inside.is_some() && !self.opened() {
-            return 0;
-        }
-        // (Beside a fork one by one, too.)
-        if self.profile.is_on() || self.slabs.is_checked() || inside.is_none() {
-            let mut got = 0;
-            while got < into.len()
-                && let Some(object) = NonNull::new(self.malloc(size))
-            {
-                into[got] = object.as_ptr() as usize;
-                got += 1;
-            }
-            return got;
-        }
-        let class = class::offset_of(size) / 16;
-        let mut got = self.cache.sets.pop_batch(class, into);
-        while got < into.len() {
-            let Some(object) = self.alloc_class(class) else { break };
-            into[got] = object;
-            got += 1;
-            got += self.cache.sets.pop_batch(class, &mut into[got..]);
-        }
-        got
-    }
-
-    /// Takes objects back, all from [`Heap::malloc_bulk`] with this size.
-    ///
-    /// # Safety
-    /// As [`Heap::free`] for each.
-    pub unsafe fn free_bulk(&self, size: usize, objects: &[usize]) {
-        let inside = self.enter();
-        if self.profile.is_used() || self.slabs.is_checked() || inside.is_none() || self.side.is_used() {
-            // Some may be sampled, and of no class, or come from the side arena, or be put off.
-            // SAFETY: the caller's promise.
-            objects.iter().for_each(|&object| unsafe { self.free(object as *mut u8) });
-            return;
-        }
-        let class = class::offset_of(size) / 16;
-        let mut rest = objects;
-        while !rest.is_empty() {
-            // SAFETY: the caller's promise.
-            let given = unsafe { self.cache.sets.push_batch(class, rest) };
-            rest = &rest[given..];
-            if let Some((&first, others)) = rest.split_first() {
-                // SAFETY: the caller's promise.
-                unsafe { Self::free_cold(first as *mut u8, self, false) };
-                rest = others;
-            }
-        }
     }
 
     /// Objects of a class that are in sets and barns; beside a fork, in sets.

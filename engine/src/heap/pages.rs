@@ -112,10 +112,10 @@ impl<E: Environment> Heap<E> {
         };
         let found = found.or_else(|| {
             let bytes = PAGE << order;
-            if atomic || !self.is_limited(bytes) {
+            if atomic || !self.mm().is_limited(bytes) {
                 return None;
             }
-            self.squeezed(bytes, one)
+            self.mm().squeezed(bytes, one)
         });
         self.cache.sets.count(Event::ColdAlloc, 1);
         if found.is_none() {
@@ -129,7 +129,7 @@ impl<E: Environment> Heap<E> {
             unsafe { core::ptr::write_bytes(block as *mut u8, 0, PAGE << order) };
         }
         if !atomic && self.reclaim.keeper.is_none() {
-            self.consider_keeper();
+            self.mm().consider_keeper();
         }
         Ok(block)
     }
@@ -229,8 +229,8 @@ impl<E: Environment> Heap<E> {
             // SAFETY: the caller's promise.
             offset => unsafe { self.cache.free(&self.page_source(), offset as usize / 16, block) },
         }
-        self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
-        self.wake_keeper();
+        self.mm().check(0);
+        self.mm().wake_keeper();
         self.cache.sets.count(Event::ColdFree, 1);
     }
 
@@ -263,9 +263,9 @@ impl<E: Environment> Heap<E> {
             if more == 0 {
                 // Once, where the hard limit is in the way.
                 let bytes = PAGE << order;
-                let again = !flags.has(Flags::ATOMIC) && !squeezed && self.is_limited(bytes);
+                let again = !flags.has(Flags::ATOMIC) && !squeezed && self.mm().is_limited(bytes);
                 squeezed = true;
-                if !again || self.squeezed(bytes, || Some(())).is_none() {
+                if !again || self.mm().squeezed(bytes, || Some(())).is_none() {
                     break;
                 }
             }
@@ -301,8 +301,8 @@ impl<E: Environment> Heap<E> {
             }
             found.ok()
         }));
-        self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
-        self.wake_keeper();
+        self.mm().check(0);
+        self.mm().wake_keeper();
         self.cache.sets.count(Event::ColdFree, 1);
         bad
     }

@@ -228,7 +228,7 @@ impl<E: Environment> Heap<E> {
         if self.sample(area.address, size) {
             return Some(area.address);
         }
-        self.free_area(area.address);
+        self.mm().free_area(area.address);
         None
     }
 

@@ -2,14 +2,19 @@
 //! where this machine has them, in sequences that dawdle before every commit.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
-use super::drain::DrainTarget;
 use super::*;
+use crate::arch::atomic::Ordering::{Acquire, Release};
 use crate::arch::rseq::{self, Fence};
+use crate::arch::seq::RseqArea;
 use crate::cache::{DrainMode, DrainReport};
+use crate::cpu::Simulation;
 use crate::cpu::sim::Cpu;
 use crate::knob::Id;
+use crate::reclaim::drain::DrainTarget;
+use crate::reclaim::mm::ALL_CLASSES;
 use crate::stat::board::LEVEL_THRESHOLD;
 use crate::stat::profile as profile_words;
+use crate::stat::{Index, Level, Reason};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -638,7 +643,6 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
 
 mod drains;
 mod limits;
-mod mailbox;
 mod scarce;
 
 /// A thread that waits for the heap to open must not keep the CPU from the one that opens it.

@@ -14,7 +14,7 @@
 //! root means foreign. The class of an address is two loads: root and class byte (0: no small object).
 //!
 //! A window is a zone's or an area space's, who alone make it longer. Under a limit its free pages may change
-//! hands (see `heap::scarce`); then it is *mixed*, and those that a zone has go back to that zone, as blocks.
+//! hands (see `reclaim::scarce`); then it is *mixed*, and those that a zone has go back to that zone, as blocks.
 //!
 //! Invariants: windows are never given back (but giant ones, see `vmap`), so a
 //! descriptor may be read at any time; a descriptor's `tag` says who may write

@@ -188,6 +188,39 @@ impl Tending {
     }
 }
 
+/// Slow allocations after which a process that publishes is no trifle.
+pub const FEW: u32 = 32;
+/// Ticks before which not even they start a thread: the program may still be starting.
+const EARLY: u64 = 1 << 25;
+/// Ticks after which any slow allocation does.
+const SOON: u64 = 1 << 28;
+
+/// How long a process has used the heap, and how much, without a housekeeper. (Relaxed, all: policy.)
+#[derive(Debug, Default)]
+pub struct Youth {
+    born: AtomicU64,
+    slow: AtomicU32,
+}
+
+impl Youth {
+    /// Not begun.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { born: AtomicU64::new(0), slow: AtomicU32::new(0) }
+    }
+    /// Begins at `now` ticks: the heap opens, or is a forked child's.
+    pub fn begin(&self, now: u64) {
+        self.born.store(now, Relaxed);
+        self.slow.store(0, Relaxed);
+    }
+    /// Counts a slow allocation; whether it should start the housekeeper because others look at this process.
+    pub fn is_over(&self, now: u64) -> bool {
+        let age = now.saturating_sub(self.born.load(Relaxed));
+        let slow = self.slow.fetch_add(1, Relaxed);
+        age > SOON || age > EARLY && slow >= FEW
+    }
+}
+
 impl Default for Keeper {
     fn default() -> Self {
         Self::new()

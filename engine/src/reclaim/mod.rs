@@ -24,25 +24,27 @@
 //!
 //! Lock: `purging` (to gather, to give pages back, to drain), before all others; slices of areas go without it,
 //! see `vmap::flight`. Cost: a few loads when the levels have changed; a purge is system calls.
-#![allow(unsafe_code)] // gives pages back
-
+pub mod drain;
+pub mod free;
 pub mod keeper;
+pub mod life;
 pub mod limits;
+pub mod mm;
 pub mod policy;
+mod purge;
+pub mod reaper;
+mod scarce;
 pub mod workers;
 
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
-use crate::arch::{PAGE, sys};
-use crate::cache::Cache;
-use crate::knob::{Id, Knobs};
-use crate::page::{Pages, give_back};
-use crate::stat::{Event, Level};
-use crate::vmap::{SLICE, Vmap};
-use keeper::{Keeper, Tending};
+use crate::arch::sys;
+use keeper::{Keeper, Tending, Youth};
 use limits::Limits;
-use policy::{Rules, Use};
+pub use mm::{Host, Mm};
+use reaper::Reaper;
+use scarce::Barren;
 use workers::Workers;
 
 /// Naps that a free takes at most then while somebody else purges.
@@ -66,6 +68,12 @@ pub struct Reclaim {
     learnt: AtomicU32,
     /// What was done for the limits lately.
     pub limits: Limits,
+    /// What blocks of pages and areas were looked for in vain.
+    barren: [Barren; 2],
+    /// Who leaves one.
+    pub reaper: Reaper,
+    /// How long there was no need of a housekeeper.
+    pub youth: Youth,
     /// The housekeeper.
     pub keeper: Keeper,
     /// What is done in its place.
@@ -92,6 +100,9 @@ impl Reclaim {
             shrunk: AtomicU64::new(0),
             learnt: AtomicU32::new(0),
             limits: Limits::new(),
+            barren: [const { Barren::new() }; 2],
+            reaper: Reaper::new(),
+            youth: Youth::new(),
             keeper: Keeper::new(),
             tending: Tending::new(),
             workers: Workers::new(),
@@ -116,51 +127,6 @@ impl Reclaim {
         self.learnt.load(Relaxed) == 0 && self.learnt.swap(1, Relaxed) == 0
     }
 
-    /// Bytes that may be free and resident.
-    fn limit(&self, cache: &Cache) -> u64 {
-        // Relaxed: told before the calls are forbidden, or a heuristic.
-        if self.is_frozen() {
-            return u64::MAX;
-        }
-        if self.short.load(Relaxed) {
-            return 0;
-        }
-        let (board, knobs) = (cache.sets.board(), &cache.knobs);
-        let in_use = board.in_use();
-        let rules = Rules {
-            share: knobs.get(Id::LazyShare),
-            floor: knobs.get(Id::LazyFloor),
-            ceiling: knobs.get(Id::LazyCeiling),
-            soft: Some(knobs.soft_limit()).filter(|&soft| soft != u64::MAX),
-        };
-        let now = Use {
-            in_use,
-            below_recent: self.recent(cache, in_use),
-            busy: if rules.soft.is_some() { board.held().saturating_sub(Self::idle(cache)) } else { 0 },
-            is_alone: self.is_alone(knobs),
-        };
-        policy::may_stay(now, rules, || self.cpus())
-    }
-
-    /// Whether there is no housekeeper, and none to be had: nobody gives back later what is not given back now.
-    fn is_alone(&self, knobs: &Knobs) -> bool {
-        self.keeper.is_out() || knobs.get(Id::IdleSeconds) == 0
-    }
-
-    /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
-    fn recent(&self, cache: &Cache, in_use: u64) -> u64 {
-        let board = cache.sets.board();
-        let above = board.level(Level::Recent).saturating_sub(in_use);
-        if above == 0 {
-            return 0;
-        }
-        let now = policy::period(cache.sets.clock.ticks());
-        if self.shrunk.load(Relaxed) != now && self.shrunk.swap(now, Relaxed) != now {
-            board.set(Level::Recent, policy::decayed(in_use, above));
-        }
-        above
-    }
-
     /// From now on nothing is given back: the process forbids itself every such call (`SECCOMP_MODE_STRICT`).
     pub fn freeze(&self) {
         // Relaxed: as in `limit`.
@@ -182,102 +148,10 @@ impl Reclaim {
         self.set_short(false);
     }
 
-    /// Bytes that are free and resident.
-    fn idle(cache: &Cache) -> u64 {
-        cache.sets.board().level(Level::Lazy) + cache.sets.board().level(Level::PagesDirty)
-    }
-
-    /// Whether more is free and resident than may be.
-    #[must_use]
-    pub fn is_passed(&self, cache: &Cache) -> bool {
-        Self::idle(cache) > self.limit(cache)
-    }
-
-    /// The same, exactly.
-    #[must_use]
-    pub fn free_resident(cache: &Cache) -> u64 {
-        cache.sets.level(Level::Lazy) + cache.sets.board().level(Level::PagesDirty)
-    }
-
-    /// Whether workers are there for what is queued: it is so much that they were called.
-    fn is_manned(&self, cache: &Cache, vmap: Vmap<'_>) -> bool {
-        let threshold = cache.knobs.size(Id::AsyncFreeThreshold);
-        threshold != 0 && self.workers.alive() > 0 && vmap.areas.backlog() >= threshold
-    }
-
-    /// After a slow free, or an allocation of `bytes`: a slice of a purge if the limit is passed or one is under way.
-    pub fn check(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>, bytes: usize) {
-        let (idle, limit) = (Self::idle(cache), self.limit(cache));
-        if idle <= limit && !vmap.areas.is_pending() {
-            return;
-        }
-        if idle > limit && self.is_alone(&cache.knobs) {
-            // (One does; what others add meanwhile they come with themselves.)
-            if let Some(purging) = self.purging.try_lock() {
-                drop(purging);
-                self.balance(cache, pages, vmap);
-            }
-            return;
-        }
-        let help = policy::help(idle, limit, bytes);
-        if !help.is_pressed && (vmap.areas.flying() > 0 || self.is_manned(cache, vmap)) {
-            return;
-        }
-        // Two at a time are as fast as more on any machine but one of many nodes.
-        let active = (cache.knobs.get(Id::MaxActive) as u32).max(2);
-        for _ in 0..NAPS {
-            if vmap.areas.flying() < active {
-                break;
-            }
-            self.nap();
-        }
-        // What was gathered needs no lock.
-        let done = vmap.purge_pending(help.most);
-        if done >= help.most || idle <= limit {
-            return;
-        }
-        // Otherwise one at a time is enough.
-        let Some(_purging) = self.purging.try_lock().or_else(|| self.wait(help.waits)) else { return };
-        Self::slice(cache, pages, vmap, limit, help.most - done);
-    }
-
-    /// The right to purge, waited for so long that the freer is slowed down and no longer.
-    fn wait(&self, waits: bool) -> Option<Guard<'_, ()>> {
-        (0..if waits { NAPS } else { 0 }).find_map(|_| {
-            self.nap();
-            self.purging.try_lock()
-        })
-    }
-
+    /// Waits a moment.
     fn nap(&self) {
         let cpus = self.cpus.load(Relaxed);
         sys::futex_wait_for(&self.cpus, cpus, NAP);
-    }
-
-    /// One slice; the bytes given back.
-    fn slice(cache: &Cache, pages: &Pages, vmap: Vmap<'_>, limit: u64, most: usize) -> usize {
-        let (board, keep) = (cache.sets.board(), policy::keep(limit));
-        let passed = Self::idle(cache) > limit;
-        let areas = if passed && board.level(Level::Lazy) > keep { vmap.purge(most) } else { vmap.purge_pending(most) };
-        let blocks = if passed && board.level(Level::PagesDirty) > keep {
-            Self::purge_pages(cache, pages, policy::least_order(most), keep, || vmap.gate.is_wanted())
-        } else {
-            0
-        };
-        areas + blocks
-    }
-
-    /// The same until the limit is kept and no purge is under way, for who has time; the bytes given back.
-    pub fn balance(&self, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
-        let mut bytes = 0;
-        loop {
-            let _held = self.lock();
-            let slice = Self::slice(cache, pages, vmap, self.limit(cache), SLICE);
-            bytes += slice;
-            if slice == 0 || vmap.gate.is_wanted() {
-                return bytes;
-            }
-        }
     }
 
     /// The right to drain and to give back.
@@ -287,83 +161,5 @@ impl Reclaim {
     /// The same if nobody has it.
     pub fn try_lock(&self) -> Option<Guard<'_, ()>> {
         self.purging.try_lock()
-    }
-
-    /// Gives back until at most `keep` bytes of areas are left, or, if it `ends` for others, until somebody waits; the
-    /// bytes given back. The lock is held.
-    fn purge_areas(cache: &Cache, vmap: Vmap<'_>, keep: u64, ends: bool) -> usize {
-        let (mut bytes, mut gathered) = (0, false);
-        while cache.sets.level(Level::Lazy) > keep && !(ends && vmap.gate.is_wanted()) {
-            bytes += if vmap.areas.is_pending() {
-                vmap.purge_pending(SLICE)
-            } else if !gathered {
-                gathered = true;
-                vmap.purge(SLICE)
-            } else {
-                break;
-            };
-        }
-        vmap.put_back();
-        bytes
-    }
-
-    /// Leaves at most half of what is free and resident; the bytes given back.
-    pub fn halve(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
-        let (lazy, dirty) = (cache.sets.level(Level::Lazy), cache.sets.board().level(Level::PagesDirty));
-        self.purge_to(held, cache, pages, vmap, lazy.max(dirty) / 2, true)
-    }
-
-    /// Gives all that is free back, or less if a fork waits; the bytes.
-    pub fn purge(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
-        self.purge_to(held, cache, pages, vmap, 0, true)
-    }
-
-    /// The same, whoever waits: for a request that would be refused otherwise.
-    pub fn purge_all(&self, held: Guard<'_, ()>, cache: &Cache, pages: &Pages, vmap: Vmap<'_>) -> usize {
-        self.purge_to(held, cache, pages, vmap, 0, false)
-    }
-
-    /// Gives back until at most `keep` bytes of each kind are left; the bytes given back.
-    fn purge_to(
-        &self,
-        _held: Guard<'_, ()>,
-        cache: &Cache,
-        pages: &Pages,
-        vmap: Vmap<'_>,
-        keep: u64,
-        ends: bool,
-    ) -> usize {
-        let blocks = if cache.sets.board().level(Level::PagesDirty) > keep {
-            Self::purge_pages(cache, pages, 0, keep, || ends && vmap.gate.is_wanted())
-        } else {
-            0
-        };
-        blocks + Self::purge_areas(cache, vmap, keep, ends)
-    }
-
-    /// Gives dirty free blocks of at least `order` back until `keep` bytes are left, or somebody waits; the bytes given back.
-    fn purge_pages(cache: &Cache, pages: &Pages, order: usize, keep: u64, waits: impl Fn() -> bool) -> usize {
-        let board = cache.sets.board();
-        let mut given = 0;
-        // First where there is much.
-        let (much, little) = (pages.zones.iter().filter(|zone| zone.above_high()), pages.zones.iter());
-        for zone in much.chain(little) {
-            while board.level(Level::PagesDirty) > keep
-                && !(given > 0 && waits())
-                && let Some((first, len)) = zone.take_dirty(&pages.regions, board, order)
-            {
-                let bytes = PAGE * len;
-                // SAFETY: the pages are free and in our hand.
-                let clean = unsafe { give_back(pages.regions.address(first), bytes) };
-                zone.cleaned(&pages.regions, board, first, len, clean);
-                if !clean {
-                    cache.sets.count(Event::PurgeRefused, 1);
-                    break;
-                }
-                given += bytes;
-            }
-        }
-        cache.sets.count(Event::PurgeBytes, given as u64);
-        given
     }
 }

@@ -218,7 +218,7 @@ pub struct Board {
     pub mailbox: Mailbox,
 }
 
-/// Where another process asks this one for something (see `heap::mailbox`). Who asks holds a lock on the file meanwhile,
+/// Where another process asks this one for something (see `control::mailbox`). Who asks holds a lock on the file meanwhile,
 /// writes `order` and `arguments`, raises `asked`, rings, and waits until `answered` has followed.
 #[repr(C, align(64))]
 #[derive(Debug)]

@@ -35,7 +35,7 @@ fn cached(heap: &Heap<Test>) -> u64 {
 }
 fn drain(heap: &Heap<Test>, way: DrainMode, runs: impl Fn(u32) -> bool) -> (DrainReport, CpuSet) {
     let mut report = DrainReport::default();
-    let asked = heap.cache.drain(&heap.everything(), &all(), way, runs, &mut report);
+    let asked = heap.cache.drain(&heap.mm().everything(), &all(), way, runs, &mut report);
     (report, asked)
 }
 fn fences(heap: &Heap<Test>) -> u64 {
@@ -87,7 +87,7 @@ fn a_gentle_drain_interrupts_nobody_and_the_owner_answers() {
         assert!(objects.len() < 1000, "the owner never answered");
     }
     let mut late = DrainReport::default();
-    let left = HEAP.cache.collect(&HEAP.everything(), &asked, &mut late);
+    let left = HEAP.cache.collect(&HEAP.mm().everything(), &asked, &mut late);
     assert!(left.is_empty());
     assert_eq!((late.reached, HEAP.cache.sets.event(Event::Answer), fences(&HEAP)), (1, 1, 1));
     assert!(before > 0 && late.objects > 0);
@@ -166,13 +166,13 @@ fn entitlements_decay_by_an_eighth_and_the_budget_gets_it_back() {
     let limit = |index: usize| HEAP.cache.sets.home_of(index).unwrap().0.limits[class].load(Relaxed);
     let full = limit(0);
     assert!(full > 16);
-    HEAP.cache.decay(&HEAP.everything(), 0);
+    HEAP.cache.decay(&HEAP.mm().everything(), 0);
     assert_eq!(limit(0), full - full.div_ceil(8));
     // A drain moves what a CPU is entitled to.
     drain(&HEAP, DrainMode::Expedited, |_| true);
     assert_eq!(limit(0), full - full.div_ceil(8));
     for _ in 0..200 {
-        HEAP.cache.decay(&HEAP.everything(), 0);
+        HEAP.cache.decay(&HEAP.mm().everything(), 0);
     }
     assert_eq!((limit(0), charged()), (0, 0), "the budget is exact");
     objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
@@ -200,7 +200,7 @@ fn refills_double_and_frees_halve_them() {
 
 /// As the housekeeper looks: `n` times.
 fn looks(heap: &Heap<Test>, n: u32) {
-    (0..n).for_each(|_| _ = heap.give_back(Duty::Usual));
+    (0..n).for_each(|_| _ = heap.mm().give_back(Duty::Usual));
 }
 
 #[test]

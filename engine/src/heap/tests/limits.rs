@@ -4,7 +4,6 @@
 use super::*;
 use crate::knob::BY_CGROUP;
 use crate::page::Flags;
-use crate::reclaim::Reclaim;
 use crate::stat::Board;
 
 const MIB: u64 = 1 << 20;
@@ -74,7 +73,7 @@ fn keeps_to_the_limit(heap: &Heap<Test>, cases: u32) {
             if at == 0 {
                 prop_assert_eq!(refused(heap), before + 1);
                 prop_assert!(board(heap).held() + size.max(1).next_multiple_of(PAGE).max(PAGE) as u64 * 16 > most);
-                prop_assert_eq!(Reclaim::free_resident(&heap.cache), 0, "refused beside free memory");
+                prop_assert_eq!(heap.mm().free_resident(), 0, "refused beside free memory");
             } else {
                 prop_assert_eq!(refused(heap), before, "kind {}, {} bytes", kind, size);
                 model.add(at, size, align);
@@ -269,7 +268,7 @@ fn a_soft_limit_keeps_free_memory_away_and_refuses_nothing() {
             unsafe { heap.free(at) };
         }
         // (Levels may be told up to 1 MiB late by each node.)
-        let (idle, held) = (Reclaim::free_resident(&heap.cache), board(heap).held());
+        let (idle, held) = (heap.mm().free_resident(), board(heap).held());
         assert!(idle <= soft / 16 + 16 * MIB && held < soft, "{idle} free, {held} held");
     }
     let relieved = || heap.cache.sets.event(Event::SoftLimit);
@@ -321,7 +320,7 @@ fn without_a_housekeeper_frees_give_back_at_once() {
         let all: std::vec::Vec<_> = (0..count).map(|_| HEAP.malloc(size)).collect();
         assert!(all.iter().all(|object| !object.is_null()));
         all.iter().for_each(|&object| unsafe { HEAP.free(object) });
-        let left = Reclaim::free_resident(&HEAP.cache);
+        let left = HEAP.mm().free_resident();
         assert!(left <= 12 << 20, "{left} bytes are left of {count} blocks of {size}");
     }
     assert!(HEAP.reclaim.keeper.is_out());

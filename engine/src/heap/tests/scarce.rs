@@ -36,7 +36,7 @@ fn pages_change_hands_and_none_is_lost() {
         drop_all(small);
         heap.trim();
         let (before, had, mapped) = (unused(heap), managed(heap), board(heap).level(Level::Mapped));
-        assert!(heap.scrape_area(8 << 20, || None::<()>).is_none());
+        assert!(heap.mm().scrape_area(8 << 20, || None::<()>).is_none());
         assert_eq!(unused(heap), before);
         assert!(managed(heap) + 2048 < had, "{} of {had} pages", managed(heap));
         let areas = fill(1 << 20, 4);
@@ -51,7 +51,7 @@ fn pages_change_hands_and_none_is_lost() {
         let had = managed(heap);
         for order in [0, 3, 9] {
             let before = (unused(heap), managed(heap));
-            assert!(heap.scrape_pages(order, || None::<()>).is_none());
+            assert!(heap.mm().scrape_pages(order, || None::<()>).is_none());
             assert_eq!(unused(heap), before.0);
             assert!(managed(heap) >= before.1 + (1 << order));
         }
@@ -71,11 +71,12 @@ fn what_is_not_there_is_looked_for_once_until_something_is_freed() {
     let looks = |bytes: usize| {
         let count = Cell::new(0);
         assert!(
-            heap.scrape_area(bytes, || {
-                count.set(count.get() + 1);
-                None::<()>
-            })
-            .is_none()
+            heap.mm()
+                .scrape_area(bytes, || {
+                    count.set(count.get() + 1);
+                    None::<()>
+                })
+                .is_none()
         );
         count.get()
     };

@@ -1,34 +1,55 @@
 //! What is asked at the mailbox is done, refused or ignored, and the texts that it writes are whole.
+#![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
-use super::*;
+use super::mailbox::serve;
+use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::seq::RseqArea;
+use crate::cpu::Simulation;
+use crate::heap::{Environment, Heap, Opening};
+use crate::knob::Id;
+use crate::reclaim::mm::ALL_CLASSES;
+use crate::slab::Wrong;
 use crate::stat::board::{
     BOARD_BYTES, EVERY_CPU, IDLE_CPUS, Mailbox, Reply, Request, SECTIONS, SHARE_BYTES, SHOW, Section, Show,
 };
+use crate::stat::{Index, Level, Mode, Reason};
 use std::string::String;
+use std::vec::Vec;
 
 unsafe extern "C" {
     fn memfd_create(name: *const core::ffi::c_char, flags: u32) -> i32;
     fn ftruncate(file: i32, length: i64) -> i32;
 }
 
+struct Test;
+
+impl Environment for Test {
+    fn start(_: &Heap<Self>) {}
+    fn no_memory() {}
+    fn report(address: usize, wrong: Wrong) {
+        panic!("{address:#x}: {wrong:?}");
+    }
+}
+
 /// A heap that others can see.
 fn shared(heap: &Heap<Test>) -> &Mailbox {
     open_in(heap, SHARE_BYTES);
-    assert!(heap.cache.sets.is_shared());
-    &heap.cache.sets.board().mailbox
+    assert!(heap.cache().sets.is_shared());
+    &heap.cache().sets.board().mailbox
 }
 
 /// A heap with a file that has room for so many bytes.
 fn open_in(heap: &Heap<Test>, room: usize) {
     let file = unsafe { memfd_create(c"board".as_ptr(), 0) };
     assert!(file >= 0 && unsafe { ftruncate(file, room as i64) } == 0);
-    heap.cache.knobs.reset();
+    heap.cache().knobs.reset();
     let opening = Opening {
         mode: Mode::Simulated,
         reason: Reason::Asked,
         index: Index::MmCid,
         area: RseqArea::default(),
-        simulation: Some(&SIMULATION),
+        simulation: Some(Simulation::own(1, 1, || (0, 0))),
         share: Some(file as usize),
     };
     unsafe { heap.open(&opening) }.unwrap();
@@ -41,11 +62,11 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
     static BOARD: Heap<Test> = Heap::new();
     static TEXTS: Heap<Test> = Heap::new();
     open_in(&NONE, BOARD_BYTES);
-    assert!(!NONE.cache.sets.is_shared());
+    assert!(!NONE.cache().sets.is_shared());
     open_in(&BOARD, BOARD_BYTES + 2 * PAGE);
     open_in(&TEXTS, SHOW + 16 * 1024);
     for (heap, answer, unseen) in [(&BOARD, Reply::NoRoom, 2), (&TEXTS, Reply::Done, 0)] {
-        let sets = &heap.cache.sets;
+        let sets = &heap.cache().sets;
         assert!(sets.is_shared());
         let state = sets.cpus.lock();
         assert!((0..5).all(|_| sets.fresh(&state).is_some()));
@@ -54,7 +75,7 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
         (0..6).for_each(|tally| sets.tally(tally).events[0].store(tally as u64, Relaxed));
         assert_eq!((0..6).map(|tally| sets.tally(tally).events[0].load(Relaxed)).sum::<u64>(), 15);
         // Texts of more than has room.
-        let areas: std::vec::Vec<_> = (0..600).map(|_| heap.malloc(40_000)).collect();
+        let areas: Vec<_> = (0..600).map(|_| heap.malloc(40_000)).collect();
         assert_eq!(ask(heap, Request::Show as u32, [0; 2]).0, answer);
         if answer == Reply::Done {
             // SAFETY: as in `text`.
@@ -72,17 +93,17 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
 
 /// Asks as another process would; the heap is its own housekeeper.
 fn ask(heap: &Heap<Test>, order: u32, arguments: [u64; 2]) -> (Reply, [u64; 8]) {
-    let mailbox = &heap.cache.sets.board().mailbox;
+    let mailbox = &heap.cache().sets.board().mailbox;
     mailbox.order.store(order, Relaxed);
     mailbox.arguments.iter().zip(arguments).for_each(|(word, n)| word.store(n, Relaxed));
     mailbox.asked.fetch_add(1, Release);
-    assert!(heap.serve() && !heap.serve(), "served once");
+    assert!(serve(heap) && !serve(heap), "served once");
     assert_eq!(mailbox.answered.load(Acquire), mailbox.asked.load(Relaxed));
     (Reply::from_word(mailbox.status.load(Relaxed)), core::array::from_fn(|at| mailbox.results[at].load(Relaxed)))
 }
 
 fn text(heap: &Heap<Test>, section: Section) -> String {
-    let address = heap.cache.sets.show();
+    let address = heap.cache().sets.show();
     let show = unsafe { &*(address as *const Show) };
     assert!(show.version.load(Acquire).is_multiple_of(2) && show.at_ns.load(Relaxed) > 0);
     let [at, len, lost] = [0, 1, 2].map(|word: usize| show.sections[section as usize][word].load(Relaxed) as usize);
@@ -95,12 +116,12 @@ fn text(heap: &Heap<Test>, section: Section) -> String {
 fn what_is_asked_for_is_done_or_refused() {
     static HEAP: Heap<Test> = Heap::new();
     let mailbox = shared(&HEAP);
-    assert!(!HEAP.serve(), "nobody has asked");
+    assert!(!serve(&HEAP), "nobody has asked");
     let tune = Request::Tune as u32;
     let at = Id::LazyFloor as u64;
     assert_eq!(ask(&HEAP, tune, [at, 7 << 20]).0, Reply::Done);
-    assert_eq!(HEAP.cache.knobs.get(Id::LazyFloor), 7 << 20);
-    assert_eq!(HEAP.cache.sets.board().knobs[at as usize].load(Relaxed), 7 << 20);
+    assert_eq!(HEAP.cache().knobs.get(Id::LazyFloor), 7 << 20);
+    assert_eq!(HEAP.cache().sets.board().knobs[at as usize].load(Relaxed), 7 << 20);
     for (arguments, answer) in [
         ([at, u64::MAX], Reply::Range),
         ([u64::MAX, 1], Reply::Range),
@@ -109,7 +130,7 @@ fn what_is_asked_for_is_done_or_refused() {
     ] {
         assert_eq!(ask(&HEAP, tune, arguments).0, answer, "{arguments:?}");
     }
-    assert_eq!(HEAP.cache.knobs.get(Id::LazyFloor), 7 << 20);
+    assert_eq!(HEAP.cache().knobs.get(Id::LazyFloor), 7 << 20);
     assert_eq!(ask(&HEAP, 99, [0; 2]).0, Reply::Unknown);
     assert_eq!(ask(&HEAP, Request::None as u32, [0; 2]).0, Reply::Unknown);
 
@@ -127,7 +148,7 @@ fn what_is_asked_for_is_done_or_refused() {
     unsafe { HEAP.free(area) };
     let (answer, results) = ask(&HEAP, Request::Purge as u32, [0; 2]);
     assert!(answer == Reply::Done && results[0] >= 1 << 20, "{results:?}");
-    assert_eq!(HEAP.cache.sets.level(Level::Lazy), 0);
+    assert_eq!(HEAP.cache().sets.level(Level::Lazy), 0);
 
     HEAP.confine();
     assert_eq!(ask(&HEAP, drain, [EVERY_CPU, 0]).0, Reply::Confined);
@@ -160,14 +181,14 @@ fn texts_have_what_there_is() {
         .filter(|line| line.contains(" busy"))
         .map(|line| line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap())
         .sum();
-    assert_eq!(busy as u64, HEAP.cache.sets.level(Level::Areas));
+    assert_eq!(busy as u64, HEAP.cache().sets.level(Level::Areas));
     let buddy = text(&HEAP, Section::Buddyinfo);
     assert!(buddy.starts_with("Node 0, zone   Normal "), "{buddy}");
     assert!(text(&HEAP, Section::Zoneinfo).contains("nr_free_pages"));
     let sets = text(&HEAP, Section::Sets);
     let cached: usize =
         sets.split_whitespace().filter_map(|word| word.strip_prefix("objects=")?.parse::<usize>().ok()).sum();
-    let here: usize = (1..ALL_CLASSES).map(|class| HEAP.cache.cached(class)).sum();
+    let here: usize = (1..ALL_CLASSES).map(|class| HEAP.cache().cached(class)).sum();
     assert_eq!(cached, here, "{sets}");
     assert_eq!(text(&HEAP, Section::PercpuStats), "");
     areas.iter().filter(|&&area| area != areas[3]).for_each(|&area| unsafe { HEAP.free(area) });

@@ -8,7 +8,8 @@
 //!
 //! Lock: `Reclaim::purging` while sets are switched and emptied; not while it waits.
 
-use super::{ALL_CLASSES, Environment, Heap};
+use super::keeper::{Duty, QUIET};
+use super::mm::{ALL_CLASSES, Mm};
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::{sys, topology};
@@ -16,7 +17,6 @@ use crate::cache::drain::CpuSet;
 use crate::cache::{DrainMode, DrainReport};
 use crate::cpu::{INDICES, NODES};
 use crate::knob::Id;
-use crate::reclaim::keeper::{Duty, QUIET};
 use crate::slab::class::CLASSES;
 use crate::stat::{Event, Timing};
 
@@ -70,16 +70,12 @@ impl Running {
     }
 }
 
-impl<E: Environment> Heap<E> {
+impl Mm<'_> {
     /// Empties what CPUs cache into the free memory of the heap while their owners go on, and says what it
     /// took (seed 004). Cost: see [`crate::cache::drain`]; with [`DrainTarget::Idle`] and *gentle* drains also
     /// a look at each thread, and up to [`PATIENCE`].
     pub fn drain(&self, which: DrainTarget, way: DrainMode) -> DrainReport {
         let mut report = DrainReport::default();
-        if !self.is_open() {
-            return report;
-        }
-        let _inside = self.enter_patiently();
         self.learn();
         let sets = &self.cache.sets;
         let start = sets.clock.ticks();
@@ -141,34 +137,19 @@ impl<E: Environment> Heap<E> {
         report.unreached += asked.len();
     }
 
-    /// The calling thread will not allocate for a while: what its CPU caches may be drained without disturbing
-    /// it. The next allocation on that CPU takes it back. Cost: a lock and a sequence.
-    pub fn park(&self) -> bool {
-        let Some(_inside) = self.enter() else { return false };
-        let parked = self.is_open() && self.cache.sets.park();
-        if parked {
-            self.cache.sets.count(Event::Park, 1);
-        }
-        parked
-    }
-
-    /// Drains every set and gives all free memory back; the bytes given back. Nothing, beside a fork.
+    /// Drains every set and gives all free memory back; the bytes given back.
+    #[must_use]
     pub fn trim(&self) -> usize {
-        if !self.is_open() {
-            return 0;
-        }
-        let Some(_inside) = self.enter() else { return 0 };
         self.learn();
         let everything = self.everything();
         let held = self.reclaim.lock();
         let mut running = Running::new();
         self.empty_caches_by(self.background().unwrap_or(DrainMode::Auto), &mut |cpu| running.contains(cpu));
-        everything.slabs.trim(|| self.gate.is_wanted())
-            + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
+        everything.slabs.trim(|| self.gate.is_wanted()) + self.purge(held)
     }
 
     /// How far drains that nobody asked for go; `None` if there are to be none.
-    pub(super) fn background(&self) -> Option<DrainMode> {
+    pub fn background(&self) -> Option<DrainMode> {
         match self.cache.knobs.get(Id::Drain) {
             0 => Some(DrainMode::Auto),
             1 => Some(DrainMode::Gentle),
@@ -178,7 +159,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// What one look of the housekeeper asks for; the bytes given back.
-    pub(super) fn give_back(&self, duty: Duty) -> usize {
+    pub fn give_back(&self, duty: Duty) -> usize {
         let everything = self.everything();
         let sets = &self.cache.sets;
         let held = self.reclaim.lock();
@@ -194,16 +175,15 @@ impl<E: Environment> Heap<E> {
         match duty {
             Duty::Usual => {
                 drop(held);
-                self.reclaim.balance(&self.cache, &self.pages, self.vmap());
+                self.balance();
                 self.call_workers(true, true);
                 self.page_source().prepare_more();
                 0
             }
-            Duty::Halve => self.reclaim.halve(held, &self.cache, &self.pages, self.vmap()),
+            Duty::Halve => self.halve(held),
             Duty::All => {
                 self.cache.empty_barns(&everything, ALL_CLASSES);
-                everything.slabs.trim(|| self.gate.is_wanted())
-                    + self.reclaim.purge(held, &self.cache, &self.pages, self.vmap())
+                everything.slabs.trim(|| self.gate.is_wanted()) + self.purge(held)
             }
         }
     }
@@ -243,7 +223,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Reads once what the system says about CPUs and nodes.
-    pub(super) fn learn(&self) {
+    pub fn learn(&self) {
         if self.reclaim.keeper.is_confined() || !self.reclaim.learns() {
             return;
         }

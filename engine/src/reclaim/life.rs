@@ -7,24 +7,24 @@
 //! Locks: none held when the thread is started; those of what it does. Cost: nothing to fast paths; a slow path asks
 //! whether there is a housekeeper.
 
-use super::{Environment, Heap};
+use super::keeper::{self, LIFE, PERIOD, Watch};
+use super::mm::Mm;
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Acquire;
 use crate::arch::{cgroup, sys};
 use crate::knob::{Id, TABLE};
-use crate::reclaim::keeper::{self, LIFE, PERIOD, Watch};
 use crate::stat::{Event, Level};
 
 /// ms that somebody waits for our threads who must have them gone.
-pub(super) const SECOND: u32 = 1000;
+pub const SECOND: u32 = 1000;
 /// The same for a fork, which goes on all the same. (Some 0.1 ms, unless somebody else has the CPU.)
 const BRIEF: u32 = 100;
 
-impl<E: Environment> Heap<E> {
+impl Mm<'_> {
     /// After a slow path that found no housekeeper, with no lock held: starts it if there is enough to keep, or does what
     /// it would have done.
     #[cold]
-    pub(super) fn consider_keeper(&self) {
+    pub fn consider_keeper(&self) {
         let (board, knobs, keeper) = (self.cache.sets.board(), &self.cache.knobs, &self.reclaim.keeper);
         // (After a burst of frees there may be more to give back than is used.)
         let held = board.in_use() + board.level(Level::Lazy) + board.level(Level::PagesDirty);
@@ -37,8 +37,8 @@ impl<E: Environment> Heap<E> {
             if !self.cache.sets.is_watched() {
                 self.cache.sets.watch();
             }
-            if E::start_keeper() {
-                self.count_if_open(Event::Keeper);
+            if self.host.start_keeper() {
+                self.cache.sets.count(Event::Keeper, 1);
             } else {
                 keeper.refused(now);
             }
@@ -49,7 +49,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// There is something to give back again.
-    pub(super) fn wake_keeper(&self) {
+    pub fn wake_keeper(&self) {
         let keeper = &self.reclaim.keeper;
         if keeper.is_parked() {
             keeper.wake(self.bell());
@@ -66,7 +66,7 @@ impl<E: Environment> Heap<E> {
             return;
         }
         // (Beside a fork the next who comes along does it.)
-        let Some(_inside) = self.enter() else { return };
+        let Some(_inside) = self.host.enter() else { return };
         let idle = Id::IdleSeconds as usize;
         let patience = match self.cache.knobs.at(idle) {
             0 => TABLE[idle].default,
@@ -88,25 +88,12 @@ impl<E: Environment> Heap<E> {
         self.cache.sets.event(Event::ColdAlloc) + self.cache.sets.event(Event::AreaReuse)
     }
 
-    /// No thread of ours is there when this returns (after a second at most), nor is started until
-    /// [`Heap::release_threads`]: what the process does meanwhile to itself it does to all of its threads.
-    pub fn hold_threads(&self) {
-        let bell = self.is_open().then(|| self.bell());
-        self.reclaim.keeper.hold(bell);
-        self.await_threads(SECOND);
-    }
-
-    /// The opposite of one [`Heap::hold_threads`].
-    pub fn release_threads(&self) {
-        self.reclaim.keeper.release();
-    }
-
     /// Before a fork: in a program that has one thread none of ours is there when this returns. Who counts the
     /// process's threads behind its fork counts its own. (A frame of this thread that is inside keeps ours from ending:
     /// then they stay.)
-    pub(super) fn dismiss_threads(&self) {
-        let (keeper, gate) = (&self.reclaim.keeper, &self.gate);
-        let Some(crew) = E::crew().filter(|crew| !crew.is_gone() || !keeper.is_none()) else { return };
+    pub fn dismiss_threads(&self) {
+        let (keeper, gate) = (&self.reclaim.keeper, self.gate);
+        let Some(crew) = self.host.crew().filter(|crew| !crew.is_gone() || !keeper.is_none()) else { return };
         if gate.is_inside() || gate.is_forking_self() {
             return;
         }
@@ -124,25 +111,15 @@ impl<E: Environment> Heap<E> {
     }
 
     /// After a fork, in the parent and in the child: no thread of ours is started soon in a program that had none at the fork.
-    pub(super) fn rest_threads(&self) {
+    pub fn rest_threads(&self) {
         if sys::program_is_single() || self.reclaim.keeper.is_resting() {
             self.reclaim.keeper.rest(self.cache.sets.clock.ticks());
         }
     }
 
-    /// Behind a fork, in the parent: pays what was put off, and does what no housekeeper may be there to do.
-    pub fn after_fork(&self) {
-        self.pay();
-        let keeper = &self.reclaim.keeper;
-        let is_due = keeper.is_resting() && keeper.is_none() && self.is_open();
-        if is_due && !self.gate.is_inside() && !self.gate.is_forking() {
-            self.consider_keeper();
-        }
-    }
-
     /// Waits until threads of ours that are held are gone; so many ms at most for each of two things.
-    pub(super) fn await_threads(&self, ms: u32) {
-        let Some(crew) = E::crew() else { return };
+    pub fn await_threads(&self, ms: u32) {
+        let Some(crew) = self.host.crew() else { return };
         let (keeper, workers, nobody) = (&self.reclaim.keeper, &self.reclaim.workers, AtomicU32::new(0));
         workers.call(true);
         // Whoever is just starting one has not seen that they are held, or the one will.
@@ -158,14 +135,14 @@ impl<E: Environment> Heap<E> {
     /// Whether the process has a thread of its own left, and its first one acts as it did at `first`; nothing that is
     /// not known ends a thread.
     fn lives(&self, first: Option<sys::Tasks>) -> bool {
-        let (Some(crew), Some(first)) = (E::crew(), first) else { return true };
+        let (Some(crew), Some(first)) = (self.host.crew(), first) else { return true };
         let Some(now) = sys::tasks() else { return false };
         if !sys::leader_lives() {
             // (Those that are just ending are counted a moment longer by the kernel: the next look is right.)
             if now.count <= crew.count() + 1 {
                 self.reclaim.keeper.hold(None);
                 self.reclaim.workers.call(true);
-                E::ends();
+                self.host.ends();
                 return false;
             }
             self.reclaim.keeper.outlives();
@@ -189,14 +166,14 @@ impl<E: Environment> Heap<E> {
             return;
         }
         let first = self.exposed(|allowed| {
-            let first = if allowed && E::crew().is_some() { sys::tasks() } else { None };
+            let first = if allowed && self.host.crew().is_some() { sys::tasks() } else { None };
             if allowed {
                 keeper.settle();
             }
             first
         });
         // Where it cannot see who else is left it might be the last, and stay.
-        if first.is_none() && E::crew().is_some() {
+        if first.is_none() && self.host.crew().is_some() {
             return keeper.refused(self.cache.sets.clock.ticks());
         }
         keeper.is_well();
@@ -219,7 +196,7 @@ impl<E: Environment> Heap<E> {
         let (keeper, sets) = (&self.reclaim.keeper, &self.cache.sets);
         let mut watch = Watch::default();
         let lives = || self.exposed(|allowed| allowed && self.lives(first));
-        let serve = || self.among_calls(|allowed| allowed && self.serve()).unwrap_or(false);
+        let serve = || self.among_calls(|allowed| allowed && self.host.serve()).unwrap_or(false);
         let mut due = sets.clock.now_ns() + PERIOD;
         loop {
             // Acquire: what was asked before the bell rang is seen.
@@ -250,14 +227,14 @@ impl<E: Environment> Heap<E> {
 
     /// What of the work of a thread of ours may take calls that a filter forbids, and whether it may make them; inside the gate, alone
     /// in a program of one thread. `None` where that thread does not leave (see [`crate::arch::gate::Gate::enter_ours`]).
-    pub(super) fn among_calls<T>(&self, work: impl FnOnce(bool) -> T) -> Option<T> {
+    pub fn among_calls<T>(&self, work: impl FnOnce(bool) -> T) -> Option<T> {
         let _inside = self.gate.enter_ours()?;
         Some(self.exposed(work))
     }
 
     /// The same for what takes no lock and changes nothing that a child would miss: it need not be inside, where a thread that has
     /// ended in the middle of an allocation would keep it waiting.
-    pub(super) fn exposed<T>(&self, work: impl FnOnce(bool) -> T) -> T {
+    pub fn exposed<T>(&self, work: impl FnOnce(bool) -> T) -> T {
         let allowed = self.reclaim.keeper.enter();
         let done = work(allowed);
         if allowed {
@@ -276,7 +253,7 @@ impl<E: Environment> Heap<E> {
         } else {
             self.reclaim.relax();
         }
-        self.look_for_tracer();
+        self.host.look_for_tracer();
         let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);
         let duty = watch.look(self.activity(), patience);
         self.approach();

@@ -14,7 +14,7 @@
 //! next one a look at the tallies.
 #![allow(unsafe_code)] // gives contents of free pages up
 
-use super::{ALL_CLASSES, Environment, Heap};
+use super::mm::{ALL_CLASSES, Mm};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU64, AtomicUsize};
@@ -30,12 +30,14 @@ const WORTH: usize = 16;
 
 /// What was looked for in vain last.
 #[derive(Debug)]
-pub struct Barren {
+pub(super) struct Barren {
     bytes: AtomicUsize,
     signature: AtomicU64,
 }
 
 impl Barren {
+    /// Nothing.
+    #[must_use]
     pub const fn new() -> Self {
         Self { bytes: AtomicUsize::new(0), signature: AtomicU64::new(0) }
     }
@@ -70,12 +72,12 @@ fn signature(sets: &Sets) -> u64 {
     events.iter().chain(&levels).fold(frees.wrapping_add(1), mix)
 }
 
-impl<E: Environment> Heap<E> {
+impl Mm<'_> {
     /// A block of 2^`order` pages, or what is made of such, that the system refuses: tried again with what is cached, and
     /// then with what the areas have.
     #[cold]
-    pub(super) fn scrape_pages<T>(&self, order: usize, again: impl Fn() -> Option<T>) -> Option<T> {
-        self.barren[0].look(&self.cache.sets, PAGE << order, || self.scrape_pages_anew(order, again))
+    pub fn scrape_pages<T>(&self, order: usize, again: impl Fn() -> Option<T>) -> Option<T> {
+        self.reclaim.barren[0].look(&self.cache.sets, PAGE << order, || self.scrape_pages_anew(order, again))
     }
 
     fn scrape_pages_anew<T>(&self, order: usize, again: impl Fn() -> Option<T>) -> Option<T> {
@@ -127,12 +129,12 @@ impl<E: Environment> Heap<E> {
 
     /// An area of so many bytes that the system refuses: tried again with what is lazy, cached, and the zones'.
     #[cold]
-    pub(super) fn scrape_area<T>(&self, bytes: usize, again: impl Fn() -> Option<T>) -> Option<T> {
+    pub fn scrape_area<T>(&self, bytes: usize, again: impl Fn() -> Option<T>) -> Option<T> {
         // What nothing could give is refused at once.
         if (bytes as u64) > self.cache.sets.board().level(Level::Mapped) {
             return None;
         }
-        self.barren[1].look(&self.cache.sets, bytes, || self.scrape_area_anew(bytes, again))
+        self.reclaim.barren[1].look(&self.cache.sets, bytes, || self.scrape_area_anew(bytes, again))
     }
 
     fn scrape_area_anew<T>(&self, bytes: usize, again: impl Fn() -> Option<T>) -> Option<T> {

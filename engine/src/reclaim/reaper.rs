@@ -43,7 +43,7 @@
 //! Cost: see docs/areas.md.
 #![allow(unsafe_code)] // tasks, and memory by number
 
-use super::{Environment, Heap};
+use super::mm::Mm;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicUsize};
 use crate::arch::sys::{self, Access, Advice, Errno, Range};
@@ -102,47 +102,59 @@ struct Desk {
 /// Bytes of the mapping.
 const DESK: usize = size_of::<Desk>().next_multiple_of(PAGE) + STACKS;
 
-impl<E: Environment> Heap<E> {
-    /// Leaves a reaper, if this process is large enough and may; whether it did. For the end of a process: it
-    /// takes no lock and may be called in a signal handler, in the child of a `fork` or of a `vfork` (which leaves
-    /// none), and by several threads.
-    pub fn leave_reaper(&self) -> bool {
-        if !self.is_open() {
-            return false;
-        }
-        let least = self.cache.knobs.get(Id::ReapBytes);
-        let board = self.cache.sets.board();
-        // Relaxed: a number that changes in a forked child only, before anybody else runs there.
-        let own = self.pid.load(Relaxed);
+/// Which process began, and which one ended, to leave a reaper.
+#[derive(Debug, Default)]
+pub struct Reaper {
+    reaping: AtomicU32,
+    reaped: AtomicU32,
+}
+
+impl Reaper {
+    /// None has.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { reaping: AtomicU32::new(0), reaped: AtomicU32::new(0) }
+    }
+}
+
+impl Mm<'_> {
+    /// Leaves a reaper, if this process, whose number was `own`, is large enough and may; whether it did. For the end of a
+    /// process: it takes no lock and may be called in a signal handler, in the child of a `fork` or of a `vfork` (which
+    /// leaves none), and by several threads.
+    #[must_use]
+    pub fn leave_reaper(&self, own: u32) -> bool {
+        let Reaper { reaping, reaped } = &self.reclaim.reaper;
+        let (knobs, board) = (&self.cache.knobs, self.cache.sets.board());
+        let least = knobs.get(Id::ReapBytes);
         let here = board.in_use() + board.level(Level::Lazy) + board.level(Level::PagesDirty);
         if least == 0 || here < least || sys::pid() != own || own == 1 || self.reclaim.keeper.is_confined() {
             return false;
         }
-        if self.cache.knobs.get(Id::ReapParent) == 0 && sys::parent_pid() > 1 {
+        if knobs.get(Id::ReapParent) == 0 && sys::parent_pid() > 1 {
             return false;
         }
         // A handler that ends the process must not wait below for the thread that it interrupted.
         let signals = sys::Signals::block();
         // Relaxed: whoever comes second does nothing. A forked child may leave its own.
-        let first = self.reaping.swap(own, Relaxed) != own;
+        let first = reaping.swap(own, Relaxed) != own;
         let left =
             first && signals.are_blocked() && leave(own, &self.pages.regions, sys::cpus_allowed().min(TASKS), least);
         if first {
             // Release: the reaper is ready, or there is none.
-            self.reaped.store(own, Release);
-            sys::futex_wake(&self.reaped, u32::MAX >> 1);
+            reaped.store(own, Release);
+            sys::futex_wake(reaped, u32::MAX >> 1);
         }
         // Acquire: pairs with the store above. Whoever comes second ends the first.
         loop {
-            let seen = self.reaped.load(Acquire);
+            let seen = reaped.load(Acquire);
             if seen == own {
                 break;
             }
-            sys::futex_wait(&self.reaped, seen);
+            sys::futex_wait(reaped, seen);
         }
         drop(signals);
         if left {
-            self.count_if_open(Event::Reaper);
+            self.cache.sets.count(Event::Reaper, 1);
         }
         left
     }

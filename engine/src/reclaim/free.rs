@@ -10,17 +10,17 @@
 //! Locks: none held when a thread is started. Cost of a deferred free: the queue's lock, and the creation of a thread
 //! if there is none.
 
-use super::{Environment, Heap};
+use super::mm::Mm;
+use super::workers::{Allowance, LINGER, NAP};
 use crate::arch::{PAGE, cgroup, sys};
 use crate::knob::Id;
-use crate::reclaim::workers::{Allowance, LINGER, NAP};
 use crate::stat::Timing;
 use crate::vmap::{BATCH, Freed, TURN, Ticket};
 
 /// Smallest free that may start a thread: the C library frees less under locks of its own.
 const LARGE: usize = 1 << 20;
 
-impl<E: Environment> Heap<E> {
+impl Mm<'_> {
     /// Whether a free of so many bytes is synchronous.
     fn is_sync(&self, bytes: usize) -> bool {
         let least = self.cache.knobs.size(Id::SyncFree);
@@ -28,7 +28,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Frees the area that begins at an address.
-    pub(super) fn free_area(&self, address: usize) -> Freed {
+    pub fn free_area(&self, address: usize) -> Freed {
         let vmap = self.vmap();
         let Some(area) = vmap.find(address) else { return Freed::Not };
         if self.is_sync(area.bytes) && !vmap.is_giant(&area) {
@@ -41,7 +41,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// After a giant area was queued.
-    pub(super) fn give_giant_back(&self, ticket: Ticket) {
+    pub fn give_giant_back(&self, ticket: Ticket) {
         let is_sync = self.is_sync(ticket.bytes);
         let is_called = self.call_workers(ticket.bytes >= LARGE, is_sync);
         if is_sync || !is_called {
@@ -51,7 +51,7 @@ impl<E: Environment> Heap<E> {
 
     /// Calls workers if so much is queued that they pay, and starts the first if there is none; whether one comes. Now
     /// if the caller waits for them, else soon.
-    pub(super) fn call_workers(&self, may_start: bool, waits: bool) -> bool {
+    pub fn call_workers(&self, may_start: bool, waits: bool) -> bool {
         let (knobs, workers, keeper) = (&self.cache.knobs, &self.reclaim.workers, &self.reclaim.keeper);
         let threshold = knobs.size(Id::AsyncFreeThreshold);
         let wanted = threshold != 0 && self.areas.backlog() >= threshold;
@@ -68,7 +68,7 @@ impl<E: Environment> Heap<E> {
     /// Starts the one that was claimed.
     fn start_worker(&self) -> bool {
         // (Looked at behind the claim: whoever holds looks at the two the other way round.)
-        let is_started = !self.reclaim.keeper.is_held() && E::start_worker();
+        let is_started = !self.reclaim.keeper.is_held() && self.host.start_worker();
         if !is_started {
             self.reclaim.workers.unclaim();
         }

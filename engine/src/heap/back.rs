@@ -1,0 +1,86 @@
+//! # Giving back when somebody asks, and what the heap is to [`crate::reclaim`]
+//!
+//! Cost: see there. A thread that drains waits while another one forks; one that trims or parks does nothing then.
+
+use super::{Environment, Heap};
+use crate::arch::crew::Crew;
+use crate::arch::gate::Inside;
+use crate::cache::{DrainMode, DrainReport};
+use crate::reclaim::Host;
+use crate::reclaim::drain::DrainTarget;
+use crate::reclaim::life::SECOND;
+use crate::stat::Event;
+
+impl<E: Environment> Host for Heap<E> {
+    fn enter(&self) -> Option<Inside<'_>> {
+        self.enter()
+    }
+    fn start_keeper(&self) -> bool {
+        E::start_keeper()
+    }
+    fn start_worker(&self) -> bool {
+        E::start_worker()
+    }
+    fn crew(&self) -> Option<&'static Crew> {
+        E::crew()
+    }
+    fn ends(&self) {
+        E::ends();
+    }
+    fn serve(&self) -> bool {
+        E::serve(self)
+    }
+    fn look_for_tracer(&self) {
+        self.look_for_tracer();
+    }
+}
+
+impl<E: Environment> Heap<E> {
+    /// Empties what CPUs cache into the free memory of the heap while their owners go on, and says what it took
+    /// ([`Mm::drain`](crate::reclaim::Mm::drain)).
+    pub fn drain(&self, target: DrainTarget, mode: DrainMode) -> DrainReport {
+        if !self.is_open() {
+            return DrainReport::default();
+        }
+        let _inside = self.enter_patiently();
+        self.mm().drain(target, mode)
+    }
+
+    /// Drains every set and gives all free memory back; the bytes given back. Nothing, beside a fork.
+    pub fn trim(&self) -> usize {
+        if !self.is_open() {
+            return 0;
+        }
+        let Some(_inside) = self.enter() else { return 0 };
+        self.mm().trim()
+    }
+
+    /// The calling thread will not allocate for a while: what its CPU caches may be drained without disturbing
+    /// it. The next allocation on that CPU takes it back. Cost: a lock and a sequence.
+    pub fn park(&self) -> bool {
+        let Some(_inside) = self.enter() else { return false };
+        let parked = self.is_open() && self.cache.sets.park();
+        if parked {
+            self.cache.sets.count(Event::Park, 1);
+        }
+        parked
+    }
+
+    /// Leaves a reaper, if this process is large enough and may ([`Mm::leave_reaper`](crate::reclaim::Mm::leave_reaper)).
+    pub fn leave_reaper(&self) -> bool {
+        self.is_open() && self.mm().leave_reaper(self.pid())
+    }
+
+    /// No thread of ours is there when this returns (after a second at most), nor is started until
+    /// [`Heap::release_threads`]: what the process does meanwhile to itself it does to all of its threads.
+    pub fn hold_threads(&self) {
+        let mm = self.mm();
+        self.reclaim.keeper.hold(self.is_open().then(|| mm.bell()));
+        mm.await_threads(SECOND);
+    }
+
+    /// The opposite of one [`Heap::hold_threads`].
+    pub fn release_threads(&self) {
+        self.reclaim.keeper.release();
+    }
+}

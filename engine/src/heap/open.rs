@@ -1,0 +1,248 @@
+//! # How a heap opens
+//!
+//! ```text
+//! Closed ──first request──► Opening ──another comes──► Awaited ──┬──► Open
+//!    ▲                         └──────────────────────────────────┤
+//!    └────────────────── without memory ─────────────────────────┘
+//! ```
+//! Whoever comes first opens it: maps the sets and the board, chooses the mode (sequences only if the self-test passes), opens the
+//! gate. Others sleep. What the opening itself asks for gets memory from the side arena.
+//!
+//! Invariant: whoever sees [`State::Open`] sees all of the heap. Cost: a load.
+#![allow(unsafe_code)] // opens the sets
+
+use super::{Environment, Heap};
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::{AtomicU32, AtomicUsize};
+use crate::arch::seq::RseqArea;
+use crate::arch::sys;
+use crate::cache::sets::Room;
+use crate::cpu::Simulation;
+use crate::knob::{BY_CGROUP, Id};
+use crate::reclaim::life::SECOND;
+use crate::reclaim::mm::{ALL_CLASSES, bytes_of};
+use crate::slab::class::{CLASSES, SMALL_MAX};
+use crate::stat::board::{MAGIC, VERSION};
+use crate::stat::{Index, Level, Mode, Reason};
+
+/// How far a heap is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum State {
+    /// Nobody has asked, or there was no memory.
+    Closed,
+    /// Somebody opens it.
+    Opening,
+    /// It can be used.
+    Open,
+    /// Somebody opens it, and others sleep until it is done.
+    Awaited,
+}
+
+/// Where threads wait for a heap to open.
+#[derive(Debug)]
+pub(super) struct Door {
+    /// A [`State`]; a futex.
+    state: AtomicU32,
+    /// The thread that is opening it.
+    opener: AtomicUsize,
+}
+
+impl Door {
+    pub(super) const fn new() -> Self {
+        Self { state: AtomicU32::new(State::Closed as u32), opener: AtomicUsize::new(0) }
+    }
+    fn is(&self, state: State) -> bool {
+        // Acquire: whoever sees it open sees all of it.
+        self.state.load(Acquire) == state as u32
+    }
+    /// From one state to another; false if it was not that one.
+    fn turns(&self, from: State, to: State) -> bool {
+        self.state.compare_exchange(from as u32, to as u32, Acquire, Relaxed).is_ok()
+    }
+    /// It is open, or cannot be opened.
+    fn end(&self, state: State) {
+        // Release: whoever sees it open sees all of it.
+        if self.state.swap(state as u32, Release) == State::Awaited as u32 {
+            sys::futex_wake(&self.state, u32::MAX >> 1);
+        }
+    }
+}
+
+/// What the environment decided about a heap that opens.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    /// How sets are reached.
+    pub mode: Mode,
+    /// Why.
+    pub reason: Reason,
+    /// What indexes them.
+    pub index: Index,
+    /// This process's rseq areas.
+    pub area: RseqArea,
+    /// For tests.
+    pub simulation: Option<&'static Simulation>,
+    /// A file to share the board through, or none.
+    pub share: Option<usize>,
+}
+
+impl<E: Environment> Heap<E> {
+    /// Maps the sets and the board, chooses the mode (sequences only if the self-test
+    /// passes) and opens the gate. Called once, by `start`.
+    ///
+    /// # Errors
+    /// Without memory for the sets; the heap stays closed.
+    ///
+    /// # Safety
+    /// `opening.area` is right for mode `Sequences`; the knobs are set.
+    pub unsafe fn open(&self, opening: &Opening) -> Result<(), sys::Errno> {
+        let sets = &self.cache.sets;
+        let room = Room::new()?;
+        let base = room.base;
+        // SAFETY: fresh and zeroed, for ever; still closed.
+        unsafe { sets.open(base, Mode::Closed, opening.area, opening.simulation) };
+        sets.roomy(room);
+        if let Some(file) = opening.share {
+            if sets.share(file) {
+                sets.watch();
+            } else {
+                E::withdraw();
+            }
+        }
+        let sizes = (0..ALL_CLASSES).map(bytes_of);
+        self.cache.size_classes(sizes);
+        if opening.reason == Reason::Unregistered {
+            // (An emulator, as likely as not.)
+            self.areas.confine();
+        }
+        if self.cache.knobs.get(Id::BadFree) == 1 {
+            self.slabs.check();
+        }
+        let board = sets.board();
+        board.sets.store(1, Relaxed);
+        board.set(Level::Reserved, room.bytes as u64);
+        board.set(Level::Mappings, 2);
+        // SAFETY: the same mapping, now with its mode.
+        unsafe { sets.open(base, opening.mode, opening.area, opening.simulation) };
+        let (mut mode, mut reason) = (opening.mode, opening.reason);
+        if mode == Mode::Sequences && !sets.self_test(&self.cache.meta) {
+            (mode, reason) = (Mode::Fallback, Reason::SelfTest);
+            // SAFETY: as above.
+            unsafe { sets.open(base, mode, opening.area, opening.simulation) };
+        }
+        if sets.is_shared() {
+            self.learn_pid(true);
+            board.pid.store(self.pid(), Relaxed);
+        }
+        self.describe(mode, reason, opening.index);
+        self.cache.publish_knobs();
+        self.reclaim.youth.begin(self.cache.sets.clock.ticks());
+        if self.cache.knobs.get(Id::HardLimit) == BY_CGROUP {
+            self.mm().learn_limits();
+        }
+        self.door.end(State::Open);
+        if mode == Mode::Sequences && !self.slabs.is_checked() {
+            // Release: whoever passes the gate sees an open heap.
+            self.small.store(SMALL_MAX, Release);
+        }
+        // (It is off already, on pages that nobody has touched.)
+        if self.cache.knobs.get(Id::ProfileBytes) != 0 {
+            self.apply_profile();
+        }
+        Ok(())
+    }
+
+    /// Writes the board's constants.
+    fn describe(&self, mode: Mode, reason: Reason, index: Index) {
+        let board = self.cache.sets.board();
+        for class in 1..ALL_CLASSES {
+            board.class[class].size.store(bytes_of(class) as u64, Relaxed);
+        }
+        board.version.store(VERSION, Relaxed);
+        board.mode.store(mode as u32, Relaxed);
+        board.reason.store(reason as u32, Relaxed);
+        board.index.store(index as u32, Relaxed);
+        board.classes.store(ALL_CLASSES as u32, Relaxed);
+        board.size_classes.store(CLASSES as u32, Relaxed);
+        board.start_ticks.store(self.cache.sets.clock.ticks(), Relaxed);
+        board.start_ns.store(self.cache.sets.clock.now_ns(), Relaxed);
+        // Release: a reader that sees the magic sees the rest.
+        board.magic.store(MAGIC, Release);
+    }
+
+    /// Whether the heap is open.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.door.is(State::Open)
+    }
+
+    /// Opens the heap if nobody has; false without memory.
+    #[inline]
+    pub(super) fn opened(&self) -> bool {
+        self.is_open() || self.open_or_wait()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_or_wait(&self) -> bool {
+        let door = &self.door;
+        while !self.is_open() {
+            if door.turns(State::Closed, State::Opening) {
+                // Relaxed: read by this thread and its handlers; others find another name.
+                door.opener.store(sys::thread_pointer(), Relaxed);
+                E::start(self);
+                door.opener.store(0, Relaxed);
+                // Without success the next call tries again.
+                if !self.is_open() {
+                    door.end(State::Closed);
+                }
+                return self.is_open();
+            }
+            // (Asleep: whoever opens it may have to run on this CPU.)
+            if door.is(State::Awaited) || door.turns(State::Opening, State::Awaited) {
+                sys::futex_wait(&door.state, State::Awaited as u32);
+            }
+        }
+        true
+    }
+
+    /// Whether the calling thread is opening the heap. (Some library's definition of what that calls has come back to us.)
+    #[inline]
+    pub(super) fn is_opener(&self) -> bool {
+        // Relaxed: see `open_or_wait`.
+        !self.is_open() && self.door.opener.load(Relaxed) == sys::thread_pointer()
+    }
+
+    /// Opens the heap now (a constructor would).
+    pub fn prepare(&self) {
+        let _inside = self.enter();
+        self.opened();
+    }
+
+    /// The process is about to forbid itself all system calls but four.
+    pub fn freeze(&self) {
+        self.reclaim.freeze();
+    }
+
+    /// The process is about to filter its own system calls, or promises what lets it: no thread of ours is there any
+    /// more, and slow paths do without.
+    pub fn confine(&self) {
+        if self.is_open() && self.reclaim.keeper.enter() {
+            // For good: nobody may read them later.
+            self.mm().learn_limits();
+            self.reclaim.keeper.leave();
+        }
+        self.areas.confine();
+        self.pages.confine();
+        self.cache.sets.cpus.confine();
+        self.reclaim.keeper.confine();
+        self.mm().await_threads(SECOND);
+        self.apply_profile();
+    }
+
+    /// Whether it filters its system calls, as far as is known.
+    #[must_use]
+    pub fn is_confined(&self) -> bool {
+        self.reclaim.keeper.is_confined()
+    }
+}

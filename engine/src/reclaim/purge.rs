@@ -1,0 +1,231 @@
+//! # The purge: what a free, an allocation, the housekeeper and a limit give back
+//!
+//! See the table of [`super`]. How much may stay and how much is given back at once are numbers: [`policy`].
+//!
+//! Lock: `purging`; a slice of areas that was gathered goes without it.
+#![allow(unsafe_code)] // gives pages back
+
+use super::NAPS;
+use super::mm::Mm;
+use super::policy::{self, Rules, Use};
+use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::lock::Guard;
+use crate::knob::Id;
+use crate::page::give_back;
+use crate::stat::{Event, Level};
+use crate::vmap::SLICE;
+
+impl Mm<'_> {
+    /// Bytes that may be free and resident.
+    fn limit(&self) -> u64 {
+        // Relaxed: told before the calls are forbidden, or a heuristic.
+        if self.reclaim.is_frozen() {
+            return u64::MAX;
+        }
+        if self.reclaim.short.load(Relaxed) {
+            return 0;
+        }
+        let (board, knobs) = (self.cache.sets.board(), &self.cache.knobs);
+        let in_use = board.in_use();
+        let rules = Rules {
+            share: knobs.get(Id::LazyShare),
+            floor: knobs.get(Id::LazyFloor),
+            ceiling: knobs.get(Id::LazyCeiling),
+            soft: Some(knobs.soft_limit()).filter(|&soft| soft != u64::MAX),
+        };
+        let now = Use {
+            in_use,
+            below_recent: self.recent(in_use),
+            busy: if rules.soft.is_some() { board.held().saturating_sub(self.idle()) } else { 0 },
+            is_alone: self.is_alone(),
+        };
+        policy::may_stay(now, rules, || self.reclaim.cpus())
+    }
+
+    /// Whether there is no housekeeper, and none to be had: nobody gives back later what is not given back now.
+    fn is_alone(&self) -> bool {
+        self.reclaim.keeper.is_out() || self.cache.knobs.get(Id::IdleSeconds) == 0
+    }
+
+    /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
+    fn recent(&self, in_use: u64) -> u64 {
+        let board = self.cache.sets.board();
+        let above = board.level(Level::Recent).saturating_sub(in_use);
+        if above == 0 {
+            return 0;
+        }
+        let now = policy::period(self.cache.sets.clock.ticks());
+        if self.reclaim.shrunk.load(Relaxed) != now && self.reclaim.shrunk.swap(now, Relaxed) != now {
+            board.set(Level::Recent, policy::decayed(in_use, above));
+        }
+        above
+    }
+
+    /// Bytes that are free and resident.
+    fn idle(&self) -> u64 {
+        self.cache.sets.board().level(Level::Lazy) + self.cache.sets.board().level(Level::PagesDirty)
+    }
+
+    /// Whether more is free and resident than may be.
+    #[must_use]
+    pub fn is_passed(&self) -> bool {
+        self.idle() > self.limit()
+    }
+
+    /// The same, exactly.
+    #[must_use]
+    pub fn free_resident(&self) -> u64 {
+        self.cache.sets.level(Level::Lazy) + self.cache.sets.board().level(Level::PagesDirty)
+    }
+
+    /// Whether workers are there for what is queued: it is so much that they were called.
+    fn is_manned(&self) -> bool {
+        let threshold = self.cache.knobs.size(Id::AsyncFreeThreshold);
+        threshold != 0 && self.reclaim.workers.alive() > 0 && self.areas.backlog() >= threshold
+    }
+
+    /// After a slow free, or an allocation of `bytes`: a slice of a purge if the limit is passed or one is under way.
+    pub fn check(&self, bytes: usize) {
+        let (idle, limit) = (self.idle(), self.limit());
+        if idle <= limit && !self.areas.is_pending() {
+            return;
+        }
+        if idle > limit && self.is_alone() {
+            // (One does; what others add meanwhile they come with themselves.)
+            if let Some(purging) = self.reclaim.purging.try_lock() {
+                drop(purging);
+                self.balance();
+            }
+            return;
+        }
+        let help = policy::help(idle, limit, bytes);
+        if !help.is_pressed && (self.areas.flying() > 0 || self.is_manned()) {
+            return;
+        }
+        // Two at a time are as fast as more on any machine but one of many nodes.
+        let active = (self.cache.knobs.get(Id::MaxActive) as u32).max(2);
+        for _ in 0..NAPS {
+            if self.areas.flying() < active {
+                break;
+            }
+            self.reclaim.nap();
+        }
+        // What was gathered needs no lock.
+        let done = self.vmap().purge_pending(help.most);
+        if done >= help.most || idle <= limit {
+            return;
+        }
+        // Otherwise one at a time is enough.
+        let Some(_purging) = self.reclaim.purging.try_lock().or_else(|| self.wait(help.waits)) else { return };
+        self.slice(limit, help.most - done);
+    }
+
+    /// The right to purge, waited for so long that the freer is slowed down and no longer.
+    fn wait(&self, waits: bool) -> Option<Guard<'_, ()>> {
+        (0..if waits { NAPS } else { 0 }).find_map(|_| {
+            self.reclaim.nap();
+            self.reclaim.purging.try_lock()
+        })
+    }
+
+    /// One slice; the bytes given back.
+    fn slice(&self, limit: u64, most: usize) -> usize {
+        let (board, keep) = (self.cache.sets.board(), policy::keep(limit));
+        let passed = self.idle() > limit;
+        let areas = if passed && board.level(Level::Lazy) > keep {
+            self.vmap().purge(most)
+        } else {
+            self.vmap().purge_pending(most)
+        };
+        let blocks = if passed && board.level(Level::PagesDirty) > keep {
+            self.purge_pages(policy::least_order(most), keep, || self.gate.is_wanted())
+        } else {
+            0
+        };
+        areas + blocks
+    }
+
+    /// The same until the limit is kept and no purge is under way, for who has time; the bytes given back.
+    pub fn balance(&self) -> usize {
+        let mut bytes = 0;
+        loop {
+            let _held = self.reclaim.lock();
+            let slice = self.slice(self.limit(), SLICE);
+            bytes += slice;
+            if slice == 0 || self.gate.is_wanted() {
+                return bytes;
+            }
+        }
+    }
+
+    /// Gives back until at most `keep` bytes of areas are left, or, if it `ends` for others, until somebody waits; the
+    /// bytes given back. The lock is held.
+    fn purge_areas(&self, keep: u64, ends: bool) -> usize {
+        let (mut bytes, mut gathered) = (0, false);
+        while self.cache.sets.level(Level::Lazy) > keep && !(ends && self.gate.is_wanted()) {
+            bytes += if self.areas.is_pending() {
+                self.vmap().purge_pending(SLICE)
+            } else if !gathered {
+                gathered = true;
+                self.vmap().purge(SLICE)
+            } else {
+                break;
+            };
+        }
+        self.vmap().put_back();
+        bytes
+    }
+
+    /// Leaves at most half of what is free and resident; the bytes given back.
+    pub fn halve(&self, held: Guard<'_, ()>) -> usize {
+        let (lazy, dirty) = (self.cache.sets.level(Level::Lazy), self.cache.sets.board().level(Level::PagesDirty));
+        self.purge_to(held, lazy.max(dirty) / 2, true)
+    }
+
+    /// Gives all that is free back, or less if a fork waits; the bytes.
+    pub fn purge(&self, held: Guard<'_, ()>) -> usize {
+        self.purge_to(held, 0, true)
+    }
+
+    /// The same, whoever waits: for a request that would be refused otherwise.
+    pub fn purge_all(&self, held: Guard<'_, ()>) -> usize {
+        self.purge_to(held, 0, false)
+    }
+
+    /// Gives back until at most `keep` bytes of each kind are left; the bytes given back.
+    fn purge_to(&self, _held: Guard<'_, ()>, keep: u64, ends: bool) -> usize {
+        let blocks = if self.cache.sets.board().level(Level::PagesDirty) > keep {
+            self.purge_pages(0, keep, || ends && self.gate.is_wanted())
+        } else {
+            0
+        };
+        blocks + self.purge_areas(keep, ends)
+    }
+
+    /// Gives dirty free blocks of at least `order` back until `keep` bytes are left, or somebody waits; the bytes given back.
+    fn purge_pages(&self, order: usize, keep: u64, waits: impl Fn() -> bool) -> usize {
+        let board = self.cache.sets.board();
+        let mut given = 0;
+        // First where there is much.
+        let (much, little) = (self.pages.zones.iter().filter(|zone| zone.above_high()), self.pages.zones.iter());
+        for zone in much.chain(little) {
+            while board.level(Level::PagesDirty) > keep
+                && !(given > 0 && waits())
+                && let Some((first, len)) = zone.take_dirty(&self.pages.regions, board, order)
+            {
+                let bytes = PAGE * len;
+                // SAFETY: the pages are free and in our hand.
+                let clean = unsafe { give_back(self.pages.regions.address(first), bytes) };
+                zone.cleaned(&self.pages.regions, board, first, len, clean);
+                if !clean {
+                    self.cache.sets.count(Event::PurgeRefused, 1);
+                    break;
+                }
+                given += bytes;
+            }
+        }
+        self.cache.sets.count(Event::PurgeBytes, given as u64);
+        given
+    }
+}
