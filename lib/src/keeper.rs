@@ -1,7 +1,7 @@
 //! # The housekeeper's thread, and the workers'
 //!
 //! Threads of this process that the C library does not know ([`allotment_engine::arch::crew`]). What they do is the engine's
-//! ([`Heap::keep`], [`Heap::work`]).
+//! ([`Mm::keep`](allotment_engine::reclaim::Mm::keep), [`Mm::work`](allotment_engine::reclaim::Mm::work)).
 
 use crate::HEAP;
 use allotment_engine::arch::crew::{Crew, enlist};

@@ -44,7 +44,7 @@ impl Sets {
         self.add(core::mem::offset_of!(Tally, events) + event as usize * 8, n);
     }
 
-    /// Notes in this CPU's tally how long something took that began at `start` (see [`Clock`]).
+    /// Notes in this CPU's tally how long something took that began at `start` (see [`Clock`](crate::arch::sys::Clock)).
     pub fn time(&self, timing: Timing, start: u64) {
         let ticks = self.clock.ticks().saturating_sub(start);
         let at = core::mem::offset_of!(Tally, times) + timing as usize * size_of::<Times>();

@@ -9,8 +9,8 @@
 //! Whoever may write the file may ask: its owner. What stands on the mailbox is checked like any input. A request that
 //! its asker has left is done or not, and the next one replaces it; one is served at a time, by the housekeeper alone.
 //!
-//! A process that publishes and has no housekeeper yet starts one at its [`FEW`]th slow allocation, or at one after
-//! [`SOON`], or at the next one if somebody asks.
+//! A process that publishes and has no housekeeper yet starts one when its youth is over
+//! ([`Youth`](crate::reclaim::keeper::Youth)), or with the next slow allocation if somebody asks.
 //!
 //! Locks: those of what is asked for. Cost: two loads at each look of the housekeeper.
 

@@ -59,7 +59,7 @@ pub trait Environment: Sized + 'static {
     fn set_error(_: i32) {}
     /// Is told of a pointer that cannot be freed.
     fn report(address: usize, wrong: Wrong);
-    /// Starts a thread that calls [`Heap::keep`]; false if it cannot.
+    /// Starts a thread that calls [`Mm::keep`]; false if it cannot.
     fn start_keeper() -> bool {
         false
     }
@@ -86,7 +86,7 @@ pub trait Environment: Sized + 'static {
     fn percpu_stats(_: &mut dyn core::fmt::Write) -> core::fmt::Result {
         Ok(())
     }
-    /// Starts a thread that calls [`Heap::work`]; false if it cannot.
+    /// Starts a thread that calls [`Mm::work`]; false if it cannot.
     fn start_worker() -> bool {
         false
     }

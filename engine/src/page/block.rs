@@ -5,7 +5,7 @@
 //! dirty [u64; 8]   of the free ones those that may be resident ┘ blocks of order o are the maximal aligned runs
 //! ```
 //! A run of order k begins where one of order k − 1 begins and another follows it, so the
-//! starts of all runs of a word come from it by five shifts and ands ([`Starts`]), and those of
+//! starts of all runs of a word come from it by five shifts and ands (`Starts`), and those of
 //! orders 6–9 in the same way from the byte that says which words are full. Nothing is ever
 //! merged or split: a bit is set, and its run is longer.
 //!

@@ -2,7 +2,7 @@
 //!
 //! When it starts, what it does in turn, when it rests and when it ends; and what slow paths do where there is none. What
 //! it decides by, how it is called and how it leaves: [`crate::reclaim::keeper`]; what it answers to who asks from
-//! outside: [`super::mailbox`].
+//! outside: `control::mailbox`.
 //!
 //! Locks: none held when the thread is started; those of what it does. Cost: nothing to fast paths; a slow path asks
 //! whether there is a housekeeper.

@@ -22,7 +22,7 @@
 //!
 //! Nothing here but the reading of the limits opens a file or waits for an answer: it runs inside `malloc`.
 //!
-//! Units: bytes, ticks. Locks: [`Reclaim::lock`] for what is done, with nothing else held; the state here is a heuristic.
+//! Units: bytes, ticks. Locks: [`Reclaim::lock`](super::Reclaim::lock) for what is done, with nothing else held; the state here is a heuristic.
 //! Cost: some ten loads where a limit is set.
 
 use super::mm::{ALL_CLASSES, Mm};

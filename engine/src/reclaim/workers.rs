@@ -21,7 +21,7 @@
 //! gone before credentials or namespaces change. No worker in a process that filters its system calls, none where the
 //! housekeeper is off; none in a forked child until it frees something large.
 //!
-//! Units: threads, pages. Invariant: `alive` threads run [`crate::heap::Heap::work`], or are being started. Locks:
+//! Units: threads, pages. Invariant: `alive` threads run [`super::Mm::work`], or are being started. Locks:
 //! none. Cost: a call is a locked instruction, two with a sleeper to wake.
 
 use crate::arch::atomic::AtomicU32;
