@@ -1,4 +1,6 @@
-//! # Emptying another CPU's set while its owner goes on (seed 004)
+//! # Emptying another CPU's set while its owner goes on
+//!
+//! After Nicolas Saenz Julienne, "mm/page_alloc: Remote per-cpu lists drain support" (Linux, 2022).
 //!
 //! ```text
 //! slots[index] ──► home[index]   used by the owner      other[index]   used by nobody: empty, or to be collected

@@ -81,6 +81,14 @@ pub enum DrainMode {
     Expedited,
 }
 
+impl DrainMode {
+    /// The mode with this number, in the knob `drain` and in requests.
+    #[must_use]
+    pub fn from_word(word: u64) -> Option<Self> {
+        [Self::Auto, Self::Gentle, Self::Expedited].into_iter().find(|&mode| mode as u64 == word)
+    }
+}
+
 /// What a drain took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -458,7 +466,7 @@ impl Cache {
             && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
 
-    /// Empties the sets of the `wanted` indices into the source, while their owners go on (seed 004), as
+    /// Empties the sets of the `wanted` indices into the source, while their owners go on, as
     /// far as `way` reaches. What is returned was asked; [`Cache::collect`] has the answers later.
     ///
     /// `runs` says whether a thread of ours runs on a CPU: a fence there would interrupt it.
@@ -466,7 +474,7 @@ impl Cache {
         &self,
         source: &impl Source,
         wanted: &CpuSet,
-        way: DrainMode,
+        mode: DrainMode,
         mut runs: impl FnMut(u32) -> bool,
         report: &mut DrainReport,
     ) -> CpuSet {
@@ -478,7 +486,7 @@ impl Cache {
             if sets.is_answered(index) {
                 answered.insert(index);
             }
-            let gentle = way == DrainMode::Gentle || way == DrainMode::Auto && sets.isolated.contains(cpu);
+            let gentle = mode == DrainMode::Gentle || mode == DrainMode::Auto && sets.isolated.contains(cpu);
             if gentle && sets.mode() != Mode::Fallback && sets.holds(index) && !sets.is_parked(index) && runs(cpu) {
                 silent.insert(index);
                 now.remove(index);

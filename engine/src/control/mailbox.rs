@@ -74,8 +74,8 @@ fn tune<E: Environment>(heap: &Heap<E>, at: u64, value: u64) -> Reply {
     Reply::Done
 }
 
-fn drain<E: Environment>(heap: &Heap<E>, [cpu, way]: [u64; 2], results: &mut [u64; 8]) -> Reply {
-    let which = match cpu {
+fn drain<E: Environment>(heap: &Heap<E>, [cpu, mode]: [u64; 2], results: &mut [u64; 8]) -> Reply {
+    let target = match cpu {
         EVERY_CPU => DrainTarget::All,
         IDLE_CPUS => DrainTarget::Idle,
         cpu => match u32::try_from(cpu) {
@@ -83,17 +83,12 @@ fn drain<E: Environment>(heap: &Heap<E>, [cpu, way]: [u64; 2], results: &mut [u6
             Err(_) => return Reply::Range,
         },
     };
-    let way = match way {
-        0 => DrainMode::Auto,
-        1 => DrainMode::Gentle,
-        2 => DrainMode::Expedited,
-        _ => return Reply::Range,
-    };
+    let Some(mode) = DrainMode::from_word(mode) else { return Reply::Range };
     // (A filter may kill for a fence, and for a look at the threads.)
     if heap.is_confined() {
         return Reply::Confined;
     }
-    let report = heap.drain(which, way);
+    let report = heap.drain(target, mode);
     results[..6].copy_from_slice(&[
         report.bytes,
         report.objects,

@@ -104,12 +104,12 @@ pub struct Samples {
 
 /// The right to the table.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct SamplesGuard<'a> {
     samples: &'a Samples,
     table: Guard<'a, Table>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SamplesGuard<'_> {
     fn drop(&mut self) {
         // Relaxed: read by handlers on this thread, in its order; others only wait longer.
         self.samples.owner.store(0, Relaxed);
@@ -146,7 +146,7 @@ impl Samples {
     }
 
     /// The table; `None` in the handler of a signal that came while this thread had it.
-    pub fn enter(&self) -> Option<Turn<'_>> {
+    pub fn enter(&self) -> Option<SamplesGuard<'_>> {
         let me = sys::thread_pointer();
         let mut looks = 0;
         let table = loop {
@@ -168,7 +168,7 @@ impl Samples {
             core::hint::spin_loop();
         };
         self.owner.store(me, Relaxed);
-        Some(Turn { samples: self, table })
+        Some(SamplesGuard { samples: self, table })
     }
 
     /// The first page of what is shown.
@@ -207,7 +207,7 @@ impl Samples {
     }
 }
 
-impl Turn<'_> {
+impl SamplesGuard<'_> {
     /// Memory for samples, made if there is none; false if there can be none.
     pub fn ready<P: Process>(&mut self, mean: u64) -> bool {
         if self.table.shown == 0 {

@@ -1,6 +1,6 @@
 //! # Draining, as it is asked for: by the program, by `malloc_trim`, by the housekeeper
 //!
-//! | who | which sets | way | waits for answers |
+//! | who | which sets | mode | waits for answers |
 //! |---|---|---|---|
 //! | the program | a CPU's, all, those of CPUs that run none of our threads | as asked | [`PATIENCE`] |
 //! | `trim` | all; those that need no fence, once the program filters its system calls | knob `drain`, *auto* if that is off | no |
@@ -37,14 +37,14 @@ pub enum DrainTarget {
 }
 
 /// The CPUs on which a fence would interrupt a thread of ours; all, if that cannot be known.
-struct Running {
+struct RunningCpus {
     /// Of the window of numbers that was asked for last.
     cpus: CpuSet,
     known: bool,
     asked: bool,
 }
 
-impl Running {
+impl RunningCpus {
     const fn new() -> Self {
         Self { cpus: CpuSet::around(0), known: false, asked: false }
     }
@@ -72,16 +72,16 @@ impl Running {
 
 impl Mm<'_> {
     /// Empties what CPUs cache into the free memory of the heap while their owners go on, and says what it
-    /// took (seed 004). Cost: see [`crate::cache::drain`]; with [`DrainTarget::Idle`] and *gentle* drains also
+    /// took. Cost: see [`crate::cache::drain`]; with [`DrainTarget::Idle`] and *gentle* drains also
     /// a look at each thread, and up to [`PATIENCE`].
-    pub fn drain(&self, which: DrainTarget, way: DrainMode) -> DrainReport {
+    pub fn drain(&self, target: DrainTarget, mode: DrainMode) -> DrainReport {
         let mut report = DrainReport::default();
         self.learn();
         let sets = &self.cache.sets;
         let start = sets.clock.ticks();
-        let (mut running, mut patience) = (Running::new(), PATIENCE / STEP);
+        let (mut running, mut patience) = (RunningCpus::new(), PATIENCE / STEP);
         for window in CpuSet::windows(sets.top()) {
-            self.drain_window(window, which, way, &mut running, &mut patience, &mut report);
+            self.drain_window(window, target, mode, &mut running, &mut patience, &mut report);
         }
         sets.time(Timing::Drain, start);
         sets.count(Event::DrainMissed, report.unreached as u64);
@@ -92,9 +92,9 @@ impl Mm<'_> {
     fn drain_window(
         &self,
         window: usize,
-        which: DrainTarget,
-        way: DrainMode,
-        running: &mut Running,
+        target: DrainTarget,
+        mode: DrainMode,
+        running: &mut RunningCpus,
         patience: &mut u64,
         report: &mut DrainReport,
     ) {
@@ -102,7 +102,7 @@ impl Mm<'_> {
         let mut wanted = CpuSet::around(window);
         for index in wanted.window(sets.top()) {
             let Some((_, cpu)) = sets.home_of(index) else { continue };
-            let is_wanted = match which {
+            let is_wanted = match target {
                 DrainTarget::All => true,
                 DrainTarget::Cpu(number) => cpu == number,
                 DrainTarget::Idle => sets.is_parked(index) || !running.contains(cpu),
@@ -112,7 +112,7 @@ impl Mm<'_> {
             }
         }
         let held = self.reclaim.lock();
-        let mut asked = self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), report);
+        let mut asked = self.cache.drain(&everything, &wanted, mode, |cpu| running.contains(cpu), report);
         drop(held);
         // Answers are collected as they come; whoever has not answered in the end need not any more.
         let nobody = AtomicU32::new(0);
@@ -143,19 +143,14 @@ impl Mm<'_> {
         self.learn();
         let everything = self.everything();
         let held = self.reclaim.lock();
-        let mut running = Running::new();
+        let mut running = RunningCpus::new();
         self.empty_caches_by(self.background().unwrap_or(DrainMode::Auto), &mut |cpu| running.contains(cpu));
         everything.slabs.trim(|| self.gate.is_wanted()) + self.purge(held)
     }
 
     /// How far drains that nobody asked for go; `None` if there are to be none.
     pub fn background(&self) -> Option<DrainMode> {
-        match self.cache.knobs.get(Id::Drain) {
-            0 => Some(DrainMode::Auto),
-            1 => Some(DrainMode::Gentle),
-            2 => Some(DrainMode::Expedited),
-            _ => None,
-        }
+        DrainMode::from_word(self.cache.knobs.get(Id::Drain))
     }
 
     /// What one look of the housekeeper asks for; the bytes given back.
@@ -163,13 +158,13 @@ impl Mm<'_> {
         let everything = self.everything();
         let sets = &self.cache.sets;
         let held = self.reclaim.lock();
-        if let Some(way) = self.background()
+        if let Some(mode) = self.background()
             && !self.reclaim.keeper.is_confined()
         {
             // (Who may not look takes all to run.)
-            let mut running = if self.reclaim.keeper.may_read() { Running::new() } else { Running::unknown() };
+            let mut running = if self.reclaim.keeper.may_read() { RunningCpus::new() } else { RunningCpus::unknown() };
             for window in CpuSet::windows(sets.top()) {
-                self.drain_quiet(window, duty, way, &mut running);
+                self.drain_quiet(window, duty, mode, &mut running);
             }
         }
         match duty {
@@ -189,7 +184,7 @@ impl Mm<'_> {
     }
 
     /// Drains what stands unused at the indices of a window, and lets all of them decay.
-    fn drain_quiet(&self, window: usize, duty: Duty, way: DrainMode, running: &mut Running) {
+    fn drain_quiet(&self, window: usize, duty: Duty, mode: DrainMode, running: &mut RunningCpus) {
         let (sets, everything) = (&self.cache.sets, self.everything());
         let mut wanted = CpuSet::around(window);
         for index in wanted.window(sets.top()) {
@@ -203,7 +198,7 @@ impl Mm<'_> {
         }
         if !wanted.is_empty() {
             let start = sets.clock.ticks();
-            self.cache.drain(&everything, &wanted, way, |cpu| running.contains(cpu), &mut DrainReport::default());
+            self.cache.drain(&everything, &wanted, mode, |cpu| running.contains(cpu), &mut DrainReport::default());
             sets.time(Timing::Drain, start);
         }
     }

@@ -1,7 +1,7 @@
 //! # The housekeeper: one thread that gives back what an idle program does not use
 //!
 //! ```text
-//! none ──slow path, heap has grown──► started ──► awake ──nothing left for two looks──► parked, a period ──► ▲
+//! none ──slow path, heap has grown──► started ──► awake ──nothing left for two looks──► hibernating, a period ──► ▲
 //!   ▲                                    │           ▲                                    │   (or, where others
 //!   └─ refused: tried again later ◄──────┘           └──────────────slow free─────────────┘   may ask, for long)
 //!   └─◄── a slow path does what a look would have done, once a period ([`Tending`])
@@ -67,14 +67,19 @@ pub const SHORT: u64 = 100;
 /// Slow allocations in a period that are not worth the name of work.
 const NOISE: u64 = 64;
 
-/// There is none.
-const NONE: u32 = 0;
-/// Somebody is starting it.
-const STARTING: u32 = 1;
-/// It looks every period.
-const AWAKE: u32 = 2;
-/// It sleeps until it is woken, for a period or as long as others may ask.
-const PARKED: u32 = 3;
+/// How far the housekeeper is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum State {
+    /// There is none.
+    None,
+    /// Somebody starts it.
+    Starting,
+    /// It looks every period, or sleeps until the next.
+    Awake,
+    /// It sleeps until something is freed, or asked for.
+    Hibernating,
+}
 
 /// The state of the one thread.
 #[derive(Debug)]
@@ -232,7 +237,7 @@ impl Keeper {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            state: AtomicU32::new(NONE),
+            state: AtomicU32::new(State::None as u32),
             holds: AtomicU32::new(0),
             confined: AtomicBool::new(false),
             exposed: AtomicU32::new(0),
@@ -247,7 +252,7 @@ impl Keeper {
     /// Whether there is none, and nobody starts it.
     #[inline]
     pub fn is_none(&self) -> bool {
-        self.state.load(Relaxed) == NONE
+        self.state.load(Relaxed) == State::None as u32
     }
 
     /// Whether none can be had for now.
@@ -262,9 +267,9 @@ impl Keeper {
         if self.is_held() || now < self.retry.load(Relaxed) {
             return false;
         }
-        let is_ours = self.state.compare_exchange(NONE, STARTING, SeqCst, Relaxed).is_ok();
+        let is_ours = self.state.compare_exchange(State::None as u32, State::Starting as u32, SeqCst, Relaxed).is_ok();
         if is_ours && self.is_held() {
-            self.state.store(NONE, Release);
+            self.state.store(State::None as u32, Release);
             return false;
         }
         if is_ours {
@@ -305,7 +310,7 @@ impl Keeper {
     /// Whether somebody starts it just now.
     pub fn is_starting(&self) -> bool {
         // SeqCst: as in `claim`.
-        self.state.load(SeqCst) == STARTING
+        self.state.load(SeqCst) == State::Starting as u32
     }
 
     /// The opposite of one [`Keeper::hold`].
@@ -327,7 +332,7 @@ impl Keeper {
         self.confined.store(true, SeqCst);
         for _ in 0..1000 {
             let exposed = self.exposed.load(SeqCst);
-            if exposed == 0 && self.state.load(SeqCst) != STARTING {
+            if exposed == 0 && self.state.load(SeqCst) != State::Starting as u32 {
                 return;
             }
             sys::futex_wait_for(&self.exposed, exposed, 1_000_000);
@@ -393,7 +398,7 @@ impl Keeper {
             self.end();
             return false;
         }
-        self.state.store(AWAKE, Release);
+        self.state.store(State::Awake as u32, Release);
         true
     }
 
@@ -411,10 +416,10 @@ impl Keeper {
     /// Sleeps until [`Keeper::wake`] (true), or until it is to end (false). `left` says how much there is to give back;
     /// `before` is what it was before the last look, which found nothing to do. `lives` is asked every [`LIFE`].
     ///
-    /// Who frees looks whether the thread is parked after it has freed, without a fence between: it may read the state
+    /// Who frees looks whether the thread is hibernating after it has freed, without a fence between: it may read the state
     /// of a moment before. So it sleeps for one period at least; what was freed by then is seen behind it. Then it ends,
     /// unless others may ask (`is_watched`): it serves who does.
-    pub fn park(
+    pub fn hibernate(
         &self,
         clock: &Clock,
         bell: &AtomicU32,
@@ -423,14 +428,14 @@ impl Keeper {
         (before, left): (u64, impl Fn() -> u64),
     ) -> bool {
         // (Nobody else changes the state of one that is awake.)
-        self.state.store(PARKED, Release);
+        self.state.store(State::Hibernating as u32, Release);
         let end = clock.now_ns() + PERIOD;
         let mut looks_again = true;
         loop {
             // Acquire: what was done before the ring is seen, in the state and at the mailbox.
             let rung = bell.load(Acquire);
             // Acquire: what the waker freed is seen.
-            if self.state.load(Acquire) != PARKED {
+            if self.state.load(Acquire) != State::Hibernating as u32 {
                 return true;
             }
             if self.is_held() || !lives() {
@@ -443,12 +448,16 @@ impl Keeper {
             if rest == 0 {
                 if core::mem::take(&mut looks_again) && left() > before {
                     // Whoever wakes it at this moment means the same.
-                    let _ = self.state.compare_exchange(PARKED, AWAKE, AcqRel, Relaxed);
+                    let _ =
+                        self.state.compare_exchange(State::Hibernating as u32, State::Awake as u32, AcqRel, Relaxed);
                     return true;
                 }
                 if !is_watched {
                     // Who has just woken it relies on it.
-                    return self.state.compare_exchange(PARKED, NONE, AcqRel, Relaxed).is_err();
+                    return self
+                        .state
+                        .compare_exchange(State::Hibernating as u32, State::None as u32, AcqRel, Relaxed)
+                        .is_err();
                 }
             }
             self.sleep(bell, rung, if rest == 0 { LIFE } else { rest.min(LIFE) });
@@ -457,15 +466,15 @@ impl Keeper {
 
     /// Whether the thread sleeps until it is woken.
     #[inline]
-    pub fn is_parked(&self) -> bool {
-        self.state.load(Relaxed) == PARKED
+    pub fn is_hibernating(&self) -> bool {
+        self.state.load(Relaxed) == State::Hibernating as u32
     }
 
-    /// Wakes the thread if it is parked.
+    /// Wakes the thread if it is hibernating.
     #[cold]
     pub fn wake(&self, bell: &AtomicU32) {
-        // AcqRel: pairs with `park`; one caller wakes.
-        if self.state.compare_exchange(PARKED, AWAKE, AcqRel, Relaxed).is_ok() {
+        // AcqRel: pairs with `hibernate`; one caller wakes.
+        if self.state.compare_exchange(State::Hibernating as u32, State::Awake as u32, AcqRel, Relaxed).is_ok() {
             ring(bell);
         }
     }
@@ -482,7 +491,7 @@ impl Keeper {
     pub fn end(&self) {
         self.files.store(false, Relaxed);
         // Release: whoever starts the next comes behind what this one did.
-        self.state.store(NONE, Release);
+        self.state.store(State::None as u32, Release);
     }
 }
 
@@ -575,22 +584,22 @@ mod tests {
     #[test]
     fn one_thread_starts_and_a_parked_one_is_woken() {
         let (keeper, bell) = (Keeper::new(), AtomicU32::new(0));
-        let park = |lives: bool| keeper.park(&Clock::new(), &bell, true, (|| false, || lives), (0, || 0));
+        let hibernate = |lives: bool| keeper.hibernate(&Clock::new(), &bell, true, (|| false, || lives), (0, || 0));
         assert!(keeper.is_none() && keeper.claim(0) && !keeper.claim(0) && !keeper.is_none());
         assert!(keeper.begin());
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| assert!(park(true)));
-            while !parked.is_finished() {
+            let hibernating = scope.spawn(|| assert!(hibernate(true)));
+            while !hibernating.is_finished() {
                 keeper.wake(&bell);
                 std::thread::yield_now();
             }
         });
-        assert!(!park(false), "the process has ended");
+        assert!(!hibernate(false), "the process has ended");
         keeper.end();
         assert!(keeper.claim(0) && keeper.begin());
         keeper.hold(Some(&bell));
         keeper.hold(None);
-        assert!(!park(true) && keeper.is_held());
+        assert!(!hibernate(true) && keeper.is_held());
         keeper.end();
         keeper.release();
         assert!(!keeper.claim(0), "held by another");
@@ -609,7 +618,7 @@ mod tests {
     fn one_that_nobody_watches_ends_after_a_period_without_work() {
         let (keeper, bell) = (Keeper::new(), AtomicU32::new(0));
         assert!(keeper.claim(0) && keeper.begin());
-        assert!(!keeper.park(&Clock::new(), &bell, false, (|| false, || true), (0, || 0)) && keeper.is_none());
+        assert!(!keeper.hibernate(&Clock::new(), &bell, false, (|| false, || true), (0, || 0)) && keeper.is_none());
     }
 
     /// Or a filter would kill the process in the middle of a look.
@@ -640,12 +649,12 @@ mod tests {
         // Nobody wakes it: there is more than before its last look.
         let looks = AtomicU32::new(0);
         let more = || u64::from(looks.fetch_add(1, Relaxed)) + 1;
-        assert!(keeper.park(&Clock::new(), &bell, false, (|| false, || true), (0, more)));
-        assert!(!keeper.is_parked() && looks.load(Relaxed) == 1);
+        assert!(keeper.hibernate(&Clock::new(), &bell, false, (|| false, || true), (0, more)));
+        assert!(!keeper.is_hibernating() && looks.load(Relaxed) == 1);
         let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| keeper.park(&Clock::new(), &bell, true, (serve, || true), (0, || 0)));
-            while !keeper.is_parked() {
+            let hibernating = scope.spawn(|| keeper.hibernate(&Clock::new(), &bell, true, (serve, || true), (0, || 0)));
+            while !keeper.is_hibernating() {
                 std::thread::yield_now();
             }
             served.store(1, Relaxed);
@@ -653,7 +662,7 @@ mod tests {
             while served.load(Relaxed) != 2 {
                 std::thread::yield_now();
             }
-            assert!(!parked.is_finished(), "serving does not wake it");
+            assert!(!hibernating.is_finished(), "serving does not wake it");
             keeper.wake(&bell);
         });
     }

@@ -51,10 +51,10 @@ impl Mm<'_> {
     /// There is something to give back again.
     pub fn wake_keeper(&self) {
         let keeper = &self.reclaim.keeper;
-        if keeper.is_parked() {
+        if keeper.is_hibernating() {
             keeper.wake(self.bell());
         }
-        // (One that was parked may have ended instead.)
+        // (One that was hibernating may have ended instead.)
         if keeper.is_none() {
             self.consider_keeper();
         }
@@ -218,7 +218,7 @@ impl Mm<'_> {
             due = self.cache.sets.clock.now_ns() + PERIOD;
             let rests = self.among_calls(|allowed| allowed && self.look(&mut watch));
             if rests == Some(true)
-                && !keeper.park(&sets.clock, self.bell(), sets.is_shared(), (serve, lives), (before, left))
+                && !keeper.hibernate(&sets.clock, self.bell(), sets.is_shared(), (serve, lives), (before, left))
             {
                 return;
             }

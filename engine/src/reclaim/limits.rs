@@ -147,14 +147,14 @@ impl Mm<'_> {
     /// Empties all caches that can be reached into the free memory of the heap, as far as the knob `drain` lets drains
     /// go that nobody asked for. `runs`: see `Cache::drain`. The caller holds `Reclaim::purging`.
     pub fn empty_caches(&self, mut runs: impl FnMut(u32) -> bool) {
-        let Some(way) = self.background() else {
+        let Some(mode) = self.background() else {
             return self.cache.empty_barns(&self.everything(), ALL_CLASSES);
         };
-        self.empty_caches_by(way, &mut runs);
+        self.empty_caches_by(mode, &mut runs);
     }
 
     /// The same, some way.
-    pub fn empty_caches_by(&self, way: DrainMode, runs: &mut dyn FnMut(u32) -> bool) {
+    pub fn empty_caches_by(&self, mode: DrainMode, runs: &mut dyn FnMut(u32) -> bool) {
         let (sets, everything) = (&self.cache.sets, self.everything());
         // A filter may kill for a fence.
         let confined = self.reclaim.keeper.is_confined();
@@ -166,7 +166,7 @@ impl Mm<'_> {
                 let mut all = CpuSet::around(window);
                 let reachable = |&index: &usize| fences || sets.is_parked(index);
                 all.window(sets.top()).filter(reachable).for_each(|index| all.insert(index));
-                self.cache.drain(&everything, &all, way, |cpu| !confined && runs(cpu), &mut DrainReport::default());
+                self.cache.drain(&everything, &all, mode, |cpu| !confined && runs(cpu), &mut DrainReport::default());
             }
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }

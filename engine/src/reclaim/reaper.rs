@@ -68,16 +68,23 @@ const HEAD_START: u64 = 1_000_000;
 /// Behind the last address of a process.
 const END: usize = (1 << 47) - PAGE;
 
-/// States of `Desk::word`; zero when it has ended.
-const STARTING: u32 = 1;
-/// The reaper may not trace the process unless it allows that (Yama).
-const ASKING: u32 = 2;
-const ALLOWED: u32 = 3;
-const READY: u32 = 4;
+/// How far the reaper is, in [`Handover::word`]; zero when it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum State {
+    /// It is being made.
+    Starting = 1,
+    /// It may not trace the process unless the process allows that (Yama).
+    Asking,
+    /// That is allowed.
+    Allowed,
+    /// The process may die.
+    Ready,
+}
 
 /// All that the reaper has: the beginning of a mapping that ends with its stacks.
 #[repr(C)]
-struct Desk {
+struct Handover {
     /// How far it is; a futex.
     word: AtomicU32,
     /// The process that dies.
@@ -100,7 +107,7 @@ struct Desk {
 }
 
 /// Bytes of the mapping.
-const DESK: usize = size_of::<Desk>().next_multiple_of(PAGE) + STACKS;
+const HANDOVER: usize = size_of::<Handover>().next_multiple_of(PAGE) + STACKS;
 
 /// Which process began, and which one ended, to leave a reaper.
 #[derive(Debug, Default)]
@@ -237,60 +244,62 @@ fn number(text: &[u8], base: u32) -> u64 {
 
 /// Makes the task and waits until it holds nothing but the memory; false if there is none. Signals are blocked.
 fn leave(process: u32, regions: &Regions, tasks: u32, least: u64) -> bool {
-    let Ok(at) = sys::map(0, DESK, Access::ReadWrite) else { return false };
-    let desk = at as *mut Desk;
+    let Ok(at) = sys::map(0, HANDOVER, Access::ReadWrite) else { return false };
+    let handover = at as *mut Handover;
     // SAFETY: fresh, zeroed and large enough; nobody else knows it yet.
     let word = unsafe {
-        (*desk).process = process;
-        (*desk).tasks = tasks;
-        (*desk).least = least;
-        (*desk).regions = regions;
+        (*handover).process = process;
+        (*handover).tasks = tasks;
+        (*handover).least = least;
+        (*handover).regions = regions;
         let (image, file_end) = task::image();
-        (&raw mut (*desk).image).write(image);
-        (*desk).file_end = file_end;
-        (*desk).word.store(STARTING, Relaxed);
-        &(*desk).word
+        (&raw mut (*handover).image).write(image);
+        (*handover).file_end = file_end;
+        (*handover).word.store(State::Starting as u32, Relaxed);
+        &(*handover).word
     };
-    // SAFETY: the stack and the desk stay mapped as long as the task lives, unless it says that it
+    // SAFETY: the stack and the handover stay mapped as long as the task lives, unless it says that it
     // does not want to; the heap is static. Signals are blocked.
-    let made = unsafe { task::spawn(task::PROCESS, at + DESK, word.as_ptr(), reaper, at) };
+    let made = unsafe { task::spawn(task::PROCESS, at + HANDOVER, word.as_ptr(), reaper, at) };
     // Acquire: what it did before it was ready is done. (It may be killed: then the kernel wakes us.)
-    while let (Ok(reaper), state @ (STARTING | ASKING | ALLOWED)) = (made, word.load(Acquire)) {
-        if state == ASKING {
+    while let (Ok(reaper), state) = (made, word.load(Acquire))
+        && ![0, State::Ready as u32].contains(&state)
+    {
+        if state == State::Asking as u32 {
             const PR_SET_PTRACER: usize = 0x5961_6d61;
             // SAFETY: a number.
             let _ = unsafe { sys::prctl(PR_SET_PTRACER, [reaper, 0, 0, 0]) };
             // Relaxed: the kernel knows. (If it was killed, the word stays what it is.)
-            let _ = word.compare_exchange(ASKING, ALLOWED, Relaxed, Relaxed);
+            let _ = word.compare_exchange(State::Asking as u32, State::Allowed as u32, Relaxed, Relaxed);
             sys::futex_wake_shared(word);
         } else {
             sys::futex_wait_shared(word, state);
         }
     }
-    let left = made.is_ok() && word.load(Acquire) == READY;
+    let left = made.is_ok() && word.load(Acquire) == State::Ready as u32;
     if !left {
         // Nobody else would before we end.
         made.into_iter().for_each(sys::wait_for);
         // SAFETY: no task uses it: there is none, or the kernel has cleared its word.
-        let _ = unsafe { sys::unmap(at, DESK) };
+        let _ = unsafe { sys::unmap(at, HANDOVER) };
     }
     left
 }
 
 /// The life of the reaper.
-extern "C" fn reaper(desk: usize) -> ! {
-    let desk = desk as *mut Desk;
-    // SAFETY: our own desk; its creator waits.
-    let (word, least, process) = unsafe { (&(*desk).word, (*desk).least, (*desk).process as usize) };
+extern "C" fn reaper(handover: usize) -> ! {
+    let handover = handover as *mut Handover;
+    // SAFETY: our own handover; its creator waits.
+    let (word, least, process) = unsafe { (&(*handover).word, (*handover).least, (*handover).process as usize) };
     sys::name_thread(NAME);
     sys::leave_session();
     // (Files are opened in the reaper's own table, where no number can be the program's.)
     let can = sys::own_files().is_ok() && task::is_alone().is_some() && resident() >= least && waits();
     // SAFETY: as above.
-    let program = if can && trace(word, process) { unsafe { prepare(desk) } } else { None };
+    let program = if can && trace(word, process) { unsafe { prepare(handover) } } else { None };
     let Some(program) = program else { sys::exit(true, 0) };
     // Release: pairs with the wait for it.
-    word.store(READY, Release);
+    word.store(State::Ready as u32, Release);
     sys::futex_wake_shared(word);
     outlive(process);
     let mut told = false;
@@ -303,7 +312,7 @@ extern "C" fn reaper(desk: usize) -> ! {
         }
     }
     // SAFETY: nobody else uses this memory: it is ours.
-    unsafe { release_all(desk, program, (!told).then_some(process)) }
+    unsafe { release_all(handover, program, (!told).then_some(process)) }
 }
 
 /// Begins to trace the process, so that its death is told here first.
@@ -318,10 +327,10 @@ fn trace(word: &AtomicU32, process: usize) -> bool {
         done => return done.is_ok() && is_child(),
     }
     // Relaxed: numbers; what is asked for the kernel does.
-    word.store(ASKING, Relaxed);
+    word.store(State::Asking as u32, Relaxed);
     sys::futex_wake_shared(word);
-    while word.load(Relaxed) == ASKING && is_child() {
-        sys::futex_wait_shared_for(word, ASKING, Some(10_000_000));
+    while word.load(Relaxed) == State::Asking as u32 && is_child() {
+        sys::futex_wait_shared_for(word, State::Asking as u32, Some(10_000_000));
     }
     is_child() && seize().is_ok() && is_child()
 }
@@ -330,16 +339,16 @@ fn trace(word: &AtomicU32, process: usize) -> bool {
 /// this memory's program.
 ///
 /// # Safety
-/// The desk is ours.
-unsafe fn prepare(desk: *mut Desk) -> Option<usize> {
+/// The handover is ours.
+unsafe fn prepare(handover: *mut Handover) -> Option<usize> {
     const CLONE_NEWUSER: usize = 0x1000_0000;
     // SAFETY: the caller's promise; fresh memory.
     let copied = unsafe {
-        let bytes = (*desk).file_end - (*desk).image.start;
-        (*desk).copy = sys::map(0, bytes, Access::ReadWrite).ok()?;
+        let bytes = (*handover).file_end - (*handover).image.start;
+        (*handover).copy = sys::map(0, bytes, Access::ReadWrite).ok()?;
         // (Some systems want no code in memory that was written.)
-        sys::protect((*desk).copy, bytes, Access::ReadExecute)
-            .and_then(|()| sys::protect((*desk).copy, bytes, Access::ReadWrite))
+        sys::protect((*handover).copy, bytes, Access::ReadExecute)
+            .and_then(|()| sys::protect((*handover).copy, bytes, Access::ReadWrite))
     };
     copied.ok()?;
     let file = sys::nameless_program().ok()?;
@@ -430,18 +439,18 @@ fn wait_alone() -> bool {
 ///
 /// # Safety
 /// Nobody else uses any of it.
-unsafe fn release_all(desk: *mut Desk, program: usize, process: Option<usize>) -> ! {
+unsafe fn release_all(handover: *mut Handover, program: usize, process: Option<usize>) -> ! {
     const PR_SET_DUMPABLE: usize = 4;
-    // SAFETY: the desk is ours, and nobody else's memory is here. The windows are not written any more, and mapped
+    // SAFETY: the handover is ours, and nobody else's memory is here. The windows are not written any more, and mapped
     // until below; the copy is as long as the image, and what it replaces it equals.
     let is_let_go = unsafe {
         let _ = sys::prctl(PR_SET_DUMPABLE, [0; 4]);
-        let (pieces, regions) = (&mut (*desk).pieces, &*(*desk).regions);
-        let (image, copy) = ((*desk).image.clone(), (*desk).copy);
-        let bytes = (*desk).file_end - image.start;
+        let (pieces, regions) = (&mut (*handover).pieces, &*(*handover).regions);
+        let (image, copy) = ((*handover).image.clone(), (*handover).copy);
+        let bytes = (*handover).file_end - image.start;
         core::ptr::copy_nonoverlapping(image.start as *const u8, copy as *mut u8, bytes);
         let is_code = sys::protect(copy, bytes, Access::ReadExecute).is_ok();
-        let kept = [image.clone(), copy..copy + bytes, desk as usize..desk as usize + DESK];
+        let kept = [image.clone(), copy..copy + bytes, handover as usize..handover as usize + HANDOVER];
         let mut count = 0;
         let mut add = |at, bytes| {
             if let Some(piece) = pieces.get_mut(count) {
@@ -454,7 +463,7 @@ unsafe fn release_all(desk: *mut Desk, program: usize, process: Option<usize>) -
             (0..bytes).step_by(PIECE).for_each(|done| add(at + done, PIECE.min(bytes - done)));
         });
         pieces[..count].sort_unstable_by_key(|piece| piece.at);
-        (*desk).count = count;
+        (*handover).count = count;
         // The rest first, for which others may wait: devices, files, locks on them, shared memory.
         let mut at = 0;
         for piece in &pieces[..count] {
@@ -474,25 +483,25 @@ unsafe fn release_all(desk: *mut Desk, program: usize, process: Option<usize>) -
     }
     // (If something is held still, the parent is told by the end of this task, which is to be the last.)
     let others = if is_let_go || process.is_none() { 1..TASKS as usize } else { 0..0 };
-    // SAFETY: stacks of the desk.
+    // SAFETY: stacks of the handover.
     unsafe {
-        for number in others.take((*desk).tasks as usize - 1) {
-            let top = desk as usize + DESK - number * STACK;
-            let _ = task::spawn(task::THREAD, top, core::ptr::null_mut(), release, desk as usize);
+        for number in others.take((*handover).tasks as usize - 1) {
+            let top = handover as usize + HANDOVER - number * STACK;
+            let _ = task::spawn(task::THREAD, top, core::ptr::null_mut(), release, handover as usize);
         }
     }
-    release(desk as usize)
+    release(handover as usize)
 }
 
 /// Gives pieces back until there are none; each of the reaper's tasks runs it. The last one's end frees
 /// what is left.
-extern "C" fn release(desk: usize) -> ! {
-    // SAFETY: the desk stays; it is only read now, but for `next`.
-    let work = unsafe { &*(desk as *const Desk) };
+extern "C" fn release(handover: usize) -> ! {
+    // SAFETY: the handover stays; it is only read now, but for `next`.
+    let work = unsafe { &*(handover as *const Handover) };
     let pieces = work.pieces.get(..work.count).unwrap_or(&[]);
     // Relaxed: a number; the pieces were written before this task was made.
     while let Some(piece) = pieces.get(work.next.fetch_add(1, Relaxed)) {
-        let own = [desk, work.image.start, work.copy].contains(&piece.at);
+        let own = [handover, work.image.start, work.copy].contains(&piece.at);
         // SAFETY: nobody else uses this memory, and this is neither our code nor our stacks.
         if !own && unsafe { sys::advise(piece.at, piece.bytes, Advice::DontNeed) }.is_err() {
             // SAFETY: as above.

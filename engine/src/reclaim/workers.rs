@@ -7,7 +7,7 @@
 //!                          starts one more ◄──┘  └── a turn at a time, while something is queued
 //! ```
 //! They are threads of this process: what they do is the program's own time, in its cgroup, on its CPUs, with its
-//! priority (the kernel's review refused threads that were not, seed 001). The first one is started by whoever has
+//! priority (the kernel's review of Aaron Lu's parallel free, 2017, refused threads that were not). The first one is started by whoever has
 //! so much to free that it pays, and asks the system how many there may be (it reads files with a table of
 //! descriptors of its own, or none); it starts the next while there is a threshold's worth of work for each.
 //!

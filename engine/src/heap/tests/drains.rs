@@ -33,9 +33,9 @@ fn fill(heap: &Heap<Test>, cpu: usize) -> u64 {
 fn cached(heap: &Heap<Test>) -> u64 {
     (1..ALL_CLASSES).map(|class| heap.cache.sets.cached(class) as u64).sum()
 }
-fn drain(heap: &Heap<Test>, way: DrainMode, runs: impl Fn(u32) -> bool) -> (DrainReport, CpuSet) {
+fn drain(heap: &Heap<Test>, mode: DrainMode, runs: impl Fn(u32) -> bool) -> (DrainReport, CpuSet) {
     let mut report = DrainReport::default();
-    let asked = heap.cache.drain(&heap.mm().everything(), &all(), way, runs, &mut report);
+    let asked = heap.cache.drain(&heap.mm().everything(), &all(), mode, runs, &mut report);
     (report, asked)
 }
 fn fences(heap: &Heap<Test>) -> u64 {
