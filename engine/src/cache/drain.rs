@@ -4,11 +4,11 @@
 //!
 //! ```text
 //! slots[index] ──► home[index]   used by the owner      other[index]   used by nobody: empty, or to be collected
-//!       └───── switch ─────► the two change places; then what is in `other` is whoever's takes the lock
+//!       └───── switch ─────► the two change places; then what is in `other` belongs to whoever takes the lock
 //! ```
 //! What makes sure that no sequence still uses the set that was switched off:
 //!
-//! | way | who switches | the proof | the owner |
+//! | mode | who switches | the proof | the owner |
 //! |---|---|---|---|
 //! | *parked* | the owner, before it says that it will not allocate for a while | committed by a sequence on its own index: any other thread of that index has been preempted since it began, and aborts | is not touched |
 //! | *asked* | the owner, at its next slow path, because of the set's mark | the same | one sequence on a slow path |
@@ -21,7 +21,7 @@
 //! | `PARKED` | `home` | the slot is void; whoever allocates there puts `home` back |
 //! | `UNFENCED` | `other` | the system refused the fence: sequences may still be in it |
 //!
-//! Invariant: no sequence uses `other[index]`, unless it is `UNFENCED`. Who holds the lock of the slots may take
+//! Invariant: no sequence uses `other[index]`, unless it is `UNFENCED`. A thread that holds the lock of the slots may take
 //! what is in it. So an answer waits there for whoever asked, and survives a fork.
 //!
 //! Unreached is what an isolated CPU's set, or a *gentle* drain's, holds when nobody answers; it is reported.

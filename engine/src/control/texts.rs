@@ -168,7 +168,7 @@ pub fn publish<E: Environment>(heap: &Heap<E>) -> bool {
     section(Section::Sets, &|out| self::sets(heap, out));
     section(Section::PercpuStats, &|out| E::percpu_stats(out));
     section(Section::Vmallocinfo, &|out| vmallocinfo(heap, out));
-    // (Who filters system calls is not asked for the time.)
+    // (A process that filters system calls is not asked for the time.)
     show.at_ns.store(if heap.is_confined() { 0 } else { heap.cache().sets.clock.now_ns() }, Relaxed);
     // Acquire is not needed to read our own word; Release orders the text before it.
     let version = show.version.load(Acquire);

@@ -6,7 +6,7 @@
 //! it starts a new epoch (whoever was in one there has been preempted), and so
 //! does a fence; every step checks, under the lock, that the epoch is still its own.
 //! An index is guarded in the same way: the kernel gives it to one running
-//! thread at a time, so who begins with it has seen its last user preempted.
+//! thread at a time, so a thread that begins with it has seen its last user preempted.
 //!
 //! This file is also compiled over a model checker's atomics and locks.
 

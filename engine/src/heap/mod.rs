@@ -90,7 +90,7 @@ pub trait Environment: Sized + 'static {
     fn start_worker() -> bool {
         false
     }
-    /// The return addresses of who allocates, innermost first; how many.
+    /// The return addresses of the thread that allocates, innermost first; how many.
     fn stack(_: &mut [usize]) -> usize {
         0
     }

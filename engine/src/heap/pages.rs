@@ -64,7 +64,7 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     fn mark(&self, block: usize, order: usize, far: u32) {
         if let Some((_, desc)) = self.pages.regions.look(block) {
-            // Relaxed: who frees the block was handed it after this.
+            // Relaxed: the thread that frees the block was handed it after this.
             desc.tag.store(USER_TAG | far | (order as u32) << 8, Relaxed);
         }
     }

@@ -62,7 +62,7 @@ struct Private {
     by_hash: [u32; STACK_BUCKETS],
     next_stack: [u32; STACKS],
     samples: [Sample; SAMPLES],
-    /// For who takes a sample: too much for a small stack.
+    /// For the thread that takes a sample: too much for a small stack.
     frames: [usize; DEPTH],
     path: [u8; PATH],
 }
@@ -214,7 +214,7 @@ impl SamplesGuard<'_> {
             self.table.make::<P>();
             if let Some(header) = self.table.header() {
                 header.mean.store(mean, Relaxed);
-                // Relaxed: who reads it reads a page that this thread has filled, or has the lock.
+                // Relaxed: a thread that reads it reads a page that this thread has filled, or has the lock.
                 self.samples.shown.store(self.table.shown, Relaxed);
             }
         }
@@ -224,7 +224,7 @@ impl SamplesGuard<'_> {
     /// Keeps a sample: `weight` is bytes and objects. False for lack of room. (One that is there for
     /// this address was freed behind our back.)
     ///
-    /// The return addresses of who allocates are what `walk` leaves: how many of them.
+    /// The return addresses of the thread that allocates are what `walk` leaves: how many of them.
     pub fn insert<P: Process>(
         &mut self,
         address: usize,
@@ -482,7 +482,7 @@ impl Table {
         Some(at)
     }
 
-    /// Notes the file that is mapped at an address, unless it is known. (Who finds no room is shown without a name.)
+    /// Notes the file that is mapped at an address, unless it is known. (A file without room is shown without a name.)
     fn note_module<P: Process>(&mut self, address: usize) {
         let Some((start, end)) = P::module(address, &mut []) else { return };
         let Some(header) = self.header() else { return };

@@ -1,6 +1,6 @@
 //! # Draining, as it is asked for: by the program, by `malloc_trim`, by the housekeeper
 //!
-//! | who | which sets | mode | waits for answers |
+//! | asked by | which sets | mode | waits for answers |
 //! |---|---|---|---|
 //! | the program | a CPU's, all, those of CPUs that run none of our threads | as asked | [`PATIENCE`] |
 //! | `trim` | all; those that need no fence, once the program filters its system calls | knob `drain`, *auto* if that is off | no |
@@ -161,7 +161,7 @@ impl Mm<'_> {
         if let Some(mode) = self.background()
             && !self.reclaim.keeper.is_confined()
         {
-            // (Who may not look takes all to run.)
+            // (A thread that may not look takes all to run.)
             let mut running = if self.reclaim.keeper.may_read() { RunningCpus::new() } else { RunningCpus::unknown() };
             for window in CpuSet::windows(sets.top()) {
                 self.drain_quiet(window, duty, mode, &mut running);

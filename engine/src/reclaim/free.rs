@@ -90,7 +90,7 @@ impl Mm<'_> {
     }
 
     /// What the system allows, as far as it may be asked: nothing beyond one thread where it filters, and no quota and
-    /// no pressure to who may not read files.
+    /// no pressure to a thread that may not read files.
     fn allowance(&self, reads: bool) -> Allowance {
         let is_confined = self.reclaim.keeper.is_confined();
         let reads = reads && !is_confined;

@@ -23,7 +23,7 @@
 //!
 //! **It is no reason for anything.** The C library does not know the thread ([`crate::arch::crew`]). Every [`LIFE`] it
 //! looks whether any other is left, and leaves if none is: the process ends with the status of its own last one. It ends when
-//! it has nothing left to do, but where others may look into the process. It acts as nobody but who started it: when the
+//! it has nothing left to do, but where others may look into the process. It acts as the thread that started it: when the
 //! process's user or group changes it ends, at once where the change is seen coming ([`Keeper::hold`]: nobody has a
 //! thread of ours until [`Keeper::release`]), else at the next look.
 //!
@@ -31,7 +31,7 @@
 //! slow path starts the next a tenth of a second later at the earliest ([`Keeper::rest`]). A program that forks more
 //! often has none; slow paths and the end of a fork do its work.
 //!
-//! It sleeps on the board's *bell*, which other processes can ring; who rings changes the word, so that nothing
+//! It sleeps on the board's *bell*, which other processes can ring; a process that rings changes the word, so that nothing
 //! that rang between a look and the sleep is missed.
 //!
 //! A process that begins to filter its own system calls ([`Keeper::confine`]) has no thread of ours any more: a filter may
@@ -52,7 +52,7 @@ use crate::arch::sys::{self, Clock};
 pub const PERIOD: u64 = 1_000_000_000;
 /// Nanoseconds between two looks whether the process has any thread but ours.
 pub const LIFE: u64 = PERIOD / 2;
-/// Ticks of a period, some: for who may not ask for the time.
+/// Ticks of a period, some: for a thread that may not ask for the time.
 const TICKS: u64 = 1 << 31;
 /// Ticks after the fork of a program of one thread before which none is started: a tenth of a second, some.
 const REST: u64 = 1 << 28;
@@ -416,9 +416,9 @@ impl Keeper {
     /// Sleeps until [`Keeper::wake`] (true), or until it is to end (false). `left` says how much there is to give back;
     /// `before` is what it was before the last look, which found nothing to do. `lives` is asked every [`LIFE`].
     ///
-    /// Who frees looks whether the thread is hibernating after it has freed, without a fence between: it may read the state
+    /// A thread that frees looks whether the thread is hibernating after it has freed, without a fence between: it may read the state
     /// of a moment before. So it sleeps for one period at least; what was freed by then is seen behind it. Then it ends,
-    /// unless others may ask (`is_watched`): it serves who does.
+    /// unless others may ask (`is_watched`): it serves those who do.
     pub fn hibernate(
         &self,
         clock: &Clock,
@@ -453,7 +453,7 @@ impl Keeper {
                     return true;
                 }
                 if !is_watched {
-                    // Who has just woken it relies on it.
+                    // The thread that has just woken it relies on it.
                     return self
                         .state
                         .compare_exchange(State::Hibernating as u32, State::None as u32, AcqRel, Relaxed)
@@ -495,7 +495,7 @@ impl Keeper {
     }
 }
 
-/// Wakes who sleeps on the bell, or is about to.
+/// Wakes the thread that sleeps on the bell, or is about to.
 fn ring(bell: &AtomicU32) {
     // Release: pairs with the look before the sleep.
     bell.fetch_add(1, Release);

@@ -1,7 +1,7 @@
 //! # The housekeeper's life in a heap
 //!
 //! When it starts, what it does in turn, when it rests and when it ends; and what slow paths do where there is none. What
-//! it decides by, how it is called and how it leaves: [`crate::reclaim::keeper`]; what it answers to who asks from
+//! it decides by, how it is called and how it leaves: [`crate::reclaim::keeper`]; what it answers to those who ask from
 //! outside: `control::mailbox`.
 //!
 //! Locks: none held when the thread is started; those of what it does. Cost: nothing to fast paths; a slow path asks
@@ -15,7 +15,7 @@ use crate::arch::{cgroup, sys};
 use crate::knob::{Id, TABLE};
 use crate::stat::{Event, Level};
 
-/// ms that somebody waits for our threads who must have them gone.
+/// ms that a thread waits for ours that must have them gone.
 pub const SECOND: u32 = 1000;
 /// The same for a fork, which goes on all the same. (Some 0.1 ms, unless somebody else has the CPU.)
 const BRIEF: u32 = 100;
@@ -60,12 +60,12 @@ impl Mm<'_> {
         }
     }
 
-    /// What a look would do now, by who happens to come along.
+    /// What a look would do now, by the thread that happens to come along.
     fn tend(&self, now: u64) {
         if self.reclaim.is_frozen() {
             return;
         }
-        // (Beside a fork the next who comes along does it.)
+        // (Beside a fork the next that comes along does it.)
         let Some(_inside) = self.host.enter() else { return };
         let idle = Id::IdleSeconds as usize;
         let patience = match self.cache.knobs.at(idle) {
@@ -88,7 +88,7 @@ impl Mm<'_> {
         self.cache.sets.event(Event::ColdAlloc) + self.cache.sets.event(Event::AreaReuse)
     }
 
-    /// Before a fork: in a program that has one thread none of ours is there when this returns. Who counts the
+    /// Before a fork: in a program that has one thread none of ours is there when this returns. A program that counts the
     /// process's threads behind its fork counts its own. (A frame of this thread that is inside keeps ours from ending:
     /// then they stay.)
     pub fn dismiss_threads(&self) {

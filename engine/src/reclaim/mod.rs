@@ -70,7 +70,7 @@ pub struct Reclaim {
     pub limits: Limits,
     /// What blocks of pages and areas were looked for in vain.
     barren: [Barren; 2],
-    /// Who leaves one.
+    /// Which process leaves a reaper.
     pub reaper: Reaper,
     /// How long there was no need of a housekeeper.
     pub youth: Youth,

@@ -146,7 +146,7 @@ impl Mm<'_> {
         areas + blocks
     }
 
-    /// The same until the limit is kept and no purge is under way, for who has time; the bytes given back.
+    /// The same until the limit is kept and no purge is under way, for a thread that has time; the bytes given back.
     pub fn balance(&self) -> usize {
         let mut bytes = 0;
         loop {

@@ -1,4 +1,4 @@
-//! # The reaper: who frees a dead process's heap
+//! # The reaper: a task that frees a dead process's heap
 //!
 //! ```text
 //!  process ── exit() … handlers … clone ─┬─► _exit ─► dead, but only its tracer knows ──► wait() returns to the parent
@@ -11,7 +11,7 @@
 //! A memory that somebody else uses is not freed. So a process that ends with much of it leaves a task
 //! that shares the memory and nothing else: no descriptor (a reader of its pipes sees the end at once), no
 //! session, group or terminal, no working directory, no signal, no thread-local data. It stays in the
-//! cgroup, with the priority and the CPUs of the process, so who made the garbage pays for it.
+//! cgroup, with the priority and the CPUs of the process, so those who made the garbage pay for it.
 //!
 //! Off unless asked for: see what is left, below.
 //!
@@ -30,7 +30,7 @@
 //! - **A subreaper gets no stranger**, unless the knob `reap_parent` allows it: an orphan goes to the nearest ancestor
 //!   that asked for orphans, and the kernel tells nobody which that is; only a child of the first process of the
 //!   namespace (or of one outside of it) has no such ancestor for sure.
-//! - After the death the reaper reads the windows and takes no lock: who held one is dead.
+//! - After the death the reaper reads the windows and takes no lock: a thread that held one is dead.
 //! - Once the rest is unmapped only code of this file and of `sys` runs: no C library, no `memcpy`.
 //!
 //! An orphan is waited for by the first process of its PID namespace. One that does not do that would collect the
@@ -354,7 +354,7 @@ unsafe fn prepare(handover: *mut Handover) -> Option<usize> {
     let file = sys::nameless_program().ok()?;
     let permitted = |done: Result<usize, Errno>| matches!(done, Ok(_) | Err(Errno::EBUSY));
     // The old one is mapped still: "in use" is the last of the kernel's objections. A name space of one's own gives
-    // the right to who lacks it.
+    // the right to a process that lacks it.
     let may = permitted(become_program(file)) || sys::unshare(CLONE_NEWUSER).is_ok() && permitted(become_program(file));
     may.then_some(file)
 }

@@ -28,7 +28,7 @@ use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
 use crate::arch::sys::{self, Clock};
 
-/// ns that a worker waits for more, in naps: a deferred free wakes nobody, who might take its CPU before it has
+/// ns that a worker waits for more, in naps: a deferred free wakes no thread, which might take its CPU before it has
 /// returned.
 pub const LINGER: u64 = 1_000_000_000;
 /// ns of a nap.
@@ -108,7 +108,7 @@ impl Workers {
         }
     }
 
-    /// Something was queued: nobody goes to sleep, or away, without a look at it. Who sleeps looks at the end of his
+    /// Something was queued: nobody goes to sleep, or away, without a look at it. A thread that sleeps looks at the end of its
     /// nap, or now if he is to be woken.
     pub fn call(&self, wakes: bool) {
         // SeqCst, as in `sleep` and `leave`: either the call sees the sleeper or the sleeper sees the call.
@@ -155,7 +155,7 @@ impl Workers {
     /// A worker goes; false if it was called at that moment, and nobody else was there to come.
     pub fn leave(&self, seen: u32) -> bool {
         self.alive.fetch_sub(1, SeqCst);
-        // Who calls changes `calls` first and then looks for one alive.
+        // A thread that calls changes `calls` first and then looks for one alive.
         self.calls() == seen || !self.claim(1)
     }
 
