@@ -2,7 +2,7 @@
 //!
 //! Name, default, range and meaning of everything that can be set. Help texts,
 //! `ALLOTMENT_CONF=key=value,…`, `allotment run --set key=value` and the
-//! documentation all come from [`TABLE`]. A bad word is reported in one line ([`Wrong::explain`], the same everywhere):
+//! documentation all come from [`TABLE`]. A bad word is reported in one line ([`BadSetting::explain`], the same everywhere):
 //! the command line is refused; in the environment, which many programs may share, it stops none, and the default stays.
 
 use crate::arch::atomic::{AtomicU64, Ordering::Relaxed};
@@ -195,7 +195,7 @@ impl Knobs {
 
 /// What is wrong with a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum BadSetting {
     /// No knob has that name; the nearest one's position.
     Name(usize),
     /// The value cannot be read or is out of range; the knob's position.
@@ -207,11 +207,12 @@ pub enum Wrong {
 /// Reads one `key=value`; the knob's position in [`TABLE`] and the value.
 ///
 /// # Errors
-/// [`Wrong`], with enough to say what would have been right.
-pub fn parse(word: &[u8]) -> Result<(usize, u64), Wrong> {
-    let split = word.iter().position(|&byte| byte == b'=').ok_or_else(|| Wrong::Form(nearest(word)))?;
+/// [`BadSetting`], with enough to say what would have been right.
+pub fn parse(word: &[u8]) -> Result<(usize, u64), BadSetting> {
+    let split = word.iter().position(|&byte| byte == b'=').ok_or_else(|| BadSetting::Form(nearest(word)))?;
     let (name, value) = (&word[..split], &word[split + 1..]);
-    let at = TABLE.iter().position(|knob| knob.name.as_bytes() == name).ok_or_else(|| Wrong::Name(nearest(name)))?;
+    let at =
+        TABLE.iter().position(|knob| knob.name.as_bytes() == name).ok_or_else(|| BadSetting::Name(nearest(name)))?;
     let knob = &TABLE[at];
     let word = |words: &[&str]| words.iter().position(|w| w.as_bytes() == value).map(|n| n as u64);
     let number = match knob.kind {
@@ -221,7 +222,7 @@ pub fn parse(word: &[u8]) -> Result<(usize, u64), Wrong> {
         // (A small number is no word.)
         Kind::BytesOr(words) => word(words).or_else(|| number(value, true).filter(|&n| n == 0 || n >= knob.min)),
     };
-    number.filter(|&n| knob.takes(n)).map(|n| (at, n)).ok_or(Wrong::Value(at))
+    number.filter(|&n| knob.takes(n)).map(|n| (at, n)).ok_or(BadSetting::Value(at))
 }
 
 impl Knob {
@@ -264,7 +265,7 @@ impl Knob {
     }
 }
 
-impl Wrong {
+impl BadSetting {
     /// One line about a word that [`parse`] refused: what is wrong, and the knob (or the nearest one) with what it
     /// takes.
     #[must_use]
@@ -468,13 +469,13 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        assert_eq!(parse(b"mode"), Err(Wrong::Form(Id::Mode as usize)));
-        assert_eq!(parse(b"mod=auto"), Err(Wrong::Name(Id::Mode as usize)));
-        assert_eq!(parse(b"lazy_flor=1"), Err(Wrong::Name(Id::LazyFloor as usize)));
-        assert_eq!(parse(b"mode=fast"), Err(Wrong::Value(Id::Mode as usize)));
-        assert_eq!(parse(b"sheaf_objects=1000"), Err(Wrong::Value(Id::SheafObjects as usize)));
-        assert_eq!(parse(b"sheaf_objects="), Err(Wrong::Value(Id::SheafObjects as usize)));
-        assert_eq!(parse(b"lazy_floor=99999999999999999999G"), Err(Wrong::Value(Id::LazyFloor as usize)));
+        assert_eq!(parse(b"mode"), Err(BadSetting::Form(Id::Mode as usize)));
+        assert_eq!(parse(b"mod=auto"), Err(BadSetting::Name(Id::Mode as usize)));
+        assert_eq!(parse(b"lazy_flor=1"), Err(BadSetting::Name(Id::LazyFloor as usize)));
+        assert_eq!(parse(b"mode=fast"), Err(BadSetting::Value(Id::Mode as usize)));
+        assert_eq!(parse(b"sheaf_objects=1000"), Err(BadSetting::Value(Id::SheafObjects as usize)));
+        assert_eq!(parse(b"sheaf_objects="), Err(BadSetting::Value(Id::SheafObjects as usize)));
+        assert_eq!(parse(b"lazy_floor=99999999999999999999G"), Err(BadSetting::Value(Id::LazyFloor as usize)));
     }
 
     #[test]
@@ -491,7 +492,7 @@ mod tests {
             assert_eq!(parse(std::format!("soft_limit={word}").as_bytes()), Ok((at, value)));
         }
         for word in ["1", "2", "1000K", "cgroup", "", "65537G"] {
-            assert_eq!(parse(std::format!("soft_limit={word}").as_bytes()), Err(Wrong::Value(at)), "{word}");
+            assert_eq!(parse(std::format!("soft_limit={word}").as_bytes()), Err(BadSetting::Value(at)), "{word}");
         }
         let knobs = Knobs::new();
         knobs.reset();
@@ -527,7 +528,7 @@ mod tests {
             }
             for value in [knob.min.wrapping_sub(1), knob.max.wrapping_add(1)] {
                 let word = std::format!("{}={value}", knob.name);
-                assert!(knob.takes(value) || parse(word.as_bytes()) == Err(Wrong::Value(at)), "{word}");
+                assert!(knob.takes(value) || parse(word.as_bytes()) == Err(BadSetting::Value(at)), "{word}");
             }
         }
     }

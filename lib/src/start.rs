@@ -11,7 +11,7 @@ use allotment_engine::arch::rseq::{self, Fence};
 use allotment_engine::arch::{seq::RseqArea, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
 use allotment_engine::knob::{self, Id, Knobs};
-use allotment_engine::slab::Wrong;
+use allotment_engine::stat::BadPointer;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
 use allotment_engine::stat::profile::HEIR_ENV;
 use allotment_engine::stat::{Index, Mode, Reason};
@@ -204,7 +204,7 @@ impl Environment for Process {
         // SAFETY: the calling thread's errno.
         unsafe { *__errno_location() = error };
     }
-    fn report(address: usize, wrong: Wrong) {
+    fn report(address: usize, wrong: BadPointer) {
         report(address, wrong);
     }
     fn publish() -> Option<usize> {
@@ -289,25 +289,18 @@ struct Told {
     count: AtomicU32,
     by: AtomicU32,
 }
-static TOLD: [Told; 3] = [const { Told { count: AtomicU32::new(0), by: AtomicU32::new(0) } }; 3];
+static TOLD: [Told; BadPointer::ALL.len()] =
+    [const { Told { count: AtomicU32::new(0), by: AtomicU32::new(0) } }; BadPointer::ALL.len()];
 
 /// Whose reports these are, where it may be asked.
 fn own_pid() -> u32 {
     if HEAP.is_confined() { HEAP.pid() } else { sys::pid() }
 }
 
-fn what(wrong: Wrong) -> (&'static Told, &'static str) {
-    match wrong {
-        Wrong::Foreign => (&TOLD[0], "is not of this heap"),
-        Wrong::Interior => (&TOLD[1], "is not the beginning of a live object"),
-        Wrong::Double => (&TOLD[2], "was freed twice"),
-    }
-}
-
 /// At the end: how many more there were. (A forked child tells of its own.)
 pub fn end_reports() {
-    for wrong in [Wrong::Foreign, Wrong::Interior, Wrong::Double] {
-        let (told, what) = what(wrong);
+    for wrong in BadPointer::ALL {
+        let (told, what) = (&TOLD[wrong as usize], wrong.what());
         // Relaxed: numbers.
         let more = told.count.load(Relaxed).saturating_sub(LINES);
         if more > 0 && told.by.load(Relaxed) == own_pid() {
@@ -318,8 +311,8 @@ pub fn end_reports() {
 }
 
 /// Tells of a pointer that cannot be freed; it is left alone.
-fn report(address: usize, wrong: Wrong) {
-    let (told, what) = what(wrong);
+fn report(address: usize, wrong: BadPointer) {
+    let (told, what) = (&TOLD[wrong as usize], wrong.what());
     let stop = HEAP.cache().knobs.get(Id::BadFree) == 1;
     // Relaxed: numbers. (Not beyond the last, where it would begin again.)
     let before = told.count.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1)).unwrap_or(u32::MAX);

@@ -92,6 +92,11 @@ pub mod gate_alone_beside {
     include!(concat!(env!("OUT_DIR"), "/gate_alone_beside.rs"));
 }
 
+/// What per-CPU memory has of the system: of the machine, here.
+#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]
+pub mod space_memory {
+    include!(concat!(env!("OUT_DIR"), "/space_memory.rs"));
+}
 /// Per-CPU memory as it is, but for two claims and small mappings.
 #[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]
 pub mod space {

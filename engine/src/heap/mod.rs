@@ -44,7 +44,8 @@ use crate::knob::{BY_CGROUP, Id};
 use crate::page::{LISTED, PageSource, Pages, Regions};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
-use crate::slab::{SlabSource, Slabs, Wrong};
+use crate::slab::{SlabSource, Slabs};
+use crate::stat::BadPointer;
 use crate::stat::board::{MAGIC, VERSION};
 use crate::stat::{Event, Index, Level, Mode, Reason, Timing};
 use crate::vmap::{Areas, Freed, Fresh, Vmap};
@@ -75,7 +76,7 @@ pub trait Environment: Sized + 'static {
     /// Sets it.
     fn set_error(_: i32) {}
     /// Is told of a pointer that cannot be freed.
-    fn report(address: usize, wrong: Wrong);
+    fn report(address: usize, wrong: BadPointer);
     /// Starts a thread that calls [`Heap::keep`]; false if it cannot.
     fn start_keeper() -> bool {
         false
@@ -688,7 +689,7 @@ impl<E: Environment> Heap<E> {
                 Freed::Not => {
                     let ours = this.pages.regions.find(address).is_some();
                     this.cache.sets.count(Event::BadFree, 1);
-                    E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
+                    E::report(address, if ours { BadPointer::Interior } else { BadPointer::Foreign });
                 }
             }
             if !this.reclaim.is_passed(&this.cache) && !this.areas.is_pending() {
@@ -798,7 +799,7 @@ impl<E: Environment> Heap<E> {
     pub unsafe fn realloc(&self, object: *mut u8, size: usize) -> *mut u8 {
         let Some(old) = self.usable(object) else {
             self.count_if_open(Event::BadFree);
-            E::report(object as usize, Wrong::Foreign);
+            E::report(object as usize, BadPointer::Foreign);
             return ptr::null_mut();
         };
         if self.slabs.is_checked()

@@ -20,7 +20,7 @@ use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, prefetch};
 use crate::cpu::NODES;
 use crate::page::{Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, Word, ZoneStats};
-use crate::slab::Wrong;
+use crate::stat::BadPointer;
 use crate::stat::Event;
 
 /// By order: its class's offset in a set; 0, a class that is always empty and full, for those without a list.
@@ -142,7 +142,7 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// If it is one, nobody uses it any more.
     #[inline]
-    pub unsafe fn pages_free(&self, block: usize) -> Result<(), Wrong> {
+    pub unsafe fn pages_free(&self, block: usize) -> Result<(), BadPointer> {
         if let Some((_, desc)) = self.pages.regions.look(block) {
             // Relaxed: as in `mark`.
             let tag = desc.tag.load(Relaxed);
@@ -166,7 +166,7 @@ impl<E: Environment> Heap<E> {
 
     /// Unmarks a block; its page and order.
     #[inline(always)]
-    fn unmark(&self, block: usize) -> Result<(Pfn, usize), Wrong> {
+    fn unmark(&self, block: usize) -> Result<(Pfn, usize), BadPointer> {
         let Some((pfn, desc)) = self.pages.regions.look(block) else { return Err(self.what_else(block)) };
         // Relaxed: as in `mark`.
         let tag = desc.tag.load(Relaxed);
@@ -179,16 +179,16 @@ impl<E: Environment> Heap<E> {
 
     /// Why an address is no block.
     #[cold]
-    fn what_else(&self, address: usize) -> Wrong {
+    fn what_else(&self, address: usize) -> BadPointer {
         let regions = &self.pages.regions;
-        let Some((pfn, desc)) = regions.look(address) else { return Wrong::Foreign };
+        let Some((pfn, desc)) = regions.look(address) else { return BadPointer::Foreign };
         let was_one = address.is_multiple_of(PAGE) && desc.tag.load(Relaxed) as u8 == USER_TAG as u8;
         if self.slab_source().class_of(address).is_some() {
-            Wrong::Foreign
+            BadPointer::Foreign
         } else if was_one || self.pages.zones[regions.zone(pfn)].is_free(regions, self.cache.sets.board(), pfn) {
-            Wrong::Double
+            BadPointer::Double
         } else {
-            Wrong::Interior
+            BadPointer::Interior
         }
     }
 
@@ -198,9 +198,9 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::pages_free`].
     #[cold]
     #[inline(never)]
-    unsafe fn pages_free_odd(&self, block: usize) -> Result<(), Wrong> {
+    unsafe fn pages_free_odd(&self, block: usize) -> Result<(), BadPointer> {
         if !self.is_open() {
-            return Err(Wrong::Foreign);
+            return Err(BadPointer::Foreign);
         }
         let _inside = self.enter_patiently();
         match self.unmark(block) {
@@ -282,9 +282,9 @@ impl<E: Environment> Heap<E> {
     ///
     /// # Safety
     /// Nobody uses those that are blocks any more.
-    pub unsafe fn pages_free_bulk(&self, blocks: &[usize]) -> Result<(), (usize, Wrong)> {
+    pub unsafe fn pages_free_bulk(&self, blocks: &[usize]) -> Result<(), (usize, BadPointer)> {
         if !self.is_open() {
-            return blocks.first().map_or(Ok(()), |&first| Err((first, Wrong::Foreign)));
+            return blocks.first().map_or(Ok(()), |&first| Err((first, BadPointer::Foreign)));
         }
         let _inside = self.enter_patiently();
         let mut bad = Ok(());

@@ -238,3 +238,16 @@ pub fn free_to(words: &[Word], end: u32) -> u32 {
     let alloc = words[at as usize].alloc >> bit;
     if alloc != 0 { end + alloc.trailing_zeros() } else { free_until(words, (at + 1) * WORD_BITS, end + FAR) }
 }
+
+/// Runs of set bits: first, and how many.
+pub fn runs_of(mut pages: u64) -> impl Iterator<Item = (usize, usize)> {
+    core::iter::from_fn(move || {
+        if pages == 0 {
+            return None;
+        }
+        let page = pages.trailing_zeros();
+        let count = (pages >> page).trailing_ones();
+        pages &= !((u64::MAX >> (64 - count)) << page);
+        Some((page as usize, count as usize))
+    })
+}
