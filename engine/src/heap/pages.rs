@@ -19,7 +19,7 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, prefetch};
 use crate::cpu::NODES;
-use crate::page::{Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, Word, ZoneStats};
+use crate::page::{BatchWord, Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, ZoneStats};
 use crate::stat::BadPointer;
 use crate::stat::Event;
 
@@ -99,7 +99,7 @@ impl<E: Environment> Heap<E> {
         };
         let one = || {
             let mut found = None;
-            let take = |word: &Word, zone| {
+            let take = |word: &BatchWord, zone| {
                 let far = if zone == here { 0 } else { FAR_BIT };
                 word.addresses(&self.pages.regions, |block| found = Some((block, far, word.clean)));
             };

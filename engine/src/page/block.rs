@@ -20,6 +20,8 @@ pub const BLOCK_SHIFT: u32 = 9;
 pub const BLOCK_PAGES: usize = 1 << BLOCK_SHIFT;
 /// Words of a bitmap.
 pub const WORDS: usize = BLOCK_PAGES / 64;
+/// Orders 0–10.
+pub const ORDERS: usize = 11;
 /// A bit for each page of a block.
 pub type Bits = [u64; WORDS];
 

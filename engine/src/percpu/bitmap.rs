@@ -23,14 +23,14 @@ pub const FAR: u32 = 256;
 
 /// 64 granules.
 #[derive(Clone, Copy, Debug)]
-pub struct Word {
+pub struct MapWord {
     /// Which are allocated.
     pub alloc: u64,
     /// Where allocations begin, and where the one before ended.
     pub bound: u64,
 }
 
-impl Word {
+impl MapWord {
     /// Nothing allocated.
     pub const FREE: Self = Self { alloc: 0, bound: 0 };
     /// Behind the end.
@@ -72,7 +72,7 @@ pub const fn aligned(word: u32, mask: u32) -> u64 {
 /// Looks for the lowest run of `n` free granules, aligned, that begins in word `at`; else the
 /// next word in which one may begin.
 #[inline]
-pub fn look(words: &[Word], at: u32, n: u32, mask: u32) -> Result<u32, u32> {
+pub fn look(words: &[MapWord], at: u32, n: u32, mask: u32) -> Result<u32, u32> {
     let free = !words[at as usize].alloc;
     if n <= WORD_BITS {
         let fits = runs(free, n) & aligned(at, mask);
@@ -97,7 +97,7 @@ pub fn look(words: &[Word], at: u32, n: u32, mask: u32) -> Result<u32, u32> {
 /// The first allocated granule from `from` on, which begins a word; or some granule at or
 /// behind `enough`.
 #[inline]
-fn free_until(words: &[Word], from: u32, enough: u32) -> u32 {
+fn free_until(words: &[MapWord], from: u32, enough: u32) -> u32 {
     let mut at = from;
     while at < enough {
         let Some(word) = words.get((at / WORD_BITS) as usize) else { break };
@@ -110,7 +110,7 @@ fn free_until(words: &[Word], from: u32, enough: u32) -> u32 {
 }
 
 /// The longest free run that begins in word `at`; of one longer than `enough`, some length above that.
-pub fn longest(words: &[Word], at: u32, enough: u32) -> u32 {
+pub fn longest(words: &[MapWord], at: u32, enough: u32) -> u32 {
     let free = !words[at as usize].alloc;
     // `all`: where `have` free ones begin. Doubled while that goes, then back in halves.
     let (mut all, mut have) = (free, u32::from(free != 0));
@@ -138,7 +138,7 @@ pub fn longest(words: &[Word], at: u32, enough: u32) -> u32 {
 
 /// Whether `n` granules from `start` on are free.
 #[inline]
-pub fn is_free(words: &[Word], start: u32, n: u32) -> bool {
+pub fn is_free(words: &[MapWord], start: u32, n: u32) -> bool {
     let (at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
     if n > WORD_BITS {
         let edge = (at as u32 + 1) * WORD_BITS;
@@ -150,7 +150,7 @@ pub fn is_free(words: &[Word], start: u32, n: u32) -> bool {
 
 /// Marks `[start, start + n)` allocated, with its boundaries.
 #[inline]
-pub fn set(words: &mut [Word], start: u32, n: u32) {
+pub fn set(words: &mut [MapWord], start: u32, n: u32) {
     let (at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
     let end = start + n;
     if bit + n <= WORD_BITS {
@@ -162,7 +162,7 @@ pub fn set(words: &mut [Word], start: u32, n: u32) {
         words[at].alloc |= u64::MAX << bit;
         words[at].bound = words[at].bound & !(u64::MAX << bit) | 1 << bit;
         let last = (end / WORD_BITS) as usize;
-        words[at + 1..last].fill(Word { alloc: u64::MAX, bound: 0 });
+        words[at + 1..last].fill(MapWord { alloc: u64::MAX, bound: 0 });
         let rest = end % WORD_BITS;
         if rest != 0 {
             words[last].alloc |= ones(rest);
@@ -174,7 +174,7 @@ pub fn set(words: &mut [Word], start: u32, n: u32) {
 
 /// Where the allocation that begins at `start` ends.
 #[inline]
-pub fn end(words: &[Word], start: u32) -> u32 {
+pub fn end(words: &[MapWord], start: u32) -> u32 {
     let (mut at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
     // No branch: at a random place it would be guessed wrong, and known only after a miss.
     let near = words[at].bound >> bit >> 1 | words[at + 1].bound << (WORD_BITS - 1 - bit);
@@ -193,7 +193,7 @@ pub fn end(words: &[Word], start: u32) -> u32 {
 
 /// Marks `[start, end)` free.
 #[inline]
-pub fn clear(words: &mut [Word], start: u32, end: u32) {
+pub fn clear(words: &mut [MapWord], start: u32, end: u32) {
     let (at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
     let n = end - start;
     if n <= WORD_BITS {
@@ -216,7 +216,7 @@ pub fn clear(words: &mut [Word], start: u32, end: u32) {
 /// Where the free run begins that goes on at `start`; not below `least`. If it is longer than
 /// [`FAR`] it may be cut off, behind that.
 #[inline]
-pub fn free_from(words: &[Word], start: u32, least: u32) -> u32 {
+pub fn free_from(words: &[MapWord], start: u32, least: u32) -> u32 {
     let (at, bit) = (start / WORD_BITS, start % WORD_BITS);
     let mut alloc = words[at as usize].alloc & !(u64::MAX << bit);
     let mut edge = (at + 1) * WORD_BITS;
@@ -233,7 +233,7 @@ pub fn free_from(words: &[Word], start: u32, least: u32) -> u32 {
 
 /// Where the free run ends that went on until `end`. Cut off in the same way.
 #[inline]
-pub fn free_to(words: &[Word], end: u32) -> u32 {
+pub fn free_to(words: &[MapWord], end: u32) -> u32 {
     let (at, bit) = (end / WORD_BITS, end % WORD_BITS);
     let alloc = words[at as usize].alloc >> bit;
     if alloc != 0 { end + alloc.trailing_zeros() } else { free_until(words, (at + 1) * WORD_BITS, end + FAR) }

@@ -84,7 +84,7 @@ impl Handle {
 }
 
 /// A word that an operation reads and writes once.
-trait Word {
+trait Exchanged {
     type Value: Copy + PartialEq;
     fn read(&self) -> Self::Value;
     fn write(&self, value: Self::Value);
@@ -92,7 +92,7 @@ trait Word {
 }
 macro_rules! word {
     ($atomic:ident $value:ident) => {
-        impl Word for $atomic {
+        impl Exchanged for $atomic {
             type Value = $value;
             fn read(&self) -> $value {
                 // SeqCst as all steps of a simulation.
@@ -339,7 +339,7 @@ impl Units {
 
     /// Reads, changes and writes one word of this index's copy, in the modes that are not
     /// `Sequences`. Refused if `change` gives nothing.
-    fn change<W: Word>(&self, at: Handle, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
+    fn change<W: Exchanged>(&self, at: Handle, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
         match self.mode() {
             Mode::Simulated => {
                 let (running, index, _) = self.cpus.simulation().begin();
@@ -668,7 +668,7 @@ enum Entry {
 }
 
 /// Compare and swap until it is done, or `change` gives nothing.
-fn locked<W: Word>(word: &W, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
+fn locked<W: Exchanged>(word: &W, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
     loop {
         let old = word.read();
         let Some(new) = change(old) else { return Outcome::Refused };

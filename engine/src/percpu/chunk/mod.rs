@@ -43,7 +43,7 @@ mod give;
 mod park;
 mod take;
 
-use super::bitmap::{self, GRANULE_SHIFT, WORD_BITS, Word};
+use super::bitmap::{self, GRANULE_SHIFT, MapWord, WORD_BITS};
 use super::totals::{DRIFT, Totals};
 use super::units::UNIT;
 use crate::arch::atomic::AtomicPtr;
@@ -150,7 +150,7 @@ pub struct Body {
     cursors: [u16; KEYS],
     used: [u16; PAGES as usize],
     reach: [u8; WORDS as usize],
-    pub(super) words: [Word; WORDS as usize + 1],
+    pub(super) words: [MapWord; WORDS as usize + 1],
 }
 
 /// A chunk's metadata. It is never unmapped, so that an old pointer to it finds at worst a
@@ -185,7 +185,7 @@ impl Chunk {
     pub fn prefetch(&self, address: usize) {
         let word = address % UNIT / (WORD_BITS as usize * GRANULE);
         let words = self.body.as_ptr().cast::<u8>().wrapping_add(offset_of!(Body, words));
-        prefetch(words.cast::<Word>().wrapping_add(word));
+        prefetch(words.cast::<MapWord>().wrapping_add(word));
     }
 }
 
@@ -224,7 +224,7 @@ impl Body {
         slot: NO_SLOT,
         used: [0; PAGES as usize],
         reach: [0; WORDS as usize],
-        words: [Word::FREE; WORDS as usize + 1],
+        words: [MapWord::FREE; WORDS as usize + 1],
     };
 
     /// Gives the chunk memory, all of it free and zero. (Its words are: a chunk is given back
@@ -244,7 +244,7 @@ impl Body {
         self.reach = [REACH as u8; WORDS as usize];
         // Never searched but by `take_reserved`.
         self.reach[..(reserved / WORD_BITS) as usize].fill(0);
-        self.words[WORDS as usize] = Word::END;
+        self.words[WORDS as usize] = MapWord::END;
     }
 
     /// At least the longest free run.
