@@ -6,6 +6,7 @@
 //! the command line is refused; in the environment, which many programs may share, it stops none, and the default stays.
 
 use crate::arch::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::arch::number::decimal;
 use core::fmt::{self, Display, Formatter};
 
 /// How a knob's value is written.
@@ -358,17 +359,6 @@ fn grouped(text: &[u8]) -> Option<u64> {
         value = value.checked_mul(1000)?.checked_add(decimal(group)?)?;
     }
     Some(value)
-}
-
-/// Digits, at least one.
-fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0_u64, |value, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 /// The knob whose name is fewest edits away.

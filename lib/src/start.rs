@@ -7,7 +7,9 @@
 
 use crate::HEAP;
 use allotment_engine::arch::crew::Crew;
+use allotment_engine::arch::number::decimal;
 use allotment_engine::arch::rseq::{self, Fence};
+use allotment_engine::arch::text::Text;
 use allotment_engine::arch::{seq::RseqArea, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
 use allotment_engine::knob::{self, Id, Knobs};
@@ -46,35 +48,24 @@ impl Once {
 pub const NOBODY: u32 = u32::MAX;
 
 /// A line for standard error, without memory of its own.
-pub struct Line {
-    text: [u8; 512],
-    len: usize,
-}
+pub struct Line(Text<[u8; 512]>);
 
 impl Line {
     /// Begins with the program's name.
     pub fn new() -> Self {
-        let mut line = Self { text: [0; 512], len: 0 };
-        let _ = line.write_str("allotment: ");
+        let mut line = Self(Text::empty());
+        line.0.push(b"allotment: ");
         line
     }
     /// Writes it out.
     pub fn end(mut self) {
-        let _ = self.write_char('\n');
-        sys::complain(&self.text[..self.len]);
+        sys::complain(self.0.as_line());
     }
 }
 
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let n = text.len().min(self.text.len() - 1 - self.len);
-        self.text[self.len..self.len + n].copy_from_slice(&text.as_bytes()[..n]);
-        self.len += n;
-        if n < text.len() && text == "\n" {
-            self.text[self.len] = b'\n';
-            self.len += 1;
-        }
-        Ok(())
+        self.0.write_str(text)
     }
 }
 
@@ -141,7 +132,7 @@ pub fn configure(knobs: &Knobs) {
 fn share() -> Option<usize> {
     let value = variable(SHARE_ENV)?;
     let colon = value.iter().rposition(|&byte| byte == b':')?;
-    let pid: u32 = core::str::from_utf8(&value[colon + 1..]).ok()?.parse().ok()?;
+    let pid: u32 = decimal(&value[colon + 1..])?.try_into().ok()?;
     if pid != sys::pid() {
         return None;
     }

@@ -46,7 +46,9 @@
 use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicUsize};
+use crate::arch::number::leading;
 use crate::arch::sys::{self, Access, Advice, Errno, Range};
+use crate::arch::text::Text;
 use crate::arch::{PAGE, task};
 use crate::knob::Id;
 use crate::page::Regions;
@@ -152,7 +154,7 @@ impl<E: Environment> Heap<E> {
 fn resident() -> u64 {
     let mut text = [0; 128];
     let text = sys::slurp(c"/proc/self/statm", &mut text).unwrap_or(&[]);
-    text.split(|&byte| byte == b' ').nth(1).map_or(0, |pages| number(pages, 10)) * PAGE as u64
+    text.split(|&byte| byte == b' ').nth(1).map_or(0, |pages| leading(pages, 10)) * PAGE as u64
 }
 
 /// Whether orphans are waited for here, so that no dead reapers collect.
@@ -166,7 +168,7 @@ fn waits() -> bool {
     let mut text = [0; 2048];
     let Ok(text) = sys::slurp(c"/proc/1/status", &mut text) else { return false };
     let line = |name: &[u8]| text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name));
-    let has = |name| line(name).is_some_and(|mask| number(mask, 16) & CHILD != 0);
+    let has = |name| line(name).is_some_and(|mask| leading(mask, 16) & CHILD != 0);
     has(b"SigBlk:") || has(b"SigIgn:") || has(b"SigCgt:") || dead(FEW).is_some_and(|dead| dead < FEW)
 }
 
@@ -202,25 +204,14 @@ fn dead(most: usize) -> Option<usize> {
 
 /// Whether a process is a dead reaper and a child of the first.
 fn is_dead(pid: &[u8]) -> bool {
-    let mut path = [0; 32];
-    let mut at = 0;
-    for part in [&b"/proc/"[..], pid, b"/stat"] {
-        let Some(room) = path[..31].get_mut(at..at + part.len()) else { return false };
-        room.copy_from_slice(part);
-        at += part.len();
-    }
+    let mut path = Text::<[u8; 32]>::empty();
+    [&b"/proc/"[..], pid, b"/stat"].into_iter().for_each(|part| path.push(part));
+    let Some(path) = path.as_c() else { return false };
     let mut text = [0; 128];
-    let path = core::ffi::CStr::from_bytes_until_nul(&path).unwrap_or(c"/");
     let text = sys::slurp(path, &mut text).unwrap_or(&[]);
     let rest = text.strip_prefix(pid).and_then(|text| text.strip_prefix(b" ("));
     let rest = rest.and_then(|text| text.strip_prefix(NAME.to_bytes()));
     rest.is_some_and(|rest| rest.starts_with(b") Z 1 "))
-}
-
-/// The number at the beginning, after blanks.
-fn number(text: &[u8], base: u32) -> u64 {
-    let digits = text.trim_ascii_start().iter().map_while(|&byte| char::from(byte).to_digit(base));
-    digits.fold(0, |number, digit| number.wrapping_mul(base.into()).wrapping_add(digit.into()))
 }
 
 /// Makes the task and waits until it holds nothing but the memory; false if there is none. Signals are blocked.

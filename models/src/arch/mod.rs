@@ -13,6 +13,8 @@ pub mod gate {
 }
 #[path = "../../../engine/src/arch/lock.rs"]
 pub mod lock;
+#[path = "../../../engine/src/arch/number.rs"]
+pub mod number;
 #[path = "../../../engine/src/arch/outcome.rs"]
 pub mod outcome;
 

@@ -3,6 +3,7 @@
 //! For those who have no call for it, or may not make it. What cannot be read is as if it said nothing. Locks: none.
 //! Cost: three calls a file; one where only the directory is looked at.
 
+use super::super::number::decimal;
 use super::call::Errno;
 use super::cpu::cpus_allowed;
 use super::file::{AT_FDCWD, lines, link, slurp, statx};
@@ -38,8 +39,7 @@ pub fn leader_status() -> i32 {
     let line = slurp(c"/proc/self/stat", &mut text).unwrap_or(b"");
     // The last field, as `wait` has it.
     let last = line.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap_or(b"");
-    let status: i32 = core::str::from_utf8(last).ok().and_then(|last| last.parse().ok()).unwrap_or(0);
-    status >> 8 & 0xff
+    (decimal(last).unwrap_or(0) >> 8 & 0xff) as i32
 }
 
 /// Whether system calls of this process are filtered, and how many CPUs it may run on, by `/proc`: the calls that the
