@@ -53,14 +53,95 @@ macro_rules! knobs {
     };
 }
 
+/// A knob whose value is one of some words, and what each of them means to the engine.
+pub trait Choice: Copy + 'static {
+    /// The knob.
+    const ID: Id;
+    /// What its words are, in the order of the words.
+    const ALL: &'static [Self];
+    /// How each is written.
+    const WORDS: &'static [&'static str];
+}
+
+macro_rules! choices {
+    ($($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $choice:ident $word:literal),* })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $choice),* }
+        impl Choice for $name {
+            const ID: Id = Id::$name;
+            const ALL: &'static [Self] = &[$(Self::$choice),*];
+            const WORDS: &'static [&'static str] = &[$($word),*];
+        }
+    )*};
+}
+
+choices! {
+    /// How per-CPU sets are reached.
+    Mode {
+        /// By sequences where they can be had.
+        Auto "auto",
+        /// The same, and said where they cannot.
+        Sequences "sequences",
+        /// By locks.
+        Fallback "fallback"
+    }
+    /// What a set belongs to.
+    Index {
+        /// The kernel's concurrency id where there is one.
+        Auto "auto",
+        /// The CPU.
+        Cpu "cpu"
+    }
+    /// What follows a bad pointer.
+    BadFree {
+        /// A line.
+        Report "report",
+        /// The end.
+        Abort "abort"
+    }
+    /// Whose child a process must be to leave a reaper.
+    ReapParent {
+        /// Process 1's.
+        Init "init",
+        /// Anybody's.
+        Any "any"
+    }
+    /// What becomes of `RTLD_DEEPBIND`.
+    DeepBind {
+        /// It is taken away.
+        Drop "drop",
+        /// It stays.
+        Keep "keep"
+    }
+    /// Whether this user sees the board.
+    Publish {
+        /// No.
+        Off "off",
+        /// Yes.
+        On "on"
+    }
+    /// How far drains that nobody asked for go.
+    Drain {
+        /// As the CPU allows.
+        Auto "auto",
+        /// They ask.
+        Gentle "gentle",
+        /// They interrupt.
+        Expedited "expedited",
+        /// There are none.
+        Off "off"
+    }
+}
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 knobs! {
-    Mode "mode" Kind::Word(&["auto", "sequences", "fallback"]), 0, 0, 2,
+    Mode "mode" Kind::Word(Mode::WORDS), 0, 0, 2,
         "how per-CPU sets are reached: restartable sequences, or locks";
-    Index "index" Kind::Word(&["auto", "cpu"]), 0, 0, 1,
+    Index "index" Kind::Word(Index::WORDS), 0, 0, 1,
         "what a set belongs to: the kernel's compact concurrency id where there is one, or the CPU number";
     SheafObjects "sheaf_objects" Kind::Count, 126, 2, 126,
         "most objects in one sheaf of a CPU's set";
@@ -82,7 +163,7 @@ knobs! {
         "realloc moves areas from this size by page tables instead of copying (0: never)";
     MoveLimit "move_limit" Kind::Count, 4096, 0, 16384,
         "most moved areas at a time; each costs two mappings of the 65,530 that a process may have";
-    BadFree "bad_free" Kind::Word(&["report", "abort"]), 0, 0, 1,
+    BadFree "bad_free" Kind::Word(BadFree::WORDS), 0, 0, 1,
         "what follows a foreign, misplaced or doubly freed pointer; abort at the start also checks small objects at each free";
     IdleSeconds "idle_seconds" Kind::Count, 5, 0, 3600,
         "a program that is idle for so long has given its free memory back, by a thread of its own (0: no such thread)";
@@ -90,9 +171,9 @@ knobs! {
         "that thread is started when so many bytes are in use";
     ReapBytes "reap_bytes" Kind::Bytes, 0, 0, 1024 * GIB,
         "a process that ends with so many bytes resident has its heap freed after its death, by a task that it leaves behind (0: never)";
-    ReapParent "reap_parent" Kind::Word(&["init", "any"]), 0, 0, 1,
+    ReapParent "reap_parent" Kind::Word(ReapParent::WORDS), 0, 0, 1,
         "whose child a process must be to leave that task: process 1's, which alone inherits it then, or anybody's, where a subreaper may find it among its children";
-    DeepBind "deepbind" Kind::Word(&["drop", "keep"]), 0, 0, 1,
+    DeepBind "deepbind" Kind::Word(DeepBind::WORDS), 0, 0, 1,
         "what becomes of dlopen's RTLD_DEEPBIND, with which a plug-in would free our memory by the C library's free";
     SyncFree "sync_free" Kind::Bytes, 0, 0, 1 << 46,
         "areas from this size have left memory when free returns (0: memory falls soon after)";
@@ -102,11 +183,11 @@ knobs! {
         "pages waiting to be given back from which threads of their own take part (0: never)";
     MaxGatherBatchCount "max_gather_batch_count" Kind::Count, 19, 1, 4096,
         "batches of 512 pages that such a thread takes of one area at a time";
-    Publish "publish" Kind::Word(&["off", "on"]), 0, 0, 1,
+    Publish "publish" Kind::Word(Publish::WORDS), 0, 0, 1,
         "show counters in /dev/shm to this user's `allotment stat`, `top`, `tune`, `drain` and `purge`, and do what they ask (on under `allotment run`)";
     ProfileBytes "profile_bytes" Kind::Bytes, 0, 0, 1024 * GIB,
         "mean bytes between two samples of the heap profile (0: off; 1: every allocation)";
-    Drain "drain" Kind::Word(&["auto", "gentle", "expedited", "off"]), 0, 0, 3,
+    Drain "drain" Kind::Word(Drain::WORDS), 0, 0, 3,
         "how far drains that nobody asked for go: expedited interrupts a busy CPU once, gentle asks its owner, auto is gentle on isolated CPUs only";
     SoftLimit "soft_limit" Kind::BytesOr(&["none", "auto"]), 1, MIB, 1 << 46,
         "the heap gives back what is free, and drains caches, so as to have no more than this (auto: by the cgroup's memory.high or limit)";
@@ -151,6 +232,12 @@ impl Knobs {
     pub fn get(&self, id: Id) -> u64 {
         // Relaxed: a knob is a number; nothing is published through it.
         self.values[id as usize].load(Relaxed)
+    }
+    /// What a knob of words is set to: its first word, where the value is none of them.
+    #[inline]
+    #[must_use]
+    pub fn choice<C: Choice>(&self) -> C {
+        C::ALL.get(self.size(C::ID)).copied().unwrap_or(C::ALL[0])
     }
     /// The value of the knob at a position of [`TABLE`].
     #[must_use]
@@ -473,6 +560,17 @@ mod tests {
         for knob in TABLE {
             assert!(knob.takes(knob.default), "{}", knob.name);
         }
+    }
+
+    #[test]
+    fn a_word_is_what_the_engine_does() {
+        let knobs = Knobs::new();
+        knobs.reset();
+        assert_eq!((knobs.choice::<Mode>(), knobs.choice::<Drain>()), (Mode::Auto, Drain::Auto));
+        let (at, value) = parse(b"drain=expedited").unwrap();
+        knobs.set(at, value);
+        knobs.set(Id::Mode as usize, 77);
+        assert_eq!((knobs.choice::<Mode>(), knobs.choice::<Drain>()), (Mode::Auto, Drain::Expedited));
     }
 
     #[test]

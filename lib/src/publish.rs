@@ -21,7 +21,7 @@ use crate::start::{NOBODY, is_secure};
 use allotment_engine::arch::number::leading;
 use allotment_engine::arch::sys;
 use allotment_engine::arch::text::Text;
-use allotment_engine::knob::Id;
+use allotment_engine::knob::Publish;
 use allotment_engine::stat::board::SHARE_BYTES;
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -53,7 +53,7 @@ impl Path {
 
 /// A file for this process's board, if it is to publish one.
 pub fn file() -> Option<usize> {
-    if HEAP.cache().knobs.get(Id::Publish) == 0 || is_secure() || HEAP.is_confined() {
+    if HEAP.cache().knobs.choice::<Publish>() == Publish::Off || is_secure() || HEAP.is_confined() {
         return None;
     }
     let pid = sys::pid();

@@ -12,7 +12,7 @@ use allotment_engine::arch::rseq::{self, Fence};
 use allotment_engine::arch::text::Text;
 use allotment_engine::arch::{seq::RseqArea, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
-use allotment_engine::knob::{self, Id, Knobs};
+use allotment_engine::knob::{self, BadFree, DeepBind, Knobs};
 use allotment_engine::stat::BadPointer;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
 use allotment_engine::stat::profile::HEIR_ENV;
@@ -151,7 +151,7 @@ pub fn decide(knobs: &Knobs) -> Opening {
         simulation: None,
         share: None,
     };
-    if knobs.get(Id::Mode) == 2 {
+    if knobs.choice::<knob::Mode>() == knob::Mode::Fallback {
         return opening;
     }
     let (base, usable) = match rseq::area() {
@@ -167,7 +167,7 @@ pub fn decide(knobs: &Knobs) -> Opening {
     if opening.reason != Reason::Tested {
         return opening;
     }
-    if usable >= rseq::MM_CID_BYTES && knobs.get(Id::Index) == 0 {
+    if usable >= rseq::MM_CID_BYTES && knobs.choice::<knob::Index>() == knob::Index::Auto {
         opening.index = Index::MmCid;
     }
     let index = if opening.index == Index::MmCid { rseq::MM_CID } else { rseq::CPU_ID_START };
@@ -249,7 +249,7 @@ fn start(heap: &Heap<Process>) {
     let knobs = &heap.cache().knobs;
     configure(knobs);
     crate::profile::set_heir(variable(HEIR_ENV));
-    if knobs.get(Id::DeepBind) == 1 {
+    if knobs.choice::<DeepBind>() == DeepBind::Keep {
         // Relaxed: a number. (Written only then: it lies on a page of its own, see [`Once`].)
         KEEP_DEEPBIND.store(true, Relaxed);
     }
@@ -259,7 +259,10 @@ fn start(heap: &Heap<Process>) {
     if let Some(file) = opening.share {
         sys::close(file);
     }
-    if opened.is_ok() && heap.cache().knobs.get(Id::Mode) == 1 && heap.cache().sets.mode() != Mode::Sequences {
+    if opened.is_ok()
+        && knobs.choice::<knob::Mode>() == knob::Mode::Sequences
+        && heap.cache().sets.mode() != Mode::Sequences
+    {
         let reason =
             Reason::from_word(heap.cache().sets.board().reason.load(allotment_engine::arch::atomic::Ordering::Relaxed));
         say!("mode=sequences cannot be had here: {}", reason.name());
@@ -304,7 +307,7 @@ pub fn end_reports() {
 /// Tells of a pointer that cannot be freed; it is left alone.
 fn report(address: usize, wrong: BadPointer) {
     let (told, what) = (&TOLD[wrong as usize], wrong.what());
-    let stop = HEAP.cache().knobs.get(Id::BadFree) == 1;
+    let stop = HEAP.cache().knobs.choice::<BadFree>() == BadFree::Abort;
     // Relaxed: numbers. (Not beyond the last, where it would begin again.)
     let before = told.count.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1)).unwrap_or(u32::MAX);
     if before >= LINES && !stop {

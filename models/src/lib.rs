@@ -7,7 +7,7 @@
 //!             machine: fake CPUs, indices, store buffers, futexes; every step is one of shuttle's choices
 //! ```
 //! It runs in mode `Sequences`: [`arch::seq`] does each contract of the engine's
-//! `arch/seq.rs` step by step through the engine's own `cache/steps.rs`.
+//! `arch/contract.rs` step by step through the engine's own `cache/steps.rs`.
 //!
 //! ## What the machine does (see [`machine`])
 //! * Threads are preempted at every atomic access. A thread that begins to run on a CPU

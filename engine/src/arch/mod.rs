@@ -20,6 +20,7 @@ macro_rules! dawdle {
 
 pub mod atomic;
 pub mod cgroup;
+pub mod contract;
 pub mod crew;
 pub mod dlopen;
 pub mod gate;

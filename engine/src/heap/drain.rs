@@ -15,7 +15,7 @@ use crate::arch::{sys, topology};
 use crate::cache::drain::CpuSet;
 use crate::cache::{DrainMode, DrainReport};
 use crate::cpu::{INDICES, NODES};
-use crate::knob::Id;
+use crate::knob::Drain;
 use crate::reclaim::keeper::{Duty, QUIET};
 use crate::slab::class::CLASSES;
 use crate::stat::{Event, Timing};
@@ -169,11 +169,11 @@ impl<E: Environment> Heap<E> {
 
     /// How far drains that nobody asked for go; `None` if there are to be none.
     pub(super) fn background(&self) -> Option<DrainMode> {
-        match self.cache.knobs.get(Id::Drain) {
-            0 => Some(DrainMode::Auto),
-            1 => Some(DrainMode::Gentle),
-            2 => Some(DrainMode::Expedited),
-            _ => None,
+        match self.cache.knobs.choice() {
+            Drain::Auto => Some(DrainMode::Auto),
+            Drain::Gentle => Some(DrainMode::Gentle),
+            Drain::Expedited => Some(DrainMode::Expedited),
+            Drain::Off => None,
         }
     }
 

@@ -40,7 +40,7 @@ use crate::arch::{PAGE, opaque, sys};
 use crate::cache::sets::{Room, Sets};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::Simulation;
-use crate::knob::{BY_CGROUP, Id};
+use crate::knob::{BY_CGROUP, BadFree, Id};
 use crate::page::{LISTED, PageSource, Pages, Regions};
 use crate::reclaim::Reclaim;
 use crate::slab::class::{self, CLASSES, SIZES, SMALL_MAX};
@@ -298,7 +298,7 @@ impl<E: Environment> Heap<E> {
             // (An emulator, as likely as not.)
             self.areas.confine();
         }
-        if self.cache.knobs.get(Id::BadFree) == 1 {
+        if self.cache.knobs.choice::<BadFree>() == BadFree::Abort {
             self.slabs.check();
         }
         let board = sets.board();

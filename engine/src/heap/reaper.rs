@@ -50,7 +50,7 @@ use crate::arch::number::leading;
 use crate::arch::sys::{self, Access, Advice, Errno, Range};
 use crate::arch::text::Text;
 use crate::arch::{PAGE, task};
-use crate::knob::Id;
+use crate::knob::{Id, ReapParent};
 use crate::page::Regions;
 use crate::stat::{Event, Level};
 
@@ -120,7 +120,7 @@ impl<E: Environment> Heap<E> {
         if least == 0 || here < least || sys::pid() != own || own == 1 || self.reclaim.keeper.is_confined() {
             return false;
         }
-        if self.cache.knobs.get(Id::ReapParent) == 0 && sys::parent_pid() > 1 {
+        if self.cache.knobs.choice::<ReapParent>() == ReapParent::Init && sys::parent_pid() > 1 {
             return false;
         }
         // A handler that ends the process must not wait below for the thread that it interrupted.

@@ -55,7 +55,7 @@ use super::slots::{SLOTS, Slots, slot_of};
 use super::taken::Taken;
 use super::totals::{Sizes, Totals};
 use super::units::{Handle, UNIT, Units};
-use crate::arch::atomic::AtomicU32;
+use crate::arch::atomic::AtomicBool;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::sys;
@@ -115,8 +115,8 @@ pub struct Space {
     pub(super) state: Lock<State>,
     /// The first chunk's metadata.
     pub(super) first: Chunk,
-    /// 1 once it may be used.
-    opened: AtomicU32,
+    /// It may be used.
+    opened: AtomicBool,
 }
 
 impl Default for Space {
@@ -145,7 +145,7 @@ impl Space {
                 gone: Sizes::new(),
             }),
             first: Chunk::new(),
-            opened: AtomicU32::new(0),
+            opened: AtomicBool::new(false),
         }
     }
 
@@ -154,7 +154,7 @@ impl Space {
     /// # Safety
     /// [`Units::open`] was called; the space is where it will always be.
     pub unsafe fn open(&self) {
-        self.opened.store(1, Release);
+        self.opened.store(true, Release);
     }
 
     /// Allocates `size` bytes, zeroed in every unit; the address is in nobody's.
@@ -262,7 +262,7 @@ impl Space {
     #[inline(never)]
     fn alloc_slow(&'static self, size: usize, n: u32, mask: u32, how: How) -> Result<Handle, Error> {
         // Acquire: pairs with `open`.
-        if self.opened.load(Acquire) == 0 {
+        if !self.opened.load(Acquire) {
             return Err(Error::Closed);
         }
         let taken = match how {
@@ -453,14 +453,14 @@ impl Space {
     #[cold]
     pub(super) fn settle_all(&'static self, state: &mut State, wait: bool) -> bool {
         // Relaxed: what is parked and not seen here is parked later; what this thread knows of, it sees.
-        if self.totals.parked.load(Relaxed) == 0 {
+        if !self.totals.parked.load(Relaxed) {
             return false;
         }
-        self.totals.parked.store(0, Relaxed);
+        self.totals.parked.store(false, Relaxed);
         for chunk in self.memory.chunks() {
             let body = if wait { Some(chunk.body.lock_elided()) } else { chunk.body.try_lock() };
             let Some(mut body) = body else {
-                self.totals.parked.store(1, Relaxed);
+                self.totals.parked.store(true, Relaxed);
                 continue;
             };
             body.settle(&self.totals);
@@ -550,8 +550,8 @@ impl Space {
             drop(body);
             claim.push(address, place, end - start);
             // Relaxed: see `settle_all`. Stored to seldom, so that threads do not share it.
-            if self.totals.parked.load(Relaxed) == 0 {
-                self.totals.parked.store(1, Relaxed);
+            if !self.totals.parked.load(Relaxed) {
+                self.totals.parked.store(true, Relaxed);
             }
             return Ok(());
         }

@@ -4,7 +4,7 @@
 //! them. Units: pages, allocations. Locks: none; relaxed words on lines of their own. Cost: a locked add where a page
 //! becomes empty or is entered, and once in [`DRIFT`] allocations.
 
-use crate::arch::atomic::{AtomicIsize, AtomicU32, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicIsize, AtomicUsize};
 
 /// `live` is added to the space's number when it has moved further than this.
 pub const DRIFT: u32 = 128;
@@ -22,8 +22,8 @@ pub struct Totals {
     pub empty_most: AtomicIsize,
     /// When an allocation does.
     pub empty_least: AtomicIsize,
-    /// 1: something was parked since all chunks were last settled.
-    pub parked: AtomicU32,
+    /// Something was parked since all chunks were last settled.
+    pub parked: AtomicBool,
     empty: Apart<AtomicIsize>,
     live: Apart<(AtomicUsize, AtomicUsize)>,
 }
@@ -35,7 +35,7 @@ impl Totals {
         Self {
             empty_most: AtomicIsize::new(0),
             empty_least: AtomicIsize::new(0),
-            parked: AtomicU32::new(0),
+            parked: AtomicBool::new(false),
             empty: Apart(AtomicIsize::new(0)),
             live: Apart((AtomicUsize::new(0), AtomicUsize::new(0))),
         }

@@ -31,7 +31,7 @@ pub mod class;
 
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicU32, AtomicU64};
+use crate::arch::atomic::{AtomicBool, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
@@ -68,7 +68,7 @@ pub struct Slabs {
     partial: [[Lock<Partial>; CLASSES]; NODES],
     bits: [Lock<()>; BIT_LOCKS],
     /// Set before the first slab is made.
-    checked: AtomicU32,
+    checked: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Slabs {
         Self {
             partial: [const { [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES] }; NODES],
             bits: [const { Lock::new(()) }; BIT_LOCKS],
-            checked: AtomicU32::new(0),
+            checked: AtomicBool::new(false),
         }
     }
 
@@ -122,12 +122,12 @@ impl Slabs {
     /// From now on slabs know what the program has. Before the first is made.
     pub fn check(&self) {
         // Relaxed: the heap opens later.
-        self.checked.store(1, Relaxed);
+        self.checked.store(true, Relaxed);
     }
     /// Whether they do.
     #[inline]
     pub fn is_checked(&self) -> bool {
-        self.checked.load(Relaxed) != 0
+        self.checked.load(Relaxed)
     }
 }
 

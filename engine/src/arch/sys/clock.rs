@@ -38,7 +38,7 @@ pub fn ticks() -> u64 {
 pub struct Clock {
     /// 0: the processor's. Else the last look.
     stopped: AtomicU64,
-    /// The kernel's function for the time in ns ([`vdso`]); 0: not looked for yet, 1: there is none.
+    /// The kernel's function for the time in ns ([`vdso`]), [`Clock::UNKNOWN`] or [`Clock::NONE`].
     quick: AtomicUsize,
 }
 
@@ -50,11 +50,15 @@ impl Default for Clock {
 
 impl Clock {
     const STEP: u64 = 1 << 16;
+    /// Not looked for yet.
+    const UNKNOWN: usize = 0;
+    /// There is none.
+    const NONE: usize = 1;
 
     /// The processor's.
     #[must_use]
     pub const fn new() -> Self {
-        Self { stopped: AtomicU64::new(0), quick: AtomicUsize::new(0) }
+        Self { stopped: AtomicU64::new(0), quick: AtomicUsize::new(Self::UNKNOWN) }
     }
     /// The ticks now.
     #[inline]
@@ -72,14 +76,14 @@ impl Clock {
         }
         // Relaxed: whoever looks finds the same.
         let quick = match self.quick.load(Relaxed) {
-            0 => {
-                let found = vdso::clock_gettime().map_or(1, |at| at as usize);
+            Self::UNKNOWN => {
+                let found = vdso::clock_gettime().map_or(Self::NONE, |at| at as usize);
                 self.quick.store(found, Relaxed);
                 found
             }
             known => known,
         };
-        if quick == 1 {
+        if quick == Self::NONE {
             return now_ns();
         }
         // SAFETY: the kernel's own function, found by its name.
@@ -117,6 +121,6 @@ mod tests {
     fn the_clock_without_a_call_tells_what_the_call_tells() {
         let clock = Clock::new();
         let (before, quick, after) = (now_ns(), clock.now_ns(), now_ns());
-        assert!((before..=after).contains(&quick) && clock.quick.load(Relaxed) > 1, "{before} {quick} {after}");
+        assert!((before..=after).contains(&quick) && clock.quick.load(Relaxed) > Clock::NONE, "{before} {quick} {after}");
     }
 }
