@@ -4,6 +4,8 @@
 pub mod bad_pointer;
 #[path = "../../engine/src/stat/event.rs"]
 pub mod event;
+#[path = "../../engine/src/stat/version.rs"]
+pub mod version;
 
 pub use bad_pointer::BadPointer;
 pub use board::{Board, Mode, Tally};

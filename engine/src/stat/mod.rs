@@ -8,6 +8,7 @@ pub mod bad_pointer;
 pub mod board;
 pub mod event;
 pub mod profile;
+pub mod version;
 
 pub use bad_pointer::BadPointer;
 pub use board::{Board, ClassLevels, Index, Mode, Reason, Tally};

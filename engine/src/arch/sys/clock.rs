@@ -121,6 +121,9 @@ mod tests {
     fn the_clock_without_a_call_tells_what_the_call_tells() {
         let clock = Clock::new();
         let (before, quick, after) = (now_ns(), clock.now_ns(), now_ns());
-        assert!((before..=after).contains(&quick) && clock.quick.load(Relaxed) > Clock::NONE, "{before} {quick} {after}");
+        assert!(
+            (before..=after).contains(&quick) && clock.quick.load(Relaxed) > Clock::NONE,
+            "{before} {quick} {after}"
+        );
     }
 }
