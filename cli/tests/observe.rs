@@ -251,7 +251,7 @@ fn sums_hold_while_threads_run() {
             let all = watched.json(&[]);
             adds_up(&all);
             if let Some(before) = &before {
-                for name in ["allocs", "frees", "cold_alloc", "area_alloc", "area_reuse", "slab_refill"] {
+                for name in ["allocs", "frees", "alloc_slowpath", "area_alloc", "area_reuse", "sheaf_refill"] {
                     let pointer = format!("/vmstat/{name}");
                     assert!(number(&all, &pointer) >= number(before, &pointer), "{name} went back");
                 }

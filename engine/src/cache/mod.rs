@@ -212,7 +212,7 @@ impl Cache {
         let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
                 self.sets.shift(Level::Barns, -((full.len() * source.size(class)) as isize));
-                self.sets.count(Event::BarnFull, 1);
+                self.sets.count(Event::BarnGet, 1);
                 full
             }
             Err(mut empty) => {
@@ -301,7 +301,7 @@ impl Cache {
         }
         // SAFETY: the spare is ours to put in; if done, the old main is ours.
         if unsafe { self.sets.swap(class, false, main, spare) } == Outcome::Done(()) {
-            self.sets.count(Event::SpareSwap, 1);
+            self.sets.count(Event::SheafSwap, 1);
             self.keep_spare(source, class, main);
         } else {
             self.release(source, class, spare);

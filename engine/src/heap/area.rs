@@ -31,7 +31,7 @@ impl<E: Environment> Heap<E> {
         } else {
             self.reuse_area(bytes, align).or_else(|| self.alloc_area(bytes, align, false))
         };
-        self.cold_end(Event::ColdAlloc, start, fresh.is_none());
+        self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let address = fresh?.address;
         if self.is_due(bytes) {
             self.sample(address, bytes);

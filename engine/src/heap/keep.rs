@@ -85,7 +85,7 @@ impl<E: Environment> Heap<E> {
 
     /// Slow allocations and reuses of areas: what tells work from idleness.
     fn activity(&self) -> u64 {
-        self.cache.sets.event(Event::ColdAlloc) + self.cache.sets.event(Event::AreaReuse)
+        self.cache.sets.event(Event::AllocSlowpath) + self.cache.sets.event(Event::AreaReuse)
     }
 
     /// No thread of ours is there when this returns (after a second at most), nor is started until

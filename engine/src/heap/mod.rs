@@ -514,7 +514,7 @@ impl<E: Environment> Heap<E> {
         } else {
             self.alloc_area(size, PAGE, false).map(|fresh| fresh.address)
         };
-        self.cold_end(Event::ColdAlloc, start, object.is_none());
+        self.cold_end(Event::AllocSlowpath, start, object.is_none());
         if size <= SMALL_MAX {
             self.cache.sets.time(Timing::Refill, start);
         }
@@ -621,12 +621,12 @@ impl<E: Environment> Heap<E> {
     fn cold_end(&self, event: Event, start: u64, failed: bool) {
         let sets = &self.cache.sets;
         sets.count(event, 1);
-        sets.count(Event::ColdTicks, self.cache.sets.clock.ticks().saturating_sub(start));
+        sets.count(Event::SlowpathTicks, self.cache.sets.clock.ticks().saturating_sub(start));
         if failed {
             sets.count(Event::NoMemory, 1);
             E::no_memory();
         }
-        if event == Event::ColdAlloc && self.reclaim.keeper.is_none() {
+        if event == Event::AllocSlowpath && self.reclaim.keeper.is_none() {
             self.consider_keeper();
         }
     }
@@ -680,7 +680,7 @@ impl<E: Environment> Heap<E> {
                     this.give_giant_back(ticket);
                     this.wake_keeper();
                     this.cache.sets.time(Timing::Free, start);
-                    return this.cold_end(Event::ColdFree, start, false);
+                    return this.cold_end(Event::FreeSlowpath, start, false);
                 }
                 Freed::Not if this.side.size(address).is_some() => {
                     // SAFETY: the caller's promise.
@@ -706,7 +706,7 @@ impl<E: Environment> Heap<E> {
         if class.is_none() {
             this.cache.sets.time(Timing::Free, start);
         }
-        this.cold_end(Event::ColdFree, start, false);
+        this.cold_end(Event::FreeSlowpath, start, false);
         if aborted {
             this.cache.sets.count(Event::SeqAbort, 1);
         }
@@ -736,7 +736,7 @@ impl<E: Environment> Heap<E> {
             return ptr::null_mut();
         }
         let fresh = self.alloc_area(size, PAGE, true);
-        self.cold_end(Event::ColdAlloc, start, fresh.is_none());
+        self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let Some(fresh) = fresh else { return ptr::null_mut() };
         if self.is_due(size) {
             self.sample(fresh.address, size);
@@ -771,7 +771,7 @@ impl<E: Environment> Heap<E> {
         if is_due && let Some(object) = object {
             self.sample(object, size);
         }
-        self.cold_end(Event::ColdAlloc, start, object.is_none());
+        self.cold_end(Event::AllocSlowpath, start, object.is_none());
         self.checked(object.unwrap_or(0) as *mut u8)
     }
 
@@ -830,14 +830,14 @@ impl<E: Environment> Heap<E> {
                     }
                     let more = size.saturating_sub(old);
                     self.reclaim.check(&self.cache, &self.pages, self.vmap(), more);
-                    self.cold_end(Event::ColdAlloc, start, false);
+                    self.cold_end(Event::AllocSlowpath, start, false);
                     return object;
                 }
                 // SAFETY: the caller's promise.
                 if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
                     let more = size.saturating_sub(old);
                     self.reclaim.check(&self.cache, &self.pages, self.vmap(), more);
-                    self.cold_end(Event::ColdAlloc, start, false);
+                    self.cold_end(Event::AllocSlowpath, start, false);
                     if self.is_due(size) {
                         self.sample(moved, size);
                     }

@@ -117,7 +117,7 @@ impl<E: Environment> Heap<E> {
             }
             self.squeezed(bytes, one)
         });
-        self.cache.sets.count(Event::ColdAlloc, 1);
+        self.cache.sets.count(Event::AllocSlowpath, 1);
         if found.is_none() {
             self.cache.sets.count(Event::NoMemory, 1);
         }
@@ -231,7 +231,7 @@ impl<E: Environment> Heap<E> {
         }
         self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
         self.wake_keeper();
-        self.cache.sets.count(Event::ColdFree, 1);
+        self.cache.sets.count(Event::FreeSlowpath, 1);
     }
 
     /// Blocks to fill `into` with their addresses; how many there are (fewer only without memory).
@@ -270,7 +270,7 @@ impl<E: Environment> Heap<E> {
                 }
             }
         }
-        self.cache.sets.count(Event::ColdAlloc, 1);
+        self.cache.sets.count(Event::AllocSlowpath, 1);
         self.cache.sets.board().grown();
         got
     }
@@ -303,7 +303,7 @@ impl<E: Environment> Heap<E> {
         }));
         self.reclaim.check(&self.cache, &self.pages, self.vmap(), 0);
         self.wake_keeper();
-        self.cache.sets.count(Event::ColdFree, 1);
+        self.cache.sets.count(Event::FreeSlowpath, 1);
         bad
     }
 

@@ -328,7 +328,7 @@ impl SlabSource<'_> {
         }
         board.raise(Level::Slabs, PAGE << order);
         board.class[class].slabs.fetch_add(1, Relaxed);
-        self.cache.sets.count(Event::SlabAlloc, 1);
+        self.cache.sets.count(Event::AllocSlab, 1);
         Some(slab)
     }
 
@@ -351,7 +351,7 @@ impl SlabSource<'_> {
             let board = self.cache.sets.board();
             board.lower(Level::Slabs, PAGE << order);
             board.class[class].slabs.fetch_sub(1, Relaxed);
-            self.cache.sets.count(Event::SlabFree, 1);
+            self.cache.sets.count(Event::FreeSlab, 1);
             self.page_source().free(pfn, order);
         }
     }
@@ -656,12 +656,12 @@ impl Source for SlabSource<'_> {
         });
         // Lowest address last in, first out: fresh pages are touched in order.
         sheaf.objects().reverse();
-        self.cache.sets.count(Event::SlabRefill, 1);
+        self.cache.sets.count(Event::SheafRefill, 1);
     }
     fn flush(&self, class: usize, sheaf: &mut Sheaf) {
         self.put_back(class, sheaf.objects());
         sheaf.clear();
-        self.cache.sets.count(Event::SlabFlush, 1);
+        self.cache.sets.count(Event::SheafFlush, 1);
     }
     fn take(&self, class: usize) -> Option<usize> {
         let mut object = None;
