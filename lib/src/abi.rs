@@ -301,7 +301,7 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_i
 /// One XML element.
 fn element(kind: &str, name: &str, value: u64) -> Text<[u8; 128]> {
     let mut text = Text::empty();
-    let _ = write!(text, "<{kind} name=\"{name}\" value=\"{value}\"/>\n");
+    let _ = writeln!(text, "<{kind} name=\"{name}\" value=\"{value}\"/>");
     text
 }
 

@@ -47,16 +47,7 @@ mod x86_64 {
     macro_rules! sequence {
         ($place:expr; $($body:expr),+ ; $($operands:tt)*) => {
             asm!(
-                ".pushsection __rseq_cs, \"aw\"",
-                ".balign 32",
-                "23:",
-                ".long 0, 0",                        // version, flags
-                ".quad 22f, 25f - 22f, 28f",         // start, length, abort
-                ".popsection",
-                ".pushsection __rseq_failure, \"ax\"",
-                ".byte 0x0f, 0xb9, 0x3d",            // ud1, so that the signature decodes
-                ".long 0x53053053",                  // the C library's signature
-                "28:",
+                descriptor!(),
                 "jmp {aborted}",
                 ".popsection",
                 "lea rax, [rip + 23b]",

@@ -21,6 +21,7 @@ pub mod region;
 mod window;
 pub mod zone;
 
+pub use crate::arch::sys::give_back;
 pub use api::{Error, Flags, ListStats, ZoneStats};
 pub use batch::{BatchWord, Gather};
 pub use block::ORDERS;
@@ -34,7 +35,6 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU8};
 use crate::arch::sort::sort;
-use crate::arch::sys::{self, Advice};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
 use crate::stat::{Board, Event};
@@ -279,19 +279,6 @@ impl Source for PageSource<'_> {
     }
     fn size(&self, class: usize) -> usize {
         PAGE << self.order(class)
-    }
-}
-
-/// Gives memory back to the system; true if all of it reads as zero now.
-///
-/// # Safety
-/// The range is ours and its contents are not needed.
-#[must_use]
-#[allow(unsafe_code, reason = "gives contents up")]
-pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
-    // SAFETY: the caller's promise. Locked pages (`mlockall`) refuse the plain call.
-    unsafe {
-        sys::advise(at, bytes, Advice::DontNeed).is_ok() || sys::advise(at, bytes, Advice::DontNeedLocked).is_ok()
     }
 }
 

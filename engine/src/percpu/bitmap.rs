@@ -13,6 +13,8 @@
 //! behind the last is wholly allocated, so that nothing runs over the end.
 //! Locks: none; the chunk's owner holds its lock.
 
+use crate::arch::bits::MULTIPLES;
+
 /// log2 of the bytes of a granule.
 pub const GRANULE_SHIFT: u32 = 2;
 /// Granules of a word.
@@ -57,16 +59,8 @@ pub const fn runs(mut free: u64, n: u32) -> u64 {
 /// Bits of word `word` that are a multiple of `mask + 1`, a power of two.
 #[inline]
 pub const fn aligned(word: u32, mask: u32) -> u64 {
-    const EVERY: [u64; 6] = [
-        u64::MAX,
-        0x5555_5555_5555_5555,
-        0x1111_1111_1111_1111,
-        0x0101_0101_0101_0101,
-        0x0001_0001_0001_0001,
-        0x0000_0001_0000_0001,
-    ];
     let shift = mask.trailing_ones() as usize;
-    if shift < EVERY.len() { EVERY[shift] } else { (word & (mask >> 6) == 0) as u64 }
+    if shift < 6 { MULTIPLES[shift] } else { (word & (mask >> 6) == 0) as u64 }
 }
 
 /// Looks for the lowest run of `n` free granules, aligned, that begins in word `at`; else the

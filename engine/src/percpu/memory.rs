@@ -213,10 +213,7 @@ impl Memory {
             return false;
         }
         // SAFETY: empty pages of a chunk whose lock the caller holds.
-        unsafe {
-            // Locked pages want it said.
-            sys::advise(at, len, Advice::DontNeed).or_else(|_| sys::advise(at, len, Advice::DontNeedLocked)).is_ok()
-        }
+        unsafe { sys::give_back(at, len) }
     }
 
     /// Fills a page; whether it is.

@@ -453,14 +453,23 @@ impl Units {
     pub unsafe fn step(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
         match self.place(&self.by_mm_cid, at) {
             // SAFETY: the caller's promise; the area is right.
-            Some(place) => unsafe {
-                if delta >= 0 {
-                    seq::up::<{ rseq::MM_CID }>(place, delta as u32, threshold)
-                } else {
-                    seq::down::<{ rseq::MM_CID }>(place, delta.unsigned_abs(), threshold)
-                }
-            },
+            Some(place) => unsafe { Self::step_at::<{ rseq::MM_CID }>(place, delta, threshold) },
             None => self.step_by_cpu_id(at, delta, threshold),
+        }
+    }
+    /// Up or down.
+    ///
+    /// # Safety
+    /// As [`Units::step`]; `INDEX` is that of the place's area.
+    #[inline(always)]
+    unsafe fn step_at<const INDEX: isize>(place: Place<'_>, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if delta >= 0 {
+                seq::up::<INDEX>(place, delta as u32, threshold)
+            } else {
+                seq::down::<INDEX>(place, delta.unsigned_abs(), threshold)
+            }
         }
     }
     #[cold]
@@ -468,13 +477,7 @@ impl Units {
     fn step_by_cpu_id(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
         match self.place(&self.by_cpu_id, at) {
             // SAFETY: the promise of `step`; the area is right.
-            Some(place) => unsafe {
-                if delta >= 0 {
-                    seq::up::<{ rseq::CPU_ID }>(place, delta as u32, threshold)
-                } else {
-                    seq::down::<{ rseq::CPU_ID }>(place, delta.unsigned_abs(), threshold)
-                }
-            },
+            Some(place) => unsafe { Self::step_at::<{ rseq::CPU_ID }>(place, delta, threshold) },
             None => Outcome::Refused,
         }
     }

@@ -179,6 +179,16 @@ pub unsafe fn advise(at: usize, len: usize, advice: Advice) -> Result<(), Errno>
     unsafe { call(nr::MADVISE, [at, len, advice as usize, 0, 0, 0]).map(drop) }
 }
 
+/// Gives memory back to the system; true if all of it reads as zero now.
+///
+/// # Safety
+/// The range is ours and its contents are not needed.
+#[must_use]
+pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
+    // SAFETY: the caller's promise. Locked pages (`mlockall`) refuse the plain call.
+    unsafe { advise(at, bytes, Advice::DontNeed).is_ok() || advise(at, bytes, Advice::DontNeedLocked).is_ok() }
+}
+
 /// Makes sure of fresh pages of a shared file, which read as zero: from then on a write there ends nobody by a
 /// signal, however full the file system is. What stood there may be lost.
 ///

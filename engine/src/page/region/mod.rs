@@ -30,7 +30,7 @@ use super::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS, each};
 use super::window::{
     BLOCKS_AT, DATA_AT, Giant, HEAD, MOST_PAGES, Owner, Paging, Refused, Window, blocks_bytes, descs_bytes, map_at,
 };
-use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access};
@@ -111,10 +111,11 @@ impl Regions {
         Some(unsafe { *(map.wrapping_add(address >> PAGE_SHIFT) as *const u8) })
     }
 
-    /// The window of an address and the page's number, if it is ours.
-    pub fn find(&self, address: usize) -> Option<(&Window, Pfn)> {
+    /// The window of an address, and which of its pages it is, if it is ours.
+    #[inline(always)]
+    fn locate(&self, address: usize, ordering: Ordering) -> Option<(&Window, usize)> {
         let index = address >> WINDOW_SHIFT;
-        let map = self.root.get(index)?.load(Acquire);
+        let map = self.root.get(index)?.load(ordering);
         if map == 0 {
             return None;
         }
@@ -122,23 +123,21 @@ impl Regions {
         // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
         let window = unsafe { &*(head as *const Window) };
         let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
-        window.has(page).then_some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
+        window.has(page).then_some((window, page))
+    }
+
+    /// The window of an address and the page's number, if it is ours.
+    pub fn find(&self, address: usize) -> Option<(&Window, Pfn)> {
+        let (window, page) = self.locate(address, Acquire)?;
+        Some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
     }
 
     /// The page of an address and its descriptor, if it may be a zone's.
     #[inline(always)]
     pub fn look(&self, address: usize) -> Option<(Pfn, &Desc)> {
-        let index = address >> WINDOW_SHIFT;
         // Relaxed: as in `class`.
-        let map = self.root.get(index)?.load(Relaxed);
-        if map == 0 {
-            return None;
-        }
-        let head = map.wrapping_add(index << (WINDOW_SHIFT - PAGE_SHIFT)) - HEAD;
-        // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
-        let window = unsafe { &*(head as *const Window) };
-        let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
-        if !window.has(page) || window.blocks == 0 {
+        let (window, page) = self.locate(address, Relaxed)?;
+        if window.blocks == 0 {
             return None;
         }
         // SAFETY: every page of a window that is no giant area's has a descriptor.
