@@ -92,10 +92,9 @@ const GATES: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// What is replaced in all of per-CPU memory's: few claims, a small map of addresses, the machine's mappings.
-const SPACE: &[(&str, &str)] = &[
+/// What is replaced in what per-CPU memory has of the system: a small map of addresses, the machine's mappings.
+const MEMORY: &[(&str, &str)] = &[
     ("super::", "crate::percpu::"),
-    ("CLAIMS: usize = 64;", "CLAIMS: usize = 2;"),
     ("ADDRESS_BITS: u32 = 47;", "ADDRESS_BITS: u32 = UNIT_SHIFT + LEAF_BITS;"),
     ("LEAF_BITS: u32 = 15;", "LEAF_BITS: u32 = 9;"),
     ("AREA: usize = 512 << 10;", "AREA: usize = 8 << 10;"),
@@ -105,6 +104,13 @@ const SPACE: &[(&str, &str)] = &[
         "sys::map(hint, len, Access::ReadWrite).ok()",
         "Some(crate::machine::mapping(len, if len.is_power_of_two() { len } else { 4096 }))",
     ),
+];
+/// And in all of a space's: few claims.
+const SPACE: &[(&str, &str)] = &[
+    ("super::memory::", "crate::space_memory::"),
+    ("super::", "crate::percpu::"),
+    ("\n#[cfg(test)]\nmod tests;\n", "\n"),
+    ("CLAIMS: usize = 64;", "CLAIMS: usize = 2;"),
     (
         "unsafe { sys::unmap(base, (self.units.indices() + 1) * UNIT) };",
         "{ crate::machine::retire(base); Ok::<(), sys::Errno>(()) };",
@@ -158,6 +164,7 @@ fn main() {
     for (name, changes) in GATES {
         write(name, text("arch/gate.rs"), GATE.iter().chain(*changes));
     }
+    write("space_memory", text("percpu/memory.rs"), MEMORY.iter());
     let space = text("percpu/space.rs");
     for (name, changes) in SPACES {
         write(name, space.clone(), SPACE.iter().chain(*changes));

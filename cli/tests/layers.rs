@@ -25,8 +25,8 @@ const RANKS: &[(&str, u32)] = &[
     ("heap", 9),
     ("control", 10),
 ];
-/// A lower layer may take plain types (no behaviour) of these.
-const PLAIN: &[(&str, &str)] = &[("arch", "stat")];
+/// A layer may take plain types and tables (no behaviour) of these, which are not below it.
+const PLAIN: &[(&str, &str)] = &[("arch", "stat"), ("stat", "knob")];
 /// Only these directories may hold what the words below name.
 const ASSEMBLY: &[&str] = &["asm!", "naked_asm!", "global_asm!", "core::sync::atomic", "core::arch::"];
 

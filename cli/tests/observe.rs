@@ -251,7 +251,7 @@ fn sums_hold_while_threads_run() {
             let all = watched.json(&[]);
             adds_up(&all);
             if let Some(before) = &before {
-                for name in ["allocs", "frees", "cold_alloc", "area_alloc", "area_reuse", "slab_refill"] {
+                for name in ["allocs", "frees", "alloc_slowpath", "area_alloc", "area_reuse", "sheaf_refill"] {
                     let pointer = format!("/vmstat/{name}");
                     assert!(number(&all, &pointer) >= number(before, &pointer), "{name} went back");
                 }
@@ -294,8 +294,7 @@ fn files_that_are_no_boards_are_refused() {
     };
     change(0, &[0; 8], &["empty"]);
     change(0, b"GARBAGE!", &["not a board"]);
-    change(8, &(VERSION - 1).to_ne_bytes(), &["older", &(VERSION - 1).to_string()]);
-    change(8, &(VERSION + 1).to_ne_bytes(), &["newer", &(VERSION + 1).to_string()]);
+    change(8, &(!VERSION).to_ne_bytes(), &["made by another version", &format!("{:08x}", !VERSION)]);
     // Random bytes behind a right head: any numbers, no panic.
     let mut state = 88_172_645_463_325_252_u64;
     for round in 0..8 {
@@ -330,8 +329,8 @@ fn a_file_that_was_tampered_with_is_not_believed() {
     watched.fails("stat", &[], 1, &["not believed", "644"]);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let file = File::options().write(true).open(&path).unwrap();
-    file.write_all_at(&(VERSION + 7).to_ne_bytes(), 8).unwrap();
-    watched.fails("stat", &[], 1, &["newer"]);
+    file.write_all_at(&(!VERSION).to_ne_bytes(), 8).unwrap();
+    watched.fails("stat", &[], 1, &["made by another version"]);
     file.write_all_at(&VERSION.to_ne_bytes(), 8).unwrap();
     file.write_all_at(&1_u32.to_ne_bytes(), 12).unwrap();
     watched.fails("tune", &[], 1, &["of process 1"]);

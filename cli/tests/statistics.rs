@@ -39,7 +39,7 @@ fn numbers_are_those_of_the_program() {
         assert!((1000..1200).contains(&allocs) && (500..700).contains(&frees), "{allocs} allocs, {frees} frees");
         assert!(allocs >= done.number("/operations/allocs_fast") && frees >= done.number("/operations/frees_fast"));
         assert_eq!(done.number("/events/area_alloc"), done.number("/events/area_free") + memory("in_use_areas"));
-        assert!(done.number("/events/slab_alloc") > 0 && done.number("/events/zone_grow") > 0);
+        assert!(done.number("/events/alloc_slab") > 0 && done.number("/events/zone_grow") > 0);
         assert!(done.number("/slow/ns") > 0 && done.number("/slow/ns") < done.number("/process/wall_ns") * 4);
         // Fallbacks never pop from a sheaf on the fast path's terms, but all are counted.
         let classes = done.stats.as_ref().unwrap()["classes"].as_array().unwrap().clone();
@@ -67,10 +67,10 @@ fn text_says_all_of_it() {
         &["peak taken"],
         &["fast", "allocs", "frees"],
         &["slow paths", "%"],
-        &["heap", "cold_alloc"],
-        &["set", "spare_swap"],
-        &["barn", "barn_full"],
-        &["slab", "slab_refill"],
+        &["heap", "alloc_slowpath"],
+        &["set", "sheaf_swap"],
+        &["barn", "barn_get"],
+        &["slab", "sheaf_refill"],
         &["page", "page_refill"],
         &["area", "area_alloc"],
         &["purge", "purge_bytes"],
@@ -161,10 +161,10 @@ fn whole_sheaves_pass_between_threads() {
         let program = Program::new(mode, &[&threads, "one_way"]).set("THREADS_SECONDS", "0.4");
         let done = program.run().passed().took(mode, 1000);
         let number = |name: &str| done.number(&format!("/events/{name}"));
-        assert!(number("barn_put") > 0 && number("barn_full") > 0, "no sheaf went through a barn");
+        assert!(number("barn_put") > 0 && number("barn_get") > 0, "no sheaf went through a barn");
         let (all, cold) = (
             done.number("/operations/allocs") + done.number("/operations/frees"),
-            number("cold_alloc") + number("cold_free"),
+            number("alloc_slowpath") + number("free_slowpath"),
         );
         assert!(cold * 8 <= all, "{cold} of {all} operations left the fast path");
     }

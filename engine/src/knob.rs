@@ -2,10 +2,11 @@
 //!
 //! Name, default, range and meaning of everything that can be set. Help texts,
 //! `ALLOTMENT_CONF=key=value,…`, `allotment run --set key=value` and the
-//! documentation all come from [`TABLE`]. A bad word is reported in one line ([`Wrong::explain`], the same everywhere):
+//! documentation all come from [`TABLE`]. A bad word is reported in one line ([`BadSetting::explain`], the same everywhere):
 //! the command line is refused; in the environment, which many programs may share, it stops none, and the default stays.
 
 use crate::arch::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::arch::number::decimal;
 use core::fmt::{self, Display, Formatter};
 
 /// How a knob's value is written.
@@ -52,14 +53,95 @@ macro_rules! knobs {
     };
 }
 
+/// A knob whose value is one of some words, and what each of them means to the engine.
+pub trait Choice: Copy + 'static {
+    /// The knob.
+    const ID: Id;
+    /// What its words are, in the order of the words.
+    const ALL: &'static [Self];
+    /// How each is written.
+    const WORDS: &'static [&'static str];
+}
+
+macro_rules! choices {
+    ($($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $choice:ident $word:literal),* })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $choice),* }
+        impl Choice for $name {
+            const ID: Id = Id::$name;
+            const ALL: &'static [Self] = &[$(Self::$choice),*];
+            const WORDS: &'static [&'static str] = &[$($word),*];
+        }
+    )*};
+}
+
+choices! {
+    /// How per-CPU sets are reached.
+    Mode {
+        /// By sequences where they can be had.
+        Auto "auto",
+        /// The same, and said where they cannot.
+        Sequences "sequences",
+        /// By locks.
+        Fallback "fallback"
+    }
+    /// What a set belongs to.
+    Index {
+        /// The kernel's concurrency id where there is one.
+        Auto "auto",
+        /// The CPU.
+        Cpu "cpu"
+    }
+    /// What follows a bad pointer.
+    BadFree {
+        /// A line.
+        Report "report",
+        /// The end.
+        Abort "abort"
+    }
+    /// Whose child a process must be to leave a reaper.
+    ReapParent {
+        /// Process 1's.
+        Init "init",
+        /// Anybody's.
+        Any "any"
+    }
+    /// What becomes of `RTLD_DEEPBIND`.
+    DeepBind {
+        /// It is taken away.
+        Drop "drop",
+        /// It stays.
+        Keep "keep"
+    }
+    /// Whether this user sees the board.
+    Publish {
+        /// No.
+        Off "off",
+        /// Yes.
+        On "on"
+    }
+    /// How far drains that nobody asked for go.
+    Drain {
+        /// As the CPU allows.
+        Auto "auto",
+        /// They ask.
+        Gentle "gentle",
+        /// They interrupt.
+        Expedited "expedited",
+        /// There are none.
+        Off "off"
+    }
+}
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 knobs! {
-    Mode "mode" Kind::Word(&["auto", "sequences", "fallback"]), 0, 0, 2,
+    Mode "mode" Kind::Word(Mode::WORDS), 0, 0, 2,
         "how per-CPU sets are reached: restartable sequences, or locks";
-    Index "index" Kind::Word(&["auto", "cpu"]), 0, 0, 1,
+    Index "index" Kind::Word(Index::WORDS), 0, 0, 1,
         "what a set belongs to: the kernel's compact concurrency id where there is one, or the CPU number";
     SheafObjects "sheaf_objects" Kind::Count, 126, 2, 126,
         "most objects in one sheaf of a CPU's set";
@@ -81,7 +163,7 @@ knobs! {
         "realloc moves areas from this size by page tables instead of copying (0: never)";
     MoveLimit "move_limit" Kind::Count, 4096, 0, 16384,
         "most moved areas at a time; each costs two mappings of the 65,530 that a process may have";
-    BadFree "bad_free" Kind::Word(&["report", "abort"]), 0, 0, 1,
+    BadFree "bad_free" Kind::Word(BadFree::WORDS), 0, 0, 1,
         "what follows a foreign, misplaced or doubly freed pointer; abort at the start also checks small objects at each free";
     IdleSeconds "idle_seconds" Kind::Count, 5, 0, 3600,
         "a program that is idle for so long has given its free memory back, by a thread of its own (0: no such thread)";
@@ -89,9 +171,9 @@ knobs! {
         "that thread is started when so many bytes are in use";
     ReapBytes "reap_bytes" Kind::Bytes, 0, 0, 1024 * GIB,
         "a process that ends with so many bytes resident has its heap freed after its death, by a task that it leaves behind (0: never)";
-    ReapParent "reap_parent" Kind::Word(&["init", "any"]), 0, 0, 1,
+    ReapParent "reap_parent" Kind::Word(ReapParent::WORDS), 0, 0, 1,
         "whose child a process must be to leave that task: process 1's, which alone inherits it then, or anybody's, where a subreaper may find it among its children";
-    DeepBind "deepbind" Kind::Word(&["drop", "keep"]), 0, 0, 1,
+    DeepBind "deepbind" Kind::Word(DeepBind::WORDS), 0, 0, 1,
         "what becomes of dlopen's RTLD_DEEPBIND, with which a plug-in would free our memory by the C library's free";
     SyncFree "sync_free" Kind::Bytes, 0, 0, 1 << 46,
         "areas from this size have left memory when free returns (0: memory falls soon after)";
@@ -101,11 +183,11 @@ knobs! {
         "pages waiting to be given back from which threads of their own take part (0: never)";
     MaxGatherBatchCount "max_gather_batch_count" Kind::Count, 19, 1, 4096,
         "batches of 512 pages that such a thread takes of one area at a time";
-    Publish "publish" Kind::Word(&["off", "on"]), 0, 0, 1,
+    Publish "publish" Kind::Word(Publish::WORDS), 0, 0, 1,
         "show counters in /dev/shm to this user's `allotment stat`, `top`, `tune`, `drain` and `purge`, and do what they ask (on under `allotment run`)";
     ProfileBytes "profile_bytes" Kind::Bytes, 0, 0, 1024 * GIB,
         "mean bytes between two samples of the heap profile (0: off; 1: every allocation)";
-    Drain "drain" Kind::Word(&["auto", "gentle", "expedited", "off"]), 0, 0, 3,
+    Drain "drain" Kind::Word(Drain::WORDS), 0, 0, 3,
         "how far drains that nobody asked for go: expedited interrupts a busy CPU once, gentle asks its owner, auto is gentle on isolated CPUs only";
     SoftLimit "soft_limit" Kind::BytesOr(&["none", "auto"]), 1, MIB, 1 << 46,
         "the heap gives back what is free, and drains caches, so as to have no more than this (auto: by the cgroup's memory.high or limit)";
@@ -151,6 +233,12 @@ impl Knobs {
         // Relaxed: a knob is a number; nothing is published through it.
         self.values[id as usize].load(Relaxed)
     }
+    /// What a knob of words is set to: its first word, where the value is none of them.
+    #[inline]
+    #[must_use]
+    pub fn choice<C: Choice>(&self) -> C {
+        C::ALL.get(self.size(C::ID)).copied().unwrap_or(C::ALL[0])
+    }
     /// The value of the knob at a position of [`TABLE`].
     #[must_use]
     pub fn at(&self, at: usize) -> u64 {
@@ -195,7 +283,7 @@ impl Knobs {
 
 /// What is wrong with a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum BadSetting {
     /// No knob has that name; the nearest one's position.
     Name(usize),
     /// The value cannot be read or is out of range; the knob's position.
@@ -207,11 +295,12 @@ pub enum Wrong {
 /// Reads one `key=value`; the knob's position in [`TABLE`] and the value.
 ///
 /// # Errors
-/// [`Wrong`], with enough to say what would have been right.
-pub fn parse(word: &[u8]) -> Result<(usize, u64), Wrong> {
-    let split = word.iter().position(|&byte| byte == b'=').ok_or_else(|| Wrong::Form(nearest(word)))?;
+/// [`BadSetting`], with enough to say what would have been right.
+pub fn parse(word: &[u8]) -> Result<(usize, u64), BadSetting> {
+    let split = word.iter().position(|&byte| byte == b'=').ok_or_else(|| BadSetting::Form(nearest(word)))?;
     let (name, value) = (&word[..split], &word[split + 1..]);
-    let at = TABLE.iter().position(|knob| knob.name.as_bytes() == name).ok_or_else(|| Wrong::Name(nearest(name)))?;
+    let at =
+        TABLE.iter().position(|knob| knob.name.as_bytes() == name).ok_or_else(|| BadSetting::Name(nearest(name)))?;
     let knob = &TABLE[at];
     let word = |words: &[&str]| words.iter().position(|w| w.as_bytes() == value).map(|n| n as u64);
     let number = match knob.kind {
@@ -221,7 +310,7 @@ pub fn parse(word: &[u8]) -> Result<(usize, u64), Wrong> {
         // (A small number is no word.)
         Kind::BytesOr(words) => word(words).or_else(|| number(value, true).filter(|&n| n == 0 || n >= knob.min)),
     };
-    number.filter(|&n| knob.takes(n)).map(|n| (at, n)).ok_or(Wrong::Value(at))
+    number.filter(|&n| knob.takes(n)).map(|n| (at, n)).ok_or(BadSetting::Value(at))
 }
 
 impl Knob {
@@ -264,7 +353,7 @@ impl Knob {
     }
 }
 
-impl Wrong {
+impl BadSetting {
     /// One line about a word that [`parse`] refused: what is wrong, and the knob (or the nearest one) with what it
     /// takes.
     #[must_use]
@@ -357,17 +446,6 @@ fn grouped(text: &[u8]) -> Option<u64> {
         value = value.checked_mul(1000)?.checked_add(decimal(group)?)?;
     }
     Some(value)
-}
-
-/// Digits, at least one.
-fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0_u64, |value, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 /// The knob whose name is fewest edits away.
@@ -468,13 +546,13 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        assert_eq!(parse(b"mode"), Err(Wrong::Form(Id::Mode as usize)));
-        assert_eq!(parse(b"mod=auto"), Err(Wrong::Name(Id::Mode as usize)));
-        assert_eq!(parse(b"lazy_flor=1"), Err(Wrong::Name(Id::LazyFloor as usize)));
-        assert_eq!(parse(b"mode=fast"), Err(Wrong::Value(Id::Mode as usize)));
-        assert_eq!(parse(b"sheaf_objects=1000"), Err(Wrong::Value(Id::SheafObjects as usize)));
-        assert_eq!(parse(b"sheaf_objects="), Err(Wrong::Value(Id::SheafObjects as usize)));
-        assert_eq!(parse(b"lazy_floor=99999999999999999999G"), Err(Wrong::Value(Id::LazyFloor as usize)));
+        assert_eq!(parse(b"mode"), Err(BadSetting::Form(Id::Mode as usize)));
+        assert_eq!(parse(b"mod=auto"), Err(BadSetting::Name(Id::Mode as usize)));
+        assert_eq!(parse(b"lazy_flor=1"), Err(BadSetting::Name(Id::LazyFloor as usize)));
+        assert_eq!(parse(b"mode=fast"), Err(BadSetting::Value(Id::Mode as usize)));
+        assert_eq!(parse(b"sheaf_objects=1000"), Err(BadSetting::Value(Id::SheafObjects as usize)));
+        assert_eq!(parse(b"sheaf_objects="), Err(BadSetting::Value(Id::SheafObjects as usize)));
+        assert_eq!(parse(b"lazy_floor=99999999999999999999G"), Err(BadSetting::Value(Id::LazyFloor as usize)));
     }
 
     #[test]
@@ -485,13 +563,24 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_what_the_engine_does() {
+        let knobs = Knobs::new();
+        knobs.reset();
+        assert_eq!((knobs.choice::<Mode>(), knobs.choice::<Drain>()), (Mode::Auto, Drain::Auto));
+        let (at, value) = parse(b"drain=expedited").unwrap();
+        knobs.set(at, value);
+        knobs.set(Id::Mode as usize, 77);
+        assert_eq!((knobs.choice::<Mode>(), knobs.choice::<Drain>()), (Mode::Auto, Drain::Expedited));
+    }
+
+    #[test]
     fn limits_are_numbers_words_or_the_cgroups() {
         let at = Id::SoftLimit as usize;
         for (word, value) in [("none", 0), ("0", 0), ("auto", 1), ("1M", MIB), ("3G", 3 * GIB)] {
             assert_eq!(parse(std::format!("soft_limit={word}").as_bytes()), Ok((at, value)));
         }
         for word in ["1", "2", "1000K", "cgroup", "", "65537G"] {
-            assert_eq!(parse(std::format!("soft_limit={word}").as_bytes()), Err(Wrong::Value(at)), "{word}");
+            assert_eq!(parse(std::format!("soft_limit={word}").as_bytes()), Err(BadSetting::Value(at)), "{word}");
         }
         let knobs = Knobs::new();
         knobs.reset();
@@ -527,7 +616,7 @@ mod tests {
             }
             for value in [knob.min.wrapping_sub(1), knob.max.wrapping_add(1)] {
                 let word = std::format!("{}={value}", knob.name);
-                assert!(knob.takes(value) || parse(word.as_bytes()) == Err(Wrong::Value(at)), "{word}");
+                assert!(knob.takes(value) || parse(word.as_bytes()) == Err(BadSetting::Value(at)), "{word}");
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::HEAP;
 use allotment_engine::arch::PAGE;
 use allotment_engine::arch::atomic::{AtomicUsize, Ordering::Relaxed};
 use allotment_engine::arch::sys::{self, Errno};
+use allotment_engine::arch::text::Text;
 use allotment_engine::stat::{Event, Level};
 use allotment_engine::{define_clone, define_dlopen, define_vfork};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -282,43 +283,26 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_i
         return Errno::EINVAL.0;
     }
     HEAP.prepare();
-    // SAFETY: an open stream and a string that ends with zero.
-    let put = |text: &[u8]| unsafe { fputs(text.as_ptr().cast(), stream) };
-    put(b"<malloc version=\"allotment-1\">\n\0");
+    // SAFETY: an open stream and a string.
+    let put = |text: &CStr| unsafe { fputs(text.as_ptr(), stream) };
+    let tell = |kind, name, value| element(kind, name, value).as_c().map(put);
+    put(c"<malloc version=\"allotment-1\">\n");
     for level in Level::ALL {
         let value = HEAP.cache().sets.level(*level);
-        put(element("level", level.name(), value).as_bytes());
+        tell("level", level.name(), value);
     }
     for event in Event::ALL {
-        put(element("event", event.name(), HEAP.cache().sets.event(*event)).as_bytes());
+        tell("event", event.name(), HEAP.cache().sets.event(*event));
     }
-    put(b"</malloc>\n\0");
+    put(c"</malloc>\n");
     0
 }
 
-/// One XML element, ending with a zero byte.
-fn element(kind: &str, name: &str, value: u64) -> Text<128> {
-    let mut text = Text { bytes: [0; 128], len: 0 };
-    let _ = write!(text, "<{kind} name=\"{name}\" value=\"{value}\"/>\n\0");
+/// One XML element.
+fn element(kind: &str, name: &str, value: u64) -> Text<[u8; 128]> {
+    let mut text = Text::empty();
+    let _ = writeln!(text, "<{kind} name=\"{name}\" value=\"{value}\"/>");
     text
-}
-
-struct Text<const ROOM: usize> {
-    bytes: [u8; ROOM],
-    len: usize,
-}
-impl<const ROOM: usize> Text<ROOM> {
-    fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-impl<const ROOM: usize> Write for Text<ROOM> {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let end = self.len + text.len();
-        self.bytes.get_mut(self.len..end).ok_or(core::fmt::Error)?.copy_from_slice(text.as_bytes());
-        self.len = end;
-        Ok(())
-    }
 }
 
 /// `malloc_stats`: on standard error, in glibc's words, for whoever reads them there. The one arena is what small objects
@@ -330,7 +314,7 @@ pub extern "C" fn malloc_stats() {
     let areas =
         (sets.event(Event::AreaAlloc) + sets.event(Event::AreaReuse)).saturating_sub(sets.event(Event::AreaFree));
     let (system, used) = (info.arena + info.areas + info.lazy, info.small + info.areas);
-    let mut text = Text { bytes: [0; 512], len: 0 };
+    let mut text = Text::<[u8; 512]>::empty();
     let _ = write!(
         text,
         "Arena 0:\nsystem bytes     = {:10}\nin use bytes     = {:10}\nTotal (incl. mmap):\nsystem bytes     = {system:10}\n\

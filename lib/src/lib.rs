@@ -17,6 +17,7 @@
 #![no_std]
 
 pub mod area;
+mod bad_free;
 pub mod counter;
 pub mod drain;
 mod exit;

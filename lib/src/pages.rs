@@ -27,8 +27,9 @@ use allotment_engine::page;
 use core::fmt;
 use core::ptr::NonNull;
 
+pub use crate::bad_free::BadFree;
 pub use allotment_engine::page::{Flags, ListStats, ORDERS, ZoneStats};
-pub use allotment_engine::slab::Wrong;
+pub use allotment_engine::stat::BadPointer;
 
 /// Why there is no block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,27 +63,6 @@ impl fmt::Display for Error {
     }
 }
 impl core::error::Error for Error {}
-
-/// An address that cannot be freed. It was left alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadFree {
-    /// The address.
-    pub address: usize,
-    /// Why.
-    pub wrong: Wrong,
-}
-
-impl fmt::Display for BadFree {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.wrong {
-            Wrong::Foreign => "is no page of this heap, or malloc's",
-            Wrong::Interior => "is not the beginning of a block",
-            Wrong::Double => "is free already",
-        };
-        write!(out, "{:#x} {what}", self.address)
-    }
-}
-impl core::error::Error for BadFree {}
 
 /// A block of 2^`order` pages at a multiple of its size; from the node that runs us, or from `node`, or where neither
 /// has memory from the nearest that has. Cost: for orders 0–3 and 9 a sequence on this CPU's list, now and then a

@@ -37,9 +37,11 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
 };
 
+pub use crate::bad_free::BadFree;
 pub use allotment_engine::percpu::Handle;
 pub use allotment_engine::percpu::report::Stats;
 pub use allotment_engine::percpu::space::{Balanced, How};
+pub use allotment_engine::stat::BadPointer;
 
 /// Largest allocation, in bytes.
 pub const LARGEST: usize = UNIT;
@@ -69,28 +71,6 @@ impl fmt::Display for Error {
     }
 }
 impl core::error::Error for Error {}
-
-/// An address that cannot be freed. It was left alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadFree {
-    /// The address.
-    pub address: usize,
-    /// Why.
-    pub wrong: Wrong,
-}
-pub use allotment_engine::percpu::space::Wrong;
-
-impl fmt::Display for BadFree {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.wrong {
-            Wrong::Foreign => "is not of per-CPU memory",
-            Wrong::Interior => "is not the beginning of a live allocation",
-            Wrong::Double => "is free already",
-        };
-        write!(out, "{:#x} {what}", self.address)
-    }
-}
-impl core::error::Error for BadFree {}
 
 /// The per-CPU memory of this process, and when it was opened.
 pub(crate) struct Memory {

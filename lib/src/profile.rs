@@ -8,6 +8,7 @@
 use crate::HEAP;
 use crate::publish::Path;
 use crate::start::{NOBODY, is_secure};
+use allotment_engine::arch::number::decimal;
 use allotment_engine::arch::sys;
 use allotment_engine::stat::profile::{HEAP_SUFFIX, PROFILE_BYTES};
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
@@ -17,7 +18,7 @@ static HEIR: AtomicU32 = AtomicU32::new(NOBODY);
 
 /// Who waits for the file after the process's end, from the environment.
 pub fn set_heir(text: Option<&[u8]>) {
-    let number = text.and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
+    let number = text.and_then(decimal).and_then(|number| number.try_into().ok());
     HEIR.store(number.unwrap_or(NOBODY), Relaxed);
 }
 

@@ -18,57 +18,42 @@
 
 use crate::HEAP;
 use crate::start::{NOBODY, is_secure};
+use allotment_engine::arch::number::leading;
 use allotment_engine::arch::sys;
-use allotment_engine::knob::Id;
+use allotment_engine::arch::text::Text;
+use allotment_engine::knob::Publish;
 use allotment_engine::stat::board::SHARE_BYTES;
 use core::ffi::CStr;
-use core::fmt::{self, Write};
+use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The process whose file there is.
 static PUBLISHED: AtomicU32 = AtomicU32::new(NOBODY);
 
-/// A path, without memory of its own.
-pub struct Path {
-    text: [u8; 96],
-    len: usize,
-}
-
-impl Write for Path {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.len + text.len();
-        // (The last byte stays zero.)
-        if end >= self.text.len() {
-            return Err(fmt::Error);
-        }
-        self.text[self.len..end].copy_from_slice(text.as_bytes());
-        self.len = end;
-        Ok(())
-    }
-}
+/// The path of a file of process `pid`; `suffix` says what it is.
+pub struct Path(Text<[u8; 96]>);
 
 impl Path {
-    /// A file of process `pid`; `suffix` says what it is.
+    /// See [`Path`].
     pub fn of(pid: u32, suffix: &str) -> Self {
-        let mut path = Self { text: [0; 96], len: 0 };
         let mut link = [0; 64];
         // `pid:[4026531836]`; without /proc, 0.
         let namespace = sys::link(c"/proc/self/ns/pid", &mut link).unwrap_or(b"");
-        let digits = namespace.iter().filter(|byte| byte.is_ascii_digit());
-        let namespace = digits.fold(0_u64, |n, &digit| n.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));
+        let namespace = leading(namespace.strip_prefix(b"pid:[").unwrap_or(b""), 10);
+        let mut path = Text::empty();
         // Numbers are at most 20 and 10 digits long: it has room.
         let _ = write!(path, "/dev/shm/allotment-{namespace}-{pid}{suffix}");
-        path
+        Self(path)
     }
     /// As the system takes it.
     pub fn as_c(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.text).unwrap_or(c"")
+        self.0.as_c().unwrap_or(c"")
     }
 }
 
 /// A file for this process's board, if it is to publish one.
 pub fn file() -> Option<usize> {
-    if HEAP.cache().knobs.get(Id::Publish) == 0 || is_secure() || HEAP.is_confined() {
+    if HEAP.cache().knobs.choice::<Publish>() == Publish::Off || is_secure() || HEAP.is_confined() {
         return None;
     }
     let pid = sys::pid();

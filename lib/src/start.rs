@@ -7,11 +7,13 @@
 
 use crate::HEAP;
 use allotment_engine::arch::crew::Crew;
+use allotment_engine::arch::number::decimal;
 use allotment_engine::arch::rseq::{self, Fence};
+use allotment_engine::arch::text::Text;
 use allotment_engine::arch::{seq::RseqArea, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
-use allotment_engine::knob::{self, Id, Knobs};
-use allotment_engine::slab::Wrong;
+use allotment_engine::knob::{self, BadFree, DeepBind, Knobs};
+use allotment_engine::stat::BadPointer;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
 use allotment_engine::stat::profile::HEIR_ENV;
 use allotment_engine::stat::{Index, Mode, Reason};
@@ -46,35 +48,24 @@ impl Once {
 pub const NOBODY: u32 = u32::MAX;
 
 /// A line for standard error, without memory of its own.
-pub struct Line {
-    text: [u8; 512],
-    len: usize,
-}
+pub struct Line(Text<[u8; 512]>);
 
 impl Line {
     /// Begins with the program's name.
     pub fn new() -> Self {
-        let mut line = Self { text: [0; 512], len: 0 };
-        let _ = line.write_str("allotment: ");
+        let mut line = Self(Text::empty());
+        line.0.push(b"allotment: ");
         line
     }
     /// Writes it out.
     pub fn end(mut self) {
-        let _ = self.write_char('\n');
-        sys::complain(&self.text[..self.len]);
+        sys::complain(self.0.as_line());
     }
 }
 
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let n = text.len().min(self.text.len() - 1 - self.len);
-        self.text[self.len..self.len + n].copy_from_slice(&text.as_bytes()[..n]);
-        self.len += n;
-        if n < text.len() && text == "\n" {
-            self.text[self.len] = b'\n';
-            self.len += 1;
-        }
-        Ok(())
+        self.0.write_str(text)
     }
 }
 
@@ -141,7 +132,7 @@ pub fn configure(knobs: &Knobs) {
 fn share() -> Option<usize> {
     let value = variable(SHARE_ENV)?;
     let colon = value.iter().rposition(|&byte| byte == b':')?;
-    let pid: u32 = core::str::from_utf8(&value[colon + 1..]).ok()?.parse().ok()?;
+    let pid: u32 = decimal(&value[colon + 1..])?.try_into().ok()?;
     if pid != sys::pid() {
         return None;
     }
@@ -160,7 +151,7 @@ pub fn decide(knobs: &Knobs) -> Opening {
         simulation: None,
         share: None,
     };
-    if knobs.get(Id::Mode) == 2 {
+    if knobs.choice::<knob::Mode>() == knob::Mode::Fallback {
         return opening;
     }
     let (base, usable) = match rseq::area() {
@@ -176,7 +167,7 @@ pub fn decide(knobs: &Knobs) -> Opening {
     if opening.reason != Reason::Tested {
         return opening;
     }
-    if usable >= rseq::MM_CID_BYTES && knobs.get(Id::Index) == 0 {
+    if usable >= rseq::MM_CID_BYTES && knobs.choice::<knob::Index>() == knob::Index::Auto {
         opening.index = Index::MmCid;
     }
     let index = if opening.index == Index::MmCid { rseq::MM_CID } else { rseq::CPU_ID_START };
@@ -204,7 +195,7 @@ impl Environment for Process {
         // SAFETY: the calling thread's errno.
         unsafe { *__errno_location() = error };
     }
-    fn report(address: usize, wrong: Wrong) {
+    fn report(address: usize, wrong: BadPointer) {
         report(address, wrong);
     }
     fn publish() -> Option<usize> {
@@ -261,7 +252,7 @@ fn start(heap: &Heap<Process>) {
     let knobs = &heap.cache().knobs;
     configure(knobs);
     crate::profile::set_heir(variable(HEIR_ENV));
-    if knobs.get(Id::DeepBind) == 1 {
+    if knobs.choice::<DeepBind>() == DeepBind::Keep {
         // Relaxed: a number. (Written only then: it lies on a page of its own, see [`Once`].)
         KEEP_DEEPBIND.store(true, Relaxed);
     }
@@ -271,7 +262,10 @@ fn start(heap: &Heap<Process>) {
     if let Some(file) = opening.share {
         sys::close(file);
     }
-    if opened.is_ok() && heap.cache().knobs.get(Id::Mode) == 1 && heap.cache().sets.mode() != Mode::Sequences {
+    if opened.is_ok()
+        && knobs.choice::<knob::Mode>() == knob::Mode::Sequences
+        && heap.cache().sets.mode() != Mode::Sequences
+    {
         let reason =
             Reason::from_word(heap.cache().sets.board().reason.load(allotment_engine::arch::atomic::Ordering::Relaxed));
         say!("mode=sequences cannot be had here: {}", reason.name());
@@ -292,25 +286,18 @@ struct Told {
     count: AtomicU32,
     by: AtomicU32,
 }
-static TOLD: [Told; 3] = [const { Told { count: AtomicU32::new(0), by: AtomicU32::new(0) } }; 3];
+static TOLD: [Told; BadPointer::ALL.len()] =
+    [const { Told { count: AtomicU32::new(0), by: AtomicU32::new(0) } }; BadPointer::ALL.len()];
 
 /// Whose reports these are, where it may be asked.
 fn own_pid() -> u32 {
     if HEAP.is_confined() { HEAP.pid() } else { sys::pid() }
 }
 
-fn what(wrong: Wrong) -> (&'static Told, &'static str) {
-    match wrong {
-        Wrong::Foreign => (&TOLD[0], "is not of this heap"),
-        Wrong::Interior => (&TOLD[1], "is not the beginning of a live object"),
-        Wrong::Double => (&TOLD[2], "was freed twice"),
-    }
-}
-
 /// At the end: how many more there were. (A forked child tells of its own.)
 pub fn end_reports() {
-    for wrong in [Wrong::Foreign, Wrong::Interior, Wrong::Double] {
-        let (told, what) = what(wrong);
+    for wrong in BadPointer::ALL {
+        let (told, what) = (&TOLD[wrong as usize], wrong.what());
         // Relaxed: numbers.
         let more = told.count.load(Relaxed).saturating_sub(LINES);
         if more > 0 && told.by.load(Relaxed) == own_pid() {
@@ -321,9 +308,9 @@ pub fn end_reports() {
 }
 
 /// Tells of a pointer that cannot be freed; it is left alone.
-fn report(address: usize, wrong: Wrong) {
-    let (told, what) = what(wrong);
-    let stop = HEAP.cache().knobs.get(Id::BadFree) == 1;
+fn report(address: usize, wrong: BadPointer) {
+    let (told, what) = (&TOLD[wrong as usize], wrong.what());
+    let stop = HEAP.cache().knobs.choice::<BadFree>() == BadFree::Abort;
     // Relaxed: numbers. (Not beyond the last, where it would begin again.)
     let before = told.count.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1)).unwrap_or(u32::MAX);
     if before >= LINES && !stop {

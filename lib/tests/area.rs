@@ -2,7 +2,7 @@
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use allotment::area::{self, Error};
-use allotment::pages::Wrong;
+use allotment::pages::BadPointer;
 use std::ptr::NonNull;
 
 /// One test: what is freed twice must not be another's by then.
@@ -21,10 +21,10 @@ fn areas_are_aligned_sized_and_freed_once() {
                 assert!((0..bytes).all(|byte| at.as_ptr().add(byte).read() == shift as u8));
                 let inside = NonNull::new(at.as_ptr().add(4096)).unwrap();
                 if bytes > 4096 {
-                    assert_eq!(area::free(inside).unwrap_err().wrong, Wrong::Interior);
+                    assert_eq!(area::free(inside).unwrap_err().wrong, BadPointer::Interior);
                 }
                 assert_eq!(area::free(at), Ok(()));
-                assert_eq!(area::free(at).unwrap_err().wrong, Wrong::Double);
+                assert_eq!(area::free(at).unwrap_err().wrong, BadPointer::Double);
             }
             assert_eq!(area::size(at), None);
         }
@@ -34,7 +34,7 @@ fn areas_are_aligned_sized_and_freed_once() {
     assert_eq!(area::alloc_guarded(1 << 30, 1), Err(Error::Exhausted));
     let local = 0_u64;
     let foreign = unsafe { area::free(NonNull::from(&local).cast()) };
-    assert_eq!(foreign.unwrap_err().wrong, Wrong::Foreign);
+    assert_eq!(foreign.unwrap_err().wrong, BadPointer::Foreign);
     guards();
 }
 

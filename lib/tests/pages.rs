@@ -1,7 +1,7 @@
 //! Pages as a Rust program has them, beside the C library's malloc.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
-use allotment::pages::{self, Error, Flags, Wrong};
+use allotment::pages::{self, BadPointer, Error, Flags};
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ fn blocks_of_every_order_are_aligned_disjoint_and_freed_once() {
             unsafe {
                 assert_eq!(pages::free(block), Ok(()));
                 let again = pages::free(block).unwrap_err();
-                assert_eq!((again.address, again.wrong), (address(block), Wrong::Double));
+                assert_eq!((again.address, again.wrong), (address(block), BadPointer::Double));
             }
         }
     }
@@ -46,10 +46,10 @@ fn what_is_no_block_is_refused() {
     let _turn = turn();
     let block = pages::alloc(2, None, Flags::NONE).unwrap();
     let wrong = |at: usize| unsafe { pages::free(NonNull::new(at as *mut u8).unwrap()) }.unwrap_err().wrong;
-    assert_eq!(wrong(address(block) + 1), Wrong::Interior);
-    assert_ne!(wrong(address(block) + 4096), Wrong::Foreign);
+    assert_eq!(wrong(address(block) + 1), BadPointer::Interior);
+    assert_ne!(wrong(address(block) + 4096), BadPointer::Foreign);
     let local = 0_u64;
-    assert_eq!(wrong((&raw const local) as usize), Wrong::Foreign);
+    assert_eq!(wrong((&raw const local) as usize), BadPointer::Foreign);
     unsafe { pages::free(block) }.unwrap();
     assert_eq!(pages::alloc(11, None, Flags::NONE), Err(Error::Order));
     assert_eq!(pages::alloc(0, Some(100), Flags::NONE), Err(Error::Node));
@@ -83,9 +83,9 @@ fn bulk_gives_and_takes_and_refuses_the_bad_ones() {
         with_bad.insert(n - 1, doubled);
         with_bad.insert(n - 2, 4096);
         let bad = unsafe { pages::free_bulk(&with_bad) }.unwrap_err();
-        assert_eq!((bad.address, bad.wrong), (4096, Wrong::Foreign));
+        assert_eq!((bad.address, bad.wrong), (4096, BadPointer::Foreign));
         let all = unsafe { pages::free_bulk(&blocks[..n]) }.unwrap_err();
-        assert_eq!((all.address, all.wrong), (blocks[0], Wrong::Double), "every one was taken");
+        assert_eq!((all.address, all.wrong), (blocks[0], BadPointer::Double), "every one was taken");
     }
 }
 

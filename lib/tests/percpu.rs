@@ -1,7 +1,7 @@
 //! Per-CPU memory from outside, in the mode that this machine gives.
 #![allow(unsafe_code)] // frees addresses, forks
 
-use allotment::percpu::{self, BadFree, Error, How, PerCpu, Wrong};
+use allotment::percpu::{self, BadFree, BadPointer, Error, How, PerCpu};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 #[test]
@@ -35,18 +35,18 @@ fn errors_are_values() {
     // SAFETY: refused, all but one.
     unsafe {
         let bad = percpu::free(address + 4).unwrap_err();
-        assert_eq!(bad, BadFree { address: address + 4, wrong: Wrong::Interior });
+        assert_eq!(bad, BadFree { address: address + 4, wrong: BadPointer::Interior });
         assert_eq!(bad.to_string(), format!("{:#x} is not the beginning of a live allocation", address + 4));
         percpu::free(address).unwrap();
-        assert_eq!(percpu::free(address).unwrap_err().wrong, Wrong::Double);
-        assert_eq!(percpu::free(&raw const handle as usize).unwrap_err().wrong, Wrong::Foreign);
+        assert_eq!(percpu::free(address).unwrap_err().wrong, BadPointer::Double);
+        assert_eq!(percpu::free(&raw const handle as usize).unwrap_err().wrong, BadPointer::Foreign);
     }
     // Of several, what is right is freed.
     let mut several: Vec<usize> = (0..100).map(|_| percpu::alloc(300, 4, How::Normal).unwrap().address()).collect();
     several.insert(50, several[20]);
     // SAFETY: nobody uses them.
     let bad = unsafe { percpu::free_bulk(&several) }.unwrap_err();
-    assert_eq!(bad, BadFree { address: several[20], wrong: Wrong::Double });
+    assert_eq!(bad, BadFree { address: several[20], wrong: BadPointer::Double });
     for address in several {
         // SAFETY: refused.
         assert!(unsafe { percpu::free(address) }.is_err());

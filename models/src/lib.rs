@@ -7,7 +7,7 @@
 //!             machine: fake CPUs, indices, store buffers, futexes; every step is one of shuttle's choices
 //! ```
 //! It runs in mode `Sequences`: [`arch::seq`] does each contract of the engine's
-//! `arch/seq.rs` step by step through the engine's own `cache/steps.rs`.
+//! `arch/contract.rs` step by step through the engine's own `cache/steps.rs`.
 //!
 //! ## What the machine does (see [`machine`])
 //! * Threads are preempted at every atomic access. A thread that begins to run on a CPU
@@ -92,6 +92,11 @@ pub mod gate_alone_beside {
     include!(concat!(env!("OUT_DIR"), "/gate_alone_beside.rs"));
 }
 
+/// What per-CPU memory has of the system: of the machine, here.
+#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]
+pub mod space_memory {
+    include!(concat!(env!("OUT_DIR"), "/space_memory.rs"));
+}
 /// Per-CPU memory as it is, but for two claims and small mappings.
 #[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]
 pub mod space {

@@ -171,10 +171,10 @@ fn events(out: &mut Exposition, view: &View) {
     for &event in Event::ALL {
         let value = view.snapshot.event(event);
         match event {
-            Event::ColdTicks => {
+            Event::SlowpathTicks => {
                 if let Some(tick) = view.tick {
                     let seconds = value as f64 * tick.0 / 1e9;
-                    out.counter("allotment_cold_seconds", "seconds", "time spent in slow paths", seconds);
+                    out.counter("allotment_slowpath_seconds", "seconds", "time spent in slow paths", seconds);
                 }
             }
             Event::PurgeBytes => out.counter("allotment_purge_bytes", "bytes", event.meaning(), value),
@@ -462,7 +462,7 @@ pub mod tests {
         assert_eq!(value("allotment_cold_alloc_total", &[]), 700.0);
         assert_eq!(value("allotment_set_frees_total", &[("set", "1")]), 30_003.0);
         assert_eq!(value("allotment_purge_bytes_total", &[]), 1_048_576.0);
-        assert_eq!(value("allotment_cold_seconds_total", &[]), 0.0005);
+        assert_eq!(value("allotment_slowpath_seconds_total", &[]), 0.0005);
         assert_eq!(value("allotment_cpu_cached_bytes", &[("index", "0"), ("cpu", "1")]), 4567.0);
         assert_eq!(value("allotment_zone_free_blocks", &[("order", "2")]), 16.0);
         assert_eq!(value("allotment_refill_seconds_count", &[]), 700.0);

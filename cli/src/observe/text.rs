@@ -192,14 +192,14 @@ mod tests {
     #[test]
     fn vmstat_is_name_and_value_and_a_rate_when_watched() {
         let (mut later, before) = (fabric(), view(&fabric()));
-        later.event(0, Event::ColdAlloc, 1700);
+        later.event(0, Event::AllocSlowpath, 1700);
         let mut later = view(&later);
         later.now_ns += 2_000_000_000;
         let text = section(&before, Section::Vmstat, None);
         assert!(text.lines().all(|line| line.split(' ').count() == 2), "{text}");
-        assert!(text.lines().any(|line| line == "cold_alloc 700"));
+        assert!(text.lines().any(|line| line == "alloc_slowpath 700"));
         let text = section(&later, Section::Vmstat, Some(&before));
-        assert!(text.lines().any(|line| line == "cold_alloc 1700 500.0/s"), "{text}");
+        assert!(text.lines().any(|line| line == "alloc_slowpath 1700 500.0/s"), "{text}");
         assert!(text.lines().any(|line| line == "taken 3265152" || line.starts_with("taken ") && !line.contains("/s")));
     }
 

@@ -285,10 +285,10 @@ pub mod tests {
         fabric.level(Level::PagesFree, 4 << 20);
         fabric.level(Level::PagesDirty, 1 << 20);
         fabric.level(Level::Mapped, 40 << 20);
-        fabric.event(0, Event::ColdAlloc, 700);
+        fabric.event(0, Event::AllocSlowpath, 700);
         fabric.event(1, Event::AreaAlloc, 5);
         fabric.event(0, Event::PurgeBytes, 1 << 20);
-        fabric.event(0, Event::ColdTicks, 1_000_000);
+        fabric.event(0, Event::SlowpathTicks, 1_000_000);
         fabric.time(0, Timing::Refill, 2, 600, 900_000);
         fabric.time(1, Timing::Refill, 5, 100, 1_200_000);
         fabric.time(1, Timing::Purge, 8, 3, 300_000);

@@ -128,9 +128,8 @@ impl Profile {
         }
         let version = half(&beginning, offset_of!(Header, version));
         if version != VERSION as usize {
-            let age = if version > VERSION as usize { "newer" } else { "older" };
             return Err(format!(
-                "is a profile of a version {age} than this command (version {version}, not {VERSION})"
+                "is a profile made by another version than this command ({version:08x}, not {VERSION:08x})"
             ));
         }
         if length < PROFILE_BYTES as u64 {
@@ -325,9 +324,9 @@ pub mod tests {
         assert!(parse(&vec![7; PROFILE_BYTES]).unwrap_err().contains("no heap profile"));
         assert!(parse(&vec![0; PROFILE_BYTES]).unwrap_err().contains("being made"));
         assert!(parse(&whole[..5000]).unwrap_err().contains("cut short"));
-        let mut newer = whole.clone();
-        newer[8] = VERSION as u8 + 1;
-        assert!(parse(&newer).unwrap_err().contains("newer"));
+        let mut other = whole.clone();
+        other[8] = !VERSION as u8;
+        assert!(parse(&other).unwrap_err().contains("made by another version"));
         let mut wild = whole.clone();
         wild[offset_of!(Header, stacks)..][..4].fill(0xff);
         assert!(parse(&wild).unwrap_err().contains("damaged"));

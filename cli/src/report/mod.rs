@@ -197,9 +197,9 @@ impl Report {
             memory,
             operations: Operations {
                 allocs,
-                allocs_fast: allocs.saturating_sub(board.event(Event::ColdAlloc)),
+                allocs_fast: allocs.saturating_sub(board.event(Event::AllocSlowpath)),
                 frees,
-                frees_fast: frees.saturating_sub(board.event(Event::ColdFree)),
+                frees_fast: frees.saturating_sub(board.event(Event::FreeSlowpath)),
             },
             events: Event::ALL.iter().map(|&event| (event.name(), board.event(event))).collect(),
             levels: Level::ALL.iter().map(|&level| (level.name(), board.level(level))).collect(),
@@ -231,7 +231,7 @@ fn used(classes: &[Class]) -> Vec<ClassReport> {
 fn slow(board: &Snapshot, end: &End) -> Option<Slow> {
     let ticks = end.ticks.checked_sub(board.start_ticks).filter(|&ticks| ticks > 0)?;
     let ns = end.now_ns.checked_sub(board.start_ns).filter(|&ns| ns > 0)?;
-    let slow = board.event(Event::ColdTicks) as f64 * (ns as f64 / ticks as f64);
+    let slow = board.event(Event::SlowpathTicks) as f64 * (ns as f64 / ticks as f64);
     let percent = (end.cpu_ns > 0).then(|| slow * 100.0 / end.cpu_ns as f64);
     // `as` cuts to the range of u64; the product cannot be NaN.
     Some(Slow { ns: slow as u64, percent_of_cpu: percent })
@@ -266,10 +266,10 @@ mod tests {
         fabric.ops(0, 3, 50, 0);
         fabric.level(Level::Taken, 16 * 50 + 64 * 10);
         fabric.level(Level::Areas, 1 << 20);
-        fabric.event(0, Event::ColdAlloc, 7);
+        fabric.event(0, Event::AllocSlowpath, 7);
         fabric.event(1, Event::AreaAlloc, 3);
         fabric.event(1, Event::AreaFree, 1);
-        fabric.event(0, Event::ColdTicks, 1_000);
+        fabric.event(0, Event::SlowpathTicks, 1_000);
         fabric.long(offset_of!(Board, start_ticks), 1_000);
         fabric.long(offset_of!(Board, start_ns), 1_000);
         fabric

@@ -10,12 +10,12 @@ use std::fmt::Write as _;
 /// Classes shown.
 const CLASSES_SHOWN: usize = 6;
 
-/// Events by the layer that counts them. `ColdTicks` is printed as time.
+/// Events by the layer that counts them. `SlowpathTicks` is printed as time.
 const LAYERS: &[(&str, &[Event])] = &[
-    ("heap", &[Event::ColdAlloc, Event::ColdFree, Event::NoMemory, Event::BadFree]),
-    ("set", &[Event::SpareSwap, Event::SetAdopt, Event::SeqAbort, Event::Direct]),
-    ("barn", &[Event::BarnFull, Event::BarnPut]),
-    ("slab", &[Event::SlabRefill, Event::SlabFlush, Event::SlabAlloc, Event::SlabFree]),
+    ("heap", &[Event::AllocSlowpath, Event::FreeSlowpath, Event::NoMemory, Event::BadFree]),
+    ("set", &[Event::SheafSwap, Event::SetAdopt, Event::SeqAbort, Event::Direct]),
+    ("barn", &[Event::BarnGet, Event::BarnPut]),
+    ("slab", &[Event::SheafRefill, Event::SheafFlush, Event::AllocSlab, Event::FreeSlab]),
     ("page", &[Event::PageRefill, Event::PageFlush, Event::ZoneGrow]),
     ("area", &[Event::AreaAlloc, Event::AreaReuse, Event::AreaFree, Event::AreaMove, Event::AreaGrow]),
     ("purge", &[Event::Purge, Event::PurgeBytes, Event::PurgeRefused]),
@@ -138,7 +138,7 @@ impl Report {
             );
         }
         let named: Vec<Event> =
-            LAYERS.iter().flat_map(|(_, events)| *events).copied().chain([Event::ColdTicks]).collect();
+            LAYERS.iter().flat_map(|(_, events)| *events).copied().chain([Event::SlowpathTicks]).collect();
         let other: Vec<Event> = Event::ALL.iter().copied().filter(|event| !named.contains(event)).collect();
         for (layer, events) in LAYERS.iter().copied().chain([("other", other.as_slice())]) {
             let words = events.iter().map(|&event| match event {
@@ -187,7 +187,7 @@ mod tests {
     fn no_event_is_shown_twice() {
         for &event in Event::ALL {
             let shown = LAYERS.iter().filter(|(_, events)| events.contains(&event)).count();
-            assert!(shown <= usize::from(event != Event::ColdTicks), "{}", event.name());
+            assert!(shown <= usize::from(event != Event::SlowpathTicks), "{}", event.name());
         }
     }
 }

@@ -11,7 +11,9 @@
 //! nowhere, and its beginning is ours. Read by the housekeeper and for large frees, never in a `malloc`. What cannot
 //! be read is no limit and no pressure. Units: bytes, CPUs, hundredths of a per cent. Cost: a few small files.
 
+use super::number::decimal;
 use super::sys;
+use super::text::Text;
 use core::ffi::CStr;
 
 /// Longest path that is followed.
@@ -30,24 +32,24 @@ struct Controller {
 const MEMORY: Controller = Controller {
     name: b"memory",
     at: b"/memory",
-    two: |group| bytes(group, b"/memory.max\0"),
-    one: |group| bytes(group, b"/memory.limit_in_bytes\0"),
+    two: |group| bytes(group, b"/memory.max"),
+    one: |group| bytes(group, b"/memory.limit_in_bytes"),
 };
 /// Above it the group is slowed down. (Version 1 has nothing like it.)
-const HIGH: Controller = Controller { two: |group| bytes(group, b"/memory.high\0"), one: |_| None, ..MEMORY };
+const HIGH: Controller = Controller { two: |group| bytes(group, b"/memory.high"), one: |_| None, ..MEMORY };
 const CPU: Controller = Controller {
     name: b"cpu",
     at: b"/cpu",
     two: |group| {
         let mut text = [0; 64];
-        let mut words = read(group, b"/cpu.max\0", &mut text)?.split(|&byte| byte == b' ');
-        hundredths(number(words.next()?)?, number(words.next()?)?)
+        let mut words = read(group, b"/cpu.max", &mut text)?.split(|&byte| byte == b' ');
+        hundredths(decimal(words.next()?)?, decimal(words.next()?)?)
     },
     one: |group| {
         let (mut quota, mut period) = ([0; 32], [0; 32]);
         hundredths(
-            number(read(group, b"/cpu.cfs_quota_us\0", &mut quota)?)?,
-            number(read(group, b"/cpu.cfs_period_us\0", &mut period)?)?,
+            decimal(read(group, b"/cpu.cfs_quota_us", &mut quota)?)?,
+            decimal(read(group, b"/cpu.cfs_period_us", &mut period)?)?,
         )
     },
 };
@@ -122,31 +124,23 @@ fn limit(controller: &Controller, root: &[u8], groups: &CStr) -> Option<u64> {
 
 /// The text of a file of a group, trimmed; `None` without one.
 fn read<'a>(group: &[&[u8]; 3], name: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let mut path = [0; LONGEST];
-    let mut end = 0;
-    for part in group.iter().copied().chain([name]) {
-        path.get_mut(end..end + part.len())?.copy_from_slice(part);
-        end += part.len();
-    }
-    Some(sys::slurp(CStr::from_bytes_until_nul(&path).ok()?, text).ok()?.trim_ascii())
-}
-
-/// `None` for "max" and what is below zero.
-fn number(text: &[u8]) -> Option<u64> {
-    core::str::from_utf8(text).ok()?.parse().ok()
+    let mut path = Text::<[u8; LONGEST]>::empty();
+    group.iter().copied().chain([name]).for_each(|part| path.push(part));
+    Some(sys::slurp(path.as_c()?, text).ok()?.trim_ascii())
 }
 
 /// The number of bytes in a file of a group.
 fn bytes(group: &[&[u8]; 3], name: &[u8]) -> Option<u64> {
     // Version 1 writes the largest number of pages for "none".
-    number(read(group, name, &mut [0; 32])?).filter(|&bytes| bytes < 1 << 62)
+    decimal(read(group, name, &mut [0; 32])?).filter(|&bytes| bytes < 1 << 62)
 }
 
 /// `some avg10=1.23 …` as 123.
 fn waited(text: &[u8]) -> Option<u64> {
-    let number = text.strip_prefix(b"some avg10=")?.split(|&byte| byte == b' ').next()?;
-    let (whole, part) = core::str::from_utf8(number).ok()?.split_once('.')?;
-    (part.len() == 2).then_some(whole.parse::<u64>().ok()?.saturating_mul(100).saturating_add(part.parse().ok()?))
+    let mut number =
+        text.strip_prefix(b"some avg10=")?.split(|&byte| byte == b' ').next()?.splitn(2, |&byte| byte == b'.');
+    let (whole, part) = (number.next()?, number.next()?);
+    (part.len() == 2).then_some(decimal(whole)?.saturating_mul(100).saturating_add(decimal(part)?))
 }
 
 #[cfg(test)]

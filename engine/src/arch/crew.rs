@@ -25,7 +25,7 @@
 #![allow(unsafe_code)] // clone, the thread pointer's block
 
 use super::atomic::Ordering::{Acquire, Relaxed, Release};
-use super::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use super::atomic::{AtomicU32, AtomicUsize};
 use super::sys::{self, Access, Errno};
 use super::{PAGE, rseq, task};
 
@@ -39,32 +39,6 @@ const FEW_TASKS: u64 = 64;
 const TAKEN: u32 = u32::MAX;
 /// ns of a nap of a thread that waits for others to be gone.
 const NAP: u64 = 1_000_000;
-
-/// Whether no thread of ours has ever been started in this process. (True at first: a static with a value lies on a page
-/// that the loader writes anyhow.)
-static ALONE: AtomicBool = AtomicBool::new(true);
-
-/// Whether this process has had no thread of ours. For [`sys::single_threaded`].
-#[inline]
-pub(super) fn is_none() -> bool {
-    // Relaxed: written before the clone, by which the thread that reads is ordered, or read by who clones.
-    ALONE.load(Relaxed)
-}
-
-/// Whether no child that is no thread has shared this memory (see [`sys::share`]). True at first: as above.
-static UNSHARED: AtomicBool = AtomicBool::new(true);
-
-/// See [`UNSHARED`]. For [`sys::program_is_single`].
-pub(super) fn is_unshared() -> bool {
-    // Relaxed: as in `is_none`.
-    UNSHARED.load(Relaxed)
-}
-/// For [`sys::share`].
-pub(super) fn share() {
-    // Relaxed: as in `is_none`.
-    UNSHARED.store(false, Relaxed);
-    ALONE.store(false, Relaxed);
-}
 
 /// One block.
 #[derive(Debug)]
@@ -140,8 +114,7 @@ impl Crew {
             .ok_or(Errno::EAGAIN)?;
         self.used.fetch_max(number as u32 + 1, Relaxed);
         let made = place.lay_out(block).and_then(|pointer| {
-            // Relaxed: see `is_none`.
-            ALONE.store(false, Relaxed);
+            sys::has_ours(true);
             // SAFETY: stack and block are the thread's own until it is dead and the kernel has cleared the word; it
             // touches of thread-local data only what `lay_out` made; every signal is blocked.
             unsafe { task::thread(pointer - place.below, block.word.as_ptr(), block.thread.as_ptr(), pointer, body) }
@@ -192,7 +165,7 @@ impl Crew {
             block.thread.store(0, Relaxed);
             block.word.store(0, Release);
         }
-        ALONE.store(true, Relaxed);
+        sys::has_ours(false);
     }
 }
 

@@ -18,12 +18,35 @@ macro_rules! dawdle {
     };
 }
 
+// What the kernel reads of a sequence that begins at 22 and is done at 25, and the beginning of its abort stub: from here on
+// in a section apart, which the caller leaves.
+#[cfg(target_arch = "x86_64")]
+macro_rules! descriptor {
+    () => {
+        concat!(
+            ".pushsection __rseq_cs, \"aw\"\n",
+            ".balign 32\n",
+            "23:\n",
+            ".long 0, 0\n",                // version, flags
+            ".quad 22f, 25f - 22f, 28f\n", // start, length, abort
+            ".popsection\n",
+            ".pushsection __rseq_failure, \"ax\"\n",
+            ".byte 0x0f, 0xb9, 0x3d\n", // ud1, so that the signature decodes
+            ".long 0x53053053\n",       // the C library's signature
+            "28:"
+        )
+    };
+}
+
 pub mod atomic;
+pub mod bits;
 pub mod cgroup;
+pub mod contract;
 pub mod crew;
 pub mod dlopen;
 pub mod gate;
 pub mod lock;
+pub mod number;
 pub mod outcome;
 pub mod rseq;
 pub mod seq;
@@ -31,6 +54,7 @@ pub mod sort;
 pub mod stack;
 pub mod sys;
 pub mod task;
+pub mod text;
 pub mod topology;
 pub mod unit_seq;
 pub mod usdt;

@@ -1,9 +1,7 @@
-//! # Restartable sequences
+//! # Sequences on malloc's sets
 //!
-//! A sequence is a few instructions that end with one store. If the thread is
-//! preempted, migrated or gets a signal before that store, the kernel sends it
-//! to the abort stub instead: the store either happened on the CPU on which
-//! the sequence began, with everything it read still true there, or not at all.
+//! What each does, may be refused for and leaves behind: [`super::contract`]. Every line of assembly carries its line of
+//! that page.
 //!
 //! ## Where a sequence finds its data
 //! ```text
@@ -14,35 +12,12 @@
 //! ```
 //! `class` is the byte offset of the class's pair of words (16 × class id).
 //!
-//! ## Contracts (each line of assembly carries its line of these)
-//! Every sequence begins:
-//! ```text
-//! area.rseq_cs = descriptor
-//! set = board + board.slots[area.index]        // the only switch: a drain, a fork or vfork changes the slot
-//! if set.cpu != area.cpu_id: refused           // index moved to another CPU, unregistered thread, void set
-//! ```
-//! | name | then | commits with |
-//! |---|---|---|
-//! | `pop` | `w = set[class]`; `count(w) == 0`: refused; `tally.allocs += 1`; `object = *(top(w) - 8)` | `set[class] = w - one` |
-//! | `push` | `w = set[class]`; `room(w) == 0`: refused; `tally.frees += 1`; `*top(w) = object` | `set[class] = w + one` |
-//! | `pop_batch` | `k = min(count(w), n)`; 0: refused; `allocs += k`; copies `k` objects out | `set[class] = w - k × one` |
-//! | `push_batch` | `k = min(room(w), n)`; 0: refused; `frees += k`; copies `k` objects in | `set[class] = w + k × one` |
-//! | `swap` | (void: refused); `set[at] != old`: refused | `set[at] = new` (compare and store) |
-//! | `add` | (void: refused) | `tally[at] += n` |
-//! | `adopt` | without the CPU test; (void: refused) | `set.cpu = area.cpu_id` |
-//! | `switch` | `set != old`: refused | `board.slots[area.index] = new` |
-//!
-//! A word is `top << 16 | room << 8 | count`, so `one` is `8 << 16 - 1 << 8 + 1`.
-//! What a sequence wrote before it was aborted is harmless: a slot above the
-//! top of its own sheaf, and a count that is one too high (the bound is stated
-//! in [`crate::stat::board`]).
-//!
 //! Cost: pop and push 17 instructions each, no locked one; 2.6–6 ns a pair.
 #![allow(unsafe_code)] // the assembly
 
 pub use super::outcome::Outcome;
 
-/// Bytes from the board to `slots`. (`percpu` asserts that its types agree with these four.)
+/// Bytes from the board to `slots`. (`cache` asserts that its types agree with these four.)
 pub const SLOTS: usize = 2752;
 /// Bytes from a set to the CPU that owns it.
 pub const CPU: usize = 1408;
@@ -78,16 +53,7 @@ mod x86_64 {
     macro_rules! sequence {
         ([$($test_cpu:expr),*] $($body:expr),+ ; $($operands:tt)*) => {
             asm!(
-                ".pushsection __rseq_cs, \"aw\"",
-                ".balign 32",
-                "23:",
-                ".long 0, 0",                        // version, flags
-                ".quad 22f, 25f - 22f, 28f",         // start, length, abort
-                ".popsection",
-                ".pushsection __rseq_failure, \"ax\"",
-                ".byte 0x0f, 0xb9, 0x3d",            // ud1, so that the signature decodes
-                ".long 0x53053053",                  // the C library's signature
-                "28:",
+                descriptor!(),
                 "mov {t:e}, 1",
                 "jmp 27f",
                 "26:",
@@ -136,7 +102,7 @@ mod x86_64 {
         if out == 0 { Outcome::Refused } else { Outcome::Aborted }
     }
 
-    /// See the contracts above.
+    /// See [`super::contract`].
     ///
     /// # Safety
     /// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
@@ -167,7 +133,7 @@ mod x86_64 {
         outcome(object, object)
     }
 
-    /// See the contracts above.
+    /// See [`super::contract`].
     ///
     /// # Safety
     /// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
@@ -197,7 +163,7 @@ mod x86_64 {
         outcome(out, ())
     }
 
-    /// See the contracts above. Up to `n` objects go to `into`; returns how many.
+    /// See [`super::contract`]. Up to `n` objects go to `into`; returns how many.
     ///
     /// # Safety
     /// As [`pop`]; `into` has room for `n`.
@@ -243,7 +209,7 @@ mod x86_64 {
         outcome(out, taken)
     }
 
-    /// See the contracts above. Up to `n` objects come from `from`; returns how many.
+    /// See [`super::contract`]. Up to `n` objects come from `from`; returns how many.
     ///
     /// # Safety
     /// As [`push`], for each of the `n` objects at `from`.
@@ -289,7 +255,7 @@ mod x86_64 {
         outcome(out, given)
     }
 
-    /// See the contracts above: `set[at]` becomes `new` if it is `old`.
+    /// See [`super::contract`]: `set[at]` becomes `new` if it is `old`.
     ///
     /// # Safety
     /// As [`pop`]; `at` is the offset of a word in a set, `new` a valid word for it.
@@ -315,7 +281,7 @@ mod x86_64 {
         outcome(out, ())
     }
 
-    /// See the contracts above: the word at offset `at` of this set's tally grows by `n`.
+    /// See [`super::contract`]: the word at offset `at` of this set's tally grows by `n`.
     ///
     /// # Safety
     /// As [`pop`]; `at` is the offset of a word in a tally.
@@ -339,7 +305,7 @@ mod x86_64 {
         outcome(out, ())
     }
 
-    /// See the contracts above: this set belongs to this CPU. The caller fences before it
+    /// See [`super::contract`]: this set belongs to this CPU. The caller fences before it
     /// uses the set (see `cache::Sets::adopt`).
     ///
     /// # Safety
@@ -364,7 +330,7 @@ mod x86_64 {
         outcome(out, ())
     }
 
-    /// See the contracts above: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
+    /// See [`super::contract`]: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
     ///
     /// # Safety
     /// As [`pop`]; `old` is the address of a set, `new` the offset of one that nobody else uses, or 0; the

@@ -10,8 +10,11 @@
 //! housekeeper when it starts, by an explicit drain. What cannot be read is as if it said nothing.
 //! Locks: none. Cost: three system calls a file; one file for each thread.
 
+use super::number::decimal;
 use super::sys;
+use super::text::Text;
 use core::ffi::CStr;
+use core::fmt::Write;
 
 /// Most threads that are looked at.
 const THREADS: usize = 4096;
@@ -39,37 +42,14 @@ pub fn list_end(path: &CStr) -> Option<usize> {
 }
 
 fn number(text: &[u8]) -> Option<usize> {
-    core::str::from_utf8(text).ok()?.parse().ok()
+    decimal(text).and_then(|number| usize::try_from(number).ok())
 }
 
-/// A path with a number in it.
-struct Path([u8; 64]);
-
-impl Path {
-    fn new(before: &str, number: usize, behind: &str) -> Option<Self> {
-        let mut path = Self([0; 64]);
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        let mut rest = number;
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        let mut end = 0;
-        for part in [before.as_bytes(), &digits[at..], behind.as_bytes()] {
-            // The last byte stays zero.
-            path.0[..63].get_mut(end..end + part.len())?.copy_from_slice(part);
-            end += part.len();
-        }
-        Some(path)
-    }
-    fn text(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
-    }
+/// What a file whose path has a number in it says, as far as `into` goes.
+fn slurp<'a>(before: &str, number: usize, behind: &str, into: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut path = Text::<[u8; 64]>::empty();
+    write!(path, "{before}{number}{behind}").ok()?;
+    sys::slurp(path.as_c()?, into).ok()
 }
 
 /// CPUs that the kernel keeps quiet for somebody: isolated from its scheduler, or without its tick.
@@ -82,8 +62,7 @@ pub fn isolated(mut each: impl FnMut(usize)) {
 /// The distances of node `node` from nodes 0, 1, … as the firmware tells them (10 is itself); how many there are.
 pub fn distances(node: usize, into: &mut [u8]) -> usize {
     let mut text = [0; 512];
-    let Some(path) = Path::new("/sys/devices/system/node/node", node, "/distance") else { return 0 };
-    let Ok(text) = sys::slurp(path.text(), &mut text) else { return 0 };
+    let Some(text) = slurp("/sys/devices/system/node/node", node, "/distance", &mut text) else { return 0 };
     let words = text.split(u8::is_ascii_whitespace).filter_map(number);
     into.iter_mut().zip(words).map(|(to, word)| *to = word.min(255) as u8).count()
 }
@@ -126,8 +105,7 @@ pub fn running(mut each: impl FnMut(usize)) -> bool {
 /// The CPU that a thread of ours runs on; `None` if it sleeps or is gone.
 fn cpu_of(thread: usize) -> Option<usize> {
     let mut text = [0; 512];
-    let path = Path::new("/proc/self/task/", thread, "/stat")?;
-    let text = sys::slurp(path.text(), &mut text).ok()?;
+    let text = slurp("/proc/self/task/", thread, "/stat", &mut text)?;
     // Behind the name, which may have any bytes: the state, and 36 words later the CPU.
     let behind = text.iter().rposition(|&byte| byte == b')')? + 2;
     let mut words = text.get(behind..)?.split(|&byte| byte == b' ');
@@ -140,7 +118,6 @@ fn cpu_of(thread: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
 
     fn file(text: &[u8]) -> (std::path::PathBuf, std::ffi::CString) {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -150,7 +127,7 @@ mod tests {
             NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
         );
         let path = std::env::temp_dir().join(name);
-        std::fs::File::create(&path).unwrap().write_all(text).unwrap();
+        std::fs::write(&path, text).unwrap();
         let c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         (path, c)
     }
@@ -171,13 +148,6 @@ mod tests {
         assert_eq!(read(b"(null)\n"), (vec![], None));
         assert_eq!(read(b"1-x,2"), (vec![(2, 2)], Some(3)));
         assert_eq!(list_end(c"/nowhere"), None);
-    }
-
-    #[test]
-    fn paths_with_numbers() {
-        assert_eq!(Path::new("/a/", 0, "/b").unwrap().text(), c"/a/0/b");
-        assert_eq!(Path::new("n", 4_194_304, "").unwrap().text(), c"n4194304");
-        assert!(Path::new("/proc/self/task/", usize::MAX, "/a name that is far too long for it").is_none());
     }
 
     #[test]

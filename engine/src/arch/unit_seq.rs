@@ -1,29 +1,12 @@
-//! # Restartable sequences on units
+//! # Sequences on per-CPU memory
 //!
-//! What [`super::seq`] is for sets, for memory that exists once per CPU index:
+//! What [`super::seq`] is for sets, for memory that exists once per CPU index. What each does, may be refused for and
+//! leaves behind: [`super::contract`]. Every line of assembly carries its line of that page.
+//!
 //! ```text
 //! handle ──► [ nobody's unit ][ unit of index 0 ][ unit of index 1 ] …      UNIT bytes each
 //!             at               at + UNIT          at + 2 × UNIT
 //! ```
-//!
-//! ## Contracts (each line of assembly carries its line of these)
-//! Every sequence begins:
-//! ```text
-//! area.rseq_cs = descriptor
-//! i = area[INDEX]; i >= high: refused         // closed (0), or an index that was never raised
-//! area.cpu_id < 0: refused                    // unregistered thread
-//! u = at + (i + 1) × UNIT
-//! ```
-//! | name | then | commits with |
-//! |---|---|---|
-//! | `add` | | `u64[u] += n` |
-//! | `up` | `v = i8[u] + delta`; `v > threshold`: refused | `i8[u] = v` |
-//! | `down` | `v = i8[u] - delta`; `v < -threshold`: refused | `i8[u] = v` |
-//! | `move_within` | `v = u64[u] + delta`; `v >= cap` (unsigned): refused | `u64[u] = v` |
-//! | `swap` | `u8[u] != old`: refused | `u8[u] = new` |
-//!
-//! `high`, `threshold` and `cap` are words in memory, read inside: who changes one and then
-//! fences knows that every later commit has seen it.
 //!
 //! A sequence leaves by one of three ways and by jumps, not by a number that is tested
 //! afterwards: inlined, a done `add` falls through.
@@ -64,16 +47,7 @@ mod x86_64 {
     macro_rules! sequence {
         ($place:expr; $($body:expr),+ ; $($operands:tt)*) => {
             asm!(
-                ".pushsection __rseq_cs, \"aw\"",
-                ".balign 32",
-                "23:",
-                ".long 0, 0",                        // version, flags
-                ".quad 22f, 25f - 22f, 28f",         // start, length, abort
-                ".popsection",
-                ".pushsection __rseq_failure, \"ax\"",
-                ".byte 0x0f, 0xb9, 0x3d",            // ud1, so that the signature decodes
-                ".long 0x53053053",                  // the C library's signature
-                "28:",
+                descriptor!(),
                 "jmp {aborted}",
                 ".popsection",
                 "lea rax, [rip + 23b]",
@@ -103,7 +77,7 @@ mod x86_64 {
         };
     }
 
-    /// See the contracts above.
+    /// See [`super::contract`].
     ///
     /// # Safety
     /// `place.base` is this thread's area's (see `rseq::area`), with an index word at `INDEX`; `place.at` is an aligned `u64` of an
@@ -123,7 +97,7 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See the contracts above. `delta` is at most 128.
+    /// See [`super::contract`]. `delta` is at most 128.
     ///
     /// # Safety
     /// As [`add`], but for a byte.
@@ -146,7 +120,7 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See the contracts above. `delta` is at most 128.
+    /// See [`super::contract`]. `delta` is at most 128.
     ///
     /// # Safety
     /// As [`add`], but for a byte.
@@ -170,7 +144,7 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See the contracts above.
+    /// See [`super::contract`].
     ///
     /// # Safety
     /// As [`add`].
@@ -193,7 +167,7 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See the contracts above.
+    /// See [`super::contract`].
     ///
     /// # Safety
     /// As [`add`], but for a byte.

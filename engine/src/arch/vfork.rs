@@ -14,6 +14,22 @@
 //! not to be a thread. With `CLONE_VFORK` the parent sleeps until the child has gone its way; without, both go on for as long as they
 //! like, and the sets stay closed.
 
+/// The end of both: `errno` is minus the result, and -1 is returned. (For the two macros below.)
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! errno_and_return {
+    () => {
+        "neg eax
+        push rax
+        call qword ptr [rip + __errno_location@GOTPCREL]
+        pop rdx
+        mov [rax], edx
+        mov eax, -1
+        ret"
+    };
+}
+
 /// Defines the function `$name` as a `vfork` that calls `$before` and `$after`
 /// (both `extern "C" fn()`).
 #[cfg(target_arch = "x86_64")]
@@ -45,13 +61,7 @@ macro_rules! define_vfork {
                 "2:",
                 "ret",
                 "3:",
-                "neg eax",
-                "push rax",                // errno = -result; return -1
-                "call qword ptr [rip + __errno_location@GOTPCREL]",
-                "pop rdx",
-                "mov [rax], edx",
-                "mov eax, -1",
-                "ret",
+                $crate::errno_and_return!(),
                 before = sym $before,
                 after = sym $after,
             )
@@ -149,13 +159,7 @@ macro_rules! define_clone {
                 "8:",
                 "mov eax, -22",
                 "9:",
-                "neg eax",
-                "push rax",                // errno = -result; return -1
-                "call qword ptr [rip + __errno_location@GOTPCREL]",
-                "pop rdx",
-                "mov [rax], edx",
-                "mov eax, -1",
-                "ret",
+                $crate::errno_and_return!(),
                 seen = const $crate::arch::vfork::CLONE_VM | $crate::arch::vfork::CLONE_VFORK | $crate::arch::vfork::CLONE_THREAD,
                 kind = const $crate::arch::vfork::CLONE_VM | $crate::arch::vfork::CLONE_THREAD,
                 shares = const $crate::arch::vfork::CLONE_VM,

@@ -82,7 +82,7 @@ pub enum DrainMode {
 }
 
 impl DrainMode {
-    /// The mode with this number, in the knob `drain` and in requests.
+    /// The mode with this number, in requests.
     #[must_use]
     pub fn from_word(word: u64) -> Option<Self> {
         [Self::Auto, Self::Gentle, Self::Expedited].into_iter().find(|&mode| mode as u64 == word)
@@ -226,7 +226,7 @@ impl Cache {
         let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
                 self.sets.shift(Level::Barns, -((full.len() * source.size(class)) as isize));
-                self.sets.count(Event::BarnFull, 1);
+                self.sets.count(Event::BarnGet, 1);
                 full
             }
             Err(mut empty) => {
@@ -315,7 +315,7 @@ impl Cache {
         }
         // SAFETY: the spare is ours to put in; if done, the old main is ours.
         if unsafe { self.sets.swap(class, false, main, spare) } == Outcome::Done(()) {
-            self.sets.count(Event::SpareSwap, 1);
+            self.sets.count(Event::SheafSwap, 1);
             self.keep_spare(source, class, main);
         } else {
             self.release(source, class, spare);

@@ -1,6 +1,6 @@
 //! # The sequences as steps
 //!
-//! The same contracts as [`crate::arch::seq`], once more in Rust: the locked
+//! The contracts of `arch/contract.rs` once more in Rust: the locked
 //! fallback runs them under the set's lock, where no step can fail; the
 //! simulated backend and the model checker run them on fake CPUs, where any
 //! step may find that the thread was preempted.

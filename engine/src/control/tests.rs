@@ -9,7 +9,7 @@ use crate::cpu::Simulation;
 use crate::heap::{Environment, Heap, Opening};
 use crate::knob::Id;
 use crate::reclaim::mm::ALL_CLASSES;
-use crate::slab::Wrong;
+use crate::stat::BadPointer;
 use crate::stat::board::{
     BOARD_BYTES, EVERY_CPU, IDLE_CPUS, Mailbox, Reply, Request, SECTIONS, SHARE_BYTES, SHOW, Section, Show,
 };
@@ -27,7 +27,7 @@ struct Test;
 impl Environment for Test {
     fn start(_: &Heap<Self>) {}
     fn no_memory() {}
-    fn report(address: usize, wrong: Wrong) {
+    fn report(address: usize, wrong: BadPointer) {
         panic!("{address:#x}: {wrong:?}");
     }
 }

@@ -10,6 +10,7 @@
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::fence;
+use crate::arch::text::{Room, Text};
 use crate::cache::Sets;
 use crate::cpu::NODES;
 use crate::heap::{Environment, Heap};
@@ -21,26 +22,20 @@ use core::fmt::{self, Write};
 /// Areas in `vmallocinfo`, at most: each takes about 80 bytes.
 const AREAS: usize = 8 * 1024;
 
-/// Text that ends where its room does, or where there is no more room in the file.
-struct Text<'a> {
+/// A section's text, from `begin` of the [`Show`] on: as far as there is room in the file.
+struct Part<'a> {
     sets: &'a Sets,
-    /// From the beginning of the [`Show`].
-    at: usize,
-    len: usize,
-    lost: usize,
+    begin: usize,
 }
 
-impl Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.at + self.len;
-        // Nothing follows what had no room: the text is cut, and has no hole.
-        let fits = self.lost == 0 && end + text.len() <= SHOW_BYTES && self.sets.ensure_texts(end + text.len());
+impl Room for Part<'_> {
+    fn put(&mut self, at: usize, text: &[u8]) -> usize {
+        let end = self.begin + at;
+        let fits = end + text.len() <= SHOW_BYTES && self.sets.ensure_texts(end + text.len());
         let n = if fits { text.len() } else { 0 };
         // SAFETY: the room is ours; readers are other processes.
         unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), (self.sets.show() + end) as *mut u8, n) };
-        self.len += n;
-        self.lost += text.len() - n;
-        Ok(())
+        n
     }
 }
 
@@ -154,13 +149,13 @@ pub fn publish<E: Environment>(heap: &Heap<E>) -> bool {
     show.version.fetch_or(1, Relaxed);
     fence(Release);
     let mut at = size_of::<Show>();
-    let mut section = |section: Section, write: &dyn Fn(&mut Text) -> fmt::Result| {
-        let mut text = Text { sets, at, len: 0, lost: 0 };
+    let mut section = |section: Section, write: &dyn Fn(&mut Text<Part>) -> fmt::Result| {
+        let mut text = Text::new(Part { sets, begin: at });
         // (The text itself never fails.)
         let _ = write(&mut text);
-        let words = [at, text.len, text.lost];
+        let words = [at, text.len(), text.lost()];
         show.sections[section as usize].iter().zip(words).for_each(|(to, n)| to.store(n as u64, Relaxed));
-        at += text.len;
+        at += text.len();
     };
     const _: () = assert!(SECTIONS == 5);
     section(Section::Buddyinfo, &|out| buddyinfo(heap, out));

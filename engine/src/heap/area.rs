@@ -6,7 +6,7 @@
 use super::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::page::Kind;
-use crate::slab::Wrong;
+use crate::stat::BadPointer;
 use crate::stat::Event;
 
 impl<E: Environment> Heap<E> {
@@ -31,7 +31,7 @@ impl<E: Environment> Heap<E> {
         } else {
             self.reuse_area(bytes, align).or_else(|| self.alloc_area(bytes, align, false))
         };
-        self.cold_end(Event::ColdAlloc, start, fresh.is_none());
+        self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let address = fresh?.address;
         if self.is_due(bytes) {
             self.sample(address, bytes);
@@ -46,18 +46,18 @@ impl<E: Environment> Heap<E> {
     ///
     /// # Safety
     /// Nobody uses it any more.
-    pub unsafe fn area_free(&self, address: usize) -> Result<(), Wrong> {
+    pub unsafe fn area_free(&self, address: usize) -> Result<(), BadPointer> {
         if !self.is_open() {
-            return Err(Wrong::Foreign);
+            return Err(BadPointer::Foreign);
         }
         if self.vmap().find(address).is_some() {
             // SAFETY: the caller's promise. (Of two that free it at once the second is reported, as malloc's.)
             unsafe { self.free(address as *mut u8) };
             return Ok(());
         }
-        let Some((_, pfn)) = self.pages.regions.find(address) else { return Err(Wrong::Foreign) };
+        let Some((_, pfn)) = self.pages.regions.find(address) else { return Err(BadPointer::Foreign) };
         let free = matches!(self.pages.regions.desc(pfn).kind(), Kind::Lazy | Kind::Run);
-        Err(if free { Wrong::Double } else { Wrong::Interior })
+        Err(if free { BadPointer::Double } else { BadPointer::Interior })
     }
 
     /// Bytes of an area in use, without its guard; `None` if it is none.

@@ -17,7 +17,7 @@ use super::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::gate::Inside;
 use crate::arch::{stack, sys};
-use crate::slab::Wrong;
+use crate::stat::BadPointer;
 use crate::stat::Event;
 use core::ptr;
 
@@ -184,7 +184,7 @@ impl<E: Environment> Heap<E> {
                 return unsafe { self.side.free(address) };
             }
             self.count_if_open(Event::BadFree);
-            return E::report(address, Wrong::Foreign);
+            return E::report(address, BadPointer::Foreign);
         }
         let is_noted = self.side.put_off(address);
         self.count_if_open(if is_noted { Event::PutOff } else { Event::LostAside });

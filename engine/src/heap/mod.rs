@@ -36,7 +36,8 @@ use crate::cache::{Cache, Sets};
 use crate::page::{PageSource, Pages, Regions};
 use crate::reclaim::{Mm, Reclaim};
 use crate::slab::class::{self, CLASSES, SMALL_MAX};
-use crate::slab::{SlabSource, Slabs, Wrong};
+use crate::slab::{SlabSource, Slabs};
+use crate::stat::BadPointer;
 use crate::stat::{Event, Mode, Timing};
 use crate::vmap::{Areas, Freed, Fresh, Vmap};
 use core::marker::PhantomData;
@@ -58,7 +59,7 @@ pub trait Environment: Sized + 'static {
     /// Sets it.
     fn set_error(_: i32) {}
     /// Is told of a pointer that cannot be freed.
-    fn report(address: usize, wrong: Wrong);
+    fn report(address: usize, wrong: BadPointer);
     /// Starts a thread that calls [`Mm::keep`]; false if it cannot.
     fn start_keeper() -> bool {
         false
@@ -313,7 +314,7 @@ impl<E: Environment> Heap<E> {
         } else {
             self.alloc_area(size, PAGE, false).map(|fresh| fresh.address)
         };
-        self.cold_end(Event::ColdAlloc, start, object.is_none());
+        self.cold_end(Event::AllocSlowpath, start, object.is_none());
         if size <= SMALL_MAX {
             self.cache.sets.time(Timing::Refill, start);
         }
@@ -403,12 +404,12 @@ impl<E: Environment> Heap<E> {
     fn cold_end(&self, event: Event, start: u64, failed: bool) {
         let sets = &self.cache.sets;
         sets.count(event, 1);
-        sets.count(Event::ColdTicks, self.cache.sets.clock.ticks().saturating_sub(start));
+        sets.count(Event::SlowpathTicks, self.cache.sets.clock.ticks().saturating_sub(start));
         if failed {
             sets.count(Event::NoMemory, 1);
             E::no_memory();
         }
-        if event == Event::ColdAlloc && self.reclaim.keeper.is_none() {
+        if event == Event::AllocSlowpath && self.reclaim.keeper.is_none() {
             self.mm().consider_keeper();
         }
     }
@@ -462,7 +463,7 @@ impl<E: Environment> Heap<E> {
                     this.mm().give_giant_back(ticket);
                     this.mm().wake_keeper();
                     this.cache.sets.time(Timing::Free, start);
-                    return this.cold_end(Event::ColdFree, start, false);
+                    return this.cold_end(Event::FreeSlowpath, start, false);
                 }
                 Freed::Not if this.side.size(address).is_some() => {
                     // SAFETY: the caller's promise.
@@ -471,7 +472,7 @@ impl<E: Environment> Heap<E> {
                 Freed::Not => {
                     let ours = this.pages.regions.find(address).is_some();
                     this.cache.sets.count(Event::BadFree, 1);
-                    E::report(address, if ours { Wrong::Interior } else { Wrong::Foreign });
+                    E::report(address, if ours { BadPointer::Interior } else { BadPointer::Foreign });
                 }
             }
             if !this.mm().is_passed() && !this.areas.is_pending() {
@@ -488,7 +489,7 @@ impl<E: Environment> Heap<E> {
         if class.is_none() {
             this.cache.sets.time(Timing::Free, start);
         }
-        this.cold_end(Event::ColdFree, start, false);
+        this.cold_end(Event::FreeSlowpath, start, false);
         if aborted {
             this.cache.sets.count(Event::SeqAbort, 1);
         }
@@ -518,7 +519,7 @@ impl<E: Environment> Heap<E> {
             return ptr::null_mut();
         }
         let fresh = self.alloc_area(size, PAGE, true);
-        self.cold_end(Event::ColdAlloc, start, fresh.is_none());
+        self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let Some(fresh) = fresh else { return ptr::null_mut() };
         if self.is_due(size) {
             self.sample(fresh.address, size);
@@ -553,7 +554,7 @@ impl<E: Environment> Heap<E> {
         if is_due && let Some(object) = object {
             self.sample(object, size);
         }
-        self.cold_end(Event::ColdAlloc, start, object.is_none());
+        self.cold_end(Event::AllocSlowpath, start, object.is_none());
         self.checked(object.unwrap_or(0) as *mut u8)
     }
 

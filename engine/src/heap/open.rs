@@ -18,7 +18,7 @@ use crate::arch::seq::RseqArea;
 use crate::arch::sys;
 use crate::cache::sets::Room;
 use crate::cpu::Simulation;
-use crate::knob::{BY_CGROUP, Id};
+use crate::knob::{BY_CGROUP, BadFree, Id};
 use crate::reclaim::life::SECOND;
 use crate::reclaim::mm::{ALL_CLASSES, bytes_of};
 use crate::slab::class::{CLASSES, SMALL_MAX};
@@ -115,7 +115,7 @@ impl<E: Environment> Heap<E> {
             // (An emulator, as likely as not.)
             self.areas.confine();
         }
-        if self.cache.knobs.get(Id::BadFree) == 1 {
+        if self.cache.knobs.choice::<BadFree>() == BadFree::Abort {
             self.slabs.check();
         }
         let board = sets.board();

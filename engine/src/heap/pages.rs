@@ -19,8 +19,8 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, prefetch};
 use crate::cpu::NODES;
-use crate::page::{Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, Word, ZoneStats};
-use crate::slab::Wrong;
+use crate::page::{BatchWord, Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, ZoneStats};
+use crate::stat::BadPointer;
 use crate::stat::Event;
 
 /// By order: its class's offset in a set; 0, a class that is always empty and full, for those without a list.
@@ -99,7 +99,7 @@ impl<E: Environment> Heap<E> {
         };
         let one = || {
             let mut found = None;
-            let take = |word: &Word, zone| {
+            let take = |word: &BatchWord, zone| {
                 let far = if zone == here { 0 } else { FAR_BIT };
                 word.addresses(&self.pages.regions, |block| found = Some((block, far, word.clean)));
             };
@@ -117,7 +117,7 @@ impl<E: Environment> Heap<E> {
             }
             self.mm().squeezed(bytes, one)
         });
-        self.cache.sets.count(Event::ColdAlloc, 1);
+        self.cache.sets.count(Event::AllocSlowpath, 1);
         if found.is_none() {
             self.cache.sets.count(Event::NoMemory, 1);
         }
@@ -142,7 +142,7 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// If it is one, nobody uses it any more.
     #[inline]
-    pub unsafe fn pages_free(&self, block: usize) -> Result<(), Wrong> {
+    pub unsafe fn pages_free(&self, block: usize) -> Result<(), BadPointer> {
         if let Some((_, desc)) = self.pages.regions.look(block) {
             // Relaxed: as in `mark`.
             let tag = desc.tag.load(Relaxed);
@@ -166,7 +166,7 @@ impl<E: Environment> Heap<E> {
 
     /// Unmarks a block; its page and order.
     #[inline(always)]
-    fn unmark(&self, block: usize) -> Result<(Pfn, usize), Wrong> {
+    fn unmark(&self, block: usize) -> Result<(Pfn, usize), BadPointer> {
         let Some((pfn, desc)) = self.pages.regions.look(block) else { return Err(self.what_else(block)) };
         // Relaxed: as in `mark`.
         let tag = desc.tag.load(Relaxed);
@@ -179,16 +179,16 @@ impl<E: Environment> Heap<E> {
 
     /// Why an address is no block.
     #[cold]
-    fn what_else(&self, address: usize) -> Wrong {
+    fn what_else(&self, address: usize) -> BadPointer {
         let regions = &self.pages.regions;
-        let Some((pfn, desc)) = regions.look(address) else { return Wrong::Foreign };
+        let Some((pfn, desc)) = regions.look(address) else { return BadPointer::Foreign };
         let was_one = address.is_multiple_of(PAGE) && desc.tag.load(Relaxed) as u8 == USER_TAG as u8;
         if self.slab_source().class_of(address).is_some() {
-            Wrong::Foreign
+            BadPointer::Foreign
         } else if was_one || self.pages.zones[regions.zone(pfn)].is_free(regions, self.cache.sets.board(), pfn) {
-            Wrong::Double
+            BadPointer::Double
         } else {
-            Wrong::Interior
+            BadPointer::Interior
         }
     }
 
@@ -198,9 +198,9 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::pages_free`].
     #[cold]
     #[inline(never)]
-    unsafe fn pages_free_odd(&self, block: usize) -> Result<(), Wrong> {
+    unsafe fn pages_free_odd(&self, block: usize) -> Result<(), BadPointer> {
         if !self.is_open() {
-            return Err(Wrong::Foreign);
+            return Err(BadPointer::Foreign);
         }
         let _inside = self.enter_patiently();
         match self.unmark(block) {
@@ -231,7 +231,7 @@ impl<E: Environment> Heap<E> {
         }
         self.mm().check(0);
         self.mm().wake_keeper();
-        self.cache.sets.count(Event::ColdFree, 1);
+        self.cache.sets.count(Event::FreeSlowpath, 1);
     }
 
     /// Blocks to fill `into` with their addresses; how many there are (fewer only without memory).
@@ -270,7 +270,7 @@ impl<E: Environment> Heap<E> {
                 }
             }
         }
-        self.cache.sets.count(Event::ColdAlloc, 1);
+        self.cache.sets.count(Event::AllocSlowpath, 1);
         self.cache.sets.board().grown();
         got
     }
@@ -282,9 +282,9 @@ impl<E: Environment> Heap<E> {
     ///
     /// # Safety
     /// Nobody uses those that are blocks any more.
-    pub unsafe fn pages_free_bulk(&self, blocks: &[usize]) -> Result<(), (usize, Wrong)> {
+    pub unsafe fn pages_free_bulk(&self, blocks: &[usize]) -> Result<(), (usize, BadPointer)> {
         if !self.is_open() {
-            return blocks.first().map_or(Ok(()), |&first| Err((first, Wrong::Foreign)));
+            return blocks.first().map_or(Ok(()), |&first| Err((first, BadPointer::Foreign)));
         }
         let _inside = self.enter_patiently();
         let mut bad = Ok(());
@@ -303,7 +303,7 @@ impl<E: Environment> Heap<E> {
         }));
         self.mm().check(0);
         self.mm().wake_keeper();
-        self.cache.sets.count(Event::ColdFree, 1);
+        self.cache.sets.count(Event::FreeSlowpath, 1);
         bad
     }
 

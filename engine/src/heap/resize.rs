@@ -10,8 +10,8 @@
 #![allow(unsafe_code)] // copies objects
 
 use super::{Environment, Heap};
-use crate::slab::Wrong;
 use crate::slab::class::{SIZES, SMALL_MAX};
+use crate::stat::BadPointer;
 use crate::stat::Event;
 use core::ptr::{self, NonNull};
 
@@ -40,7 +40,7 @@ impl<E: Environment> Heap<E> {
     pub unsafe fn realloc(&self, object: *mut u8, size: usize) -> *mut u8 {
         let Some(old) = self.usable(object) else {
             self.count_if_open(Event::BadFree);
-            E::report(object as usize, Wrong::Foreign);
+            E::report(object as usize, BadPointer::Foreign);
             return ptr::null_mut();
         };
         if self.slabs.is_checked()
@@ -71,14 +71,14 @@ impl<E: Environment> Heap<E> {
                     }
                     let more = size.saturating_sub(old);
                     self.mm().check(more);
-                    self.cold_end(Event::ColdAlloc, start, false);
+                    self.cold_end(Event::AllocSlowpath, start, false);
                     return object;
                 }
                 // SAFETY: the caller's promise.
                 if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
                     let more = size.saturating_sub(old);
                     self.mm().check(more);
-                    self.cold_end(Event::ColdAlloc, start, false);
+                    self.cold_end(Event::AllocSlowpath, start, false);
                     if self.is_due(size) {
                         self.sample(moved, size);
                     }

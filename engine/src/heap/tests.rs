@@ -56,11 +56,11 @@ struct Test;
 impl Environment for Test {
     fn start(_: &Heap<Self>) {}
     fn no_memory() {}
-    fn report(address: usize, wrong: Wrong) {
+    fn report(address: usize, wrong: BadPointer) {
         BAD.lock().map(|mut bad| bad.push((address, wrong))).ok();
     }
 }
-static BAD: Mutex<Vec<(usize, Wrong)>> = Mutex::new(Vec::new());
+static BAD: Mutex<Vec<(usize, BadPointer)>> = Mutex::new(Vec::new());
 
 /// Opens a heap with tiny constants, so that refills and flushes happen every few operations.
 fn open(heap: &Heap<Test>, mode: Mode) -> bool {
@@ -492,21 +492,21 @@ fn wrong_pointers_are_reported_and_left_alone() {
     unsafe {
         let foreign = &raw const local as usize;
         HEAP.free(foreign as *mut u8);
-        assert_eq!(told(foreign), Some(Wrong::Foreign));
+        assert_eq!(told(foreign), Some(BadPointer::Foreign));
         let area = HEAP.malloc(100_000);
         HEAP.free(area.add(4096));
-        assert_eq!(told(area as usize + 4096), Some(Wrong::Interior));
+        assert_eq!(told(area as usize + 4096), Some(BadPointer::Interior));
         HEAP.free(area);
         HEAP.free(area);
-        assert_eq!(told(area as usize), Some(Wrong::Interior));
+        assert_eq!(told(area as usize), Some(BadPointer::Interior));
         let small: Vec<_> = (0..64).map(|_| HEAP.malloc(100)).collect();
         HEAP.free(small[0].add(16));
         HEAP.trim();
-        assert_eq!(told(small[0] as usize + 16), Some(Wrong::Interior));
+        assert_eq!(told(small[0] as usize + 16), Some(BadPointer::Interior));
         HEAP.free(small[5]);
         HEAP.free(small[5]);
         HEAP.trim();
-        assert_eq!(told(small[5] as usize), Some(Wrong::Double));
+        assert_eq!(told(small[5] as usize), Some(BadPointer::Double));
     }
 }
 
@@ -667,7 +667,7 @@ fn who_waits_for_the_heap_to_open_sleeps() {
             unsafe { heap.open(&opening) }.unwrap();
         }
         fn no_memory() {}
-        fn report(_: usize, _: Wrong) {}
+        fn report(_: usize, _: BadPointer) {}
     }
     /// On CPU 0, before all of lower priority; false if that is not allowed here.
     fn urgent(priority: i32) -> bool {

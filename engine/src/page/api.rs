@@ -1,6 +1,6 @@
 //! # What a user of pages says and hears
 
-use super::zone::ORDERS;
+use super::block::ORDERS;
 use core::ops::BitOr;
 
 /// How a block of pages is wanted.

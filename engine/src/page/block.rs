@@ -14,12 +14,16 @@
 //! that of the pair where two adjacent blocks are whole. Whoever holds the zone's lock has the block.
 //! Cost: two cache lines and some ten instructions a word.
 
+use crate::arch::bits::MULTIPLES;
+
 /// log2 of a block's pages.
 pub const BLOCK_SHIFT: u32 = 9;
 /// Pages of a block: 2 MiB.
 pub const BLOCK_PAGES: usize = 1 << BLOCK_SHIFT;
 /// Words of a bitmap.
 pub const WORDS: usize = BLOCK_PAGES / 64;
+/// Orders 0–10.
+pub const ORDERS: usize = 11;
 /// A bit for each page of a block.
 pub type Bits = [u64; WORDS];
 
@@ -45,20 +49,9 @@ pub struct Block {
 }
 const _: () = assert!(size_of::<Block>() == 192);
 
-/// Bits where an aligned run of 2^order pages may begin, orders 0–6.
-const ALIGNED: [u64; 7] = [
-    u64::MAX,
-    0x5555_5555_5555_5555,
-    0x1111_1111_1111_1111,
-    0x0101_0101_0101_0101,
-    0x0001_0001_0001_0001,
-    0x0000_0001_0000_0001,
-    1,
-];
-
 /// From the starts of free runs of 2^order bits those of twice as long ones, all aligned.
 const fn doubled(starts: u64, order: usize) -> u64 {
-    starts & starts >> (1 << order) & ALIGNED[order + 1]
+    starts & starts >> (1 << order) & MULTIPLES[order + 1]
 }
 /// The largest order of a word's runs; 6 if it is full. The word is not 0.
 fn largest_of_word(word: u64) -> usize {
@@ -149,7 +142,7 @@ pub fn pick(bits: &Bits, count: usize, order: usize, n: usize) -> (Bits, usize) 
                 if exact != 0 {
                     // All their pages; then where a run of `order` may begin.
                     let pages = exact.wrapping_mul(span(0, 1 << at));
-                    let taken = lowest(pages & ALIGNED[order], left);
+                    let taken = lowest(pages & MULTIPLES[order], left);
                     picked[word] |= taken;
                     left -= taken.count_ones() as usize;
                     if left == 0 {
@@ -161,7 +154,7 @@ pub fn pick(bits: &Bits, count: usize, order: usize, n: usize) -> (Bits, usize) 
         }
     }
     // Runs of whole words, the same on the byte.
-    let (in_word, of_words) = (ALIGNED[order.min(6)], order.saturating_sub(6));
+    let (in_word, of_words) = (MULTIPLES[order.min(6)], order.saturating_sub(6));
     let mut starts = full;
     for below in 0..of_words {
         starts = doubled(starts, below);
@@ -172,7 +165,7 @@ pub fn pick(bits: &Bits, count: usize, order: usize, n: usize) -> (Bits, usize) 
         }
         let next = if at < 3 { doubled(starts, at) } else { 0 };
         let exact = starts & !(next | next << (1 << at));
-        let mut words = exact.wrapping_mul(span(0, 1 << at)) & ALIGNED[of_words];
+        let mut words = exact.wrapping_mul(span(0, 1 << at)) & MULTIPLES[of_words];
         while words != 0 {
             let word = words.trailing_zeros() as usize;
             words &= words - 1;

@@ -1,8 +1,8 @@
 //! # `page`: pages, zones, and who owns an address
 //!
-//! [`region`] has the windows of address space, their descriptors and class
-//! maps; [`block`] the bitmaps of 512 pages; [`zone`] the buddy allocator of each node over them; this
-//! module the page layer's door: blocks of an order, through the per-CPU page lists, from
+//! [`region`] has the windows of address space (`window`), their descriptors (`desc`) and class
+//! maps; `block` the bitmaps of 512 pages; [`zone`] the buddy allocator of each node over them, with which words of pages
+//! are exchanged (`batch`); this module the page layer's door: blocks of an order, through the per-CPU page lists, from
 //! the node's own zone or the nearest other.
 //!
 //! The page lists are classes of the per-CPU set like any other: class
@@ -13,19 +13,28 @@
 //! as a small object; other orders one zone lock.
 
 mod api;
+mod batch;
 mod block;
+mod desc;
+mod pfn;
 pub mod region;
+mod window;
 pub mod zone;
 
+pub use crate::arch::sys::give_back;
 pub use api::{Error, Flags, ListStats, ZoneStats};
-pub use region::{Desc, Kind, Owner, Paging, Pfn, Regions};
-pub use zone::{Gather, ORDERS, Want, Word, Zone};
+pub use batch::{BatchWord, Gather};
+pub use block::ORDERS;
+pub use desc::{Desc, Kind};
+pub use pfn::Pfn;
+pub use region::Regions;
+pub use window::{Owner, Paging};
+pub use zone::{Zone, ZoneRequest};
 
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU8};
 use crate::arch::sort::sort;
-use crate::arch::sys::{self, Advice};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
 use crate::stat::{Board, Event};
@@ -139,11 +148,11 @@ impl PageSource<'_> {
         n: usize,
         flags: Flags,
         others: usize,
-        mut take: impl FnMut(&Word, usize),
+        mut take: impl FnMut(&BatchWord, usize),
     ) -> (usize, bool) {
         let (pages, board) = (self.pages, self.cache.sets.board());
         let limit = self.cache.knobs.hard_limit();
-        let want = Want { node, bind: pages.places(node, self.cache.sets.cpus.nodes()), order, flags, limit };
+        let want = ZoneRequest { node, bind: pages.places(node, self.cache.sets.cpus.nodes()), order, flags, limit };
         let (got, grew) = pages.zones[node].alloc(&pages.regions, board, want, n, |word| take(word, node));
         if got > 0 || others == 0 {
             return (got, grew);
@@ -270,19 +279,6 @@ impl Source for PageSource<'_> {
     }
     fn size(&self, class: usize) -> usize {
         PAGE << self.order(class)
-    }
-}
-
-/// Gives memory back to the system; true if all of it reads as zero now.
-///
-/// # Safety
-/// The range is ours and its contents are not needed.
-#[must_use]
-#[allow(unsafe_code, reason = "gives contents up")]
-pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
-    // SAFETY: the caller's promise. Locked pages (`mlockall`) refuse the plain call.
-    unsafe {
-        sys::advise(at, bytes, Advice::DontNeed).is_ok() || sys::advise(at, bytes, Advice::DontNeedLocked).is_ok()
     }
 }
 

@@ -25,8 +25,8 @@ impl Place {
     }
     fn alloc(&self, order: usize, n: usize, flags: Flags) -> Vec<(Pfn, bool)> {
         let mut got = Vec::new();
-        let want = Want { node: 0, bind: false, order, flags, limit: u64::MAX };
-        let take = |word: &Word| {
+        let want = ZoneRequest { node: 0, bind: false, order, flags, limit: u64::MAX };
+        let take = |word: &BatchWord| {
             word.addresses(self.regions, |at| got.push((self.regions.find(at).unwrap().1, word.clean)));
         };
         let (count, _) = self.zone.alloc(self.regions, &self.board, want, n, take);

@@ -13,6 +13,8 @@
 //! behind the last is wholly allocated, so that nothing runs over the end.
 //! Locks: none; the chunk's owner holds its lock.
 
+use crate::arch::bits::MULTIPLES;
+
 /// log2 of the bytes of a granule.
 pub const GRANULE_SHIFT: u32 = 2;
 /// Granules of a word.
@@ -23,14 +25,14 @@ pub const FAR: u32 = 256;
 
 /// 64 granules.
 #[derive(Clone, Copy, Debug)]
-pub struct Word {
+pub struct MapWord {
     /// Which are allocated.
     pub alloc: u64,
     /// Where allocations begin, and where the one before ended.
     pub bound: u64,
 }
 
-impl Word {
+impl MapWord {
     /// Nothing allocated.
     pub const FREE: Self = Self { alloc: 0, bound: 0 };
     /// Behind the end.
@@ -57,22 +59,14 @@ pub const fn runs(mut free: u64, n: u32) -> u64 {
 /// Bits of word `word` that are a multiple of `mask + 1`, a power of two.
 #[inline]
 pub const fn aligned(word: u32, mask: u32) -> u64 {
-    const EVERY: [u64; 6] = [
-        u64::MAX,
-        0x5555_5555_5555_5555,
-        0x1111_1111_1111_1111,
-        0x0101_0101_0101_0101,
-        0x0001_0001_0001_0001,
-        0x0000_0001_0000_0001,
-    ];
     let shift = mask.trailing_ones() as usize;
-    if shift < EVERY.len() { EVERY[shift] } else { (word & (mask >> 6) == 0) as u64 }
+    if shift < 6 { MULTIPLES[shift] } else { (word & (mask >> 6) == 0) as u64 }
 }
 
 /// Looks for the lowest run of `n` free granules, aligned, that begins in word `at`; else the
 /// next word in which one may begin.
 #[inline]
-pub fn look(words: &[Word], at: u32, n: u32, mask: u32) -> Result<u32, u32> {
+pub fn look(words: &[MapWord], at: u32, n: u32, mask: u32) -> Result<u32, u32> {
     let free = !words[at as usize].alloc;
     if n <= WORD_BITS {
         let fits = runs(free, n) & aligned(at, mask);
@@ -97,7 +91,7 @@ pub fn look(words: &[Word], at: u32, n: u32, mask: u32) -> Result<u32, u32> {
 /// The first allocated granule from `from` on, which begins a word; or some granule at or
 /// behind `enough`.
 #[inline]
-fn free_until(words: &[Word], from: u32, enough: u32) -> u32 {
+fn free_until(words: &[MapWord], from: u32, enough: u32) -> u32 {
     let mut at = from;
     while at < enough {
         let Some(word) = words.get((at / WORD_BITS) as usize) else { break };
@@ -110,7 +104,7 @@ fn free_until(words: &[Word], from: u32, enough: u32) -> u32 {
 }
 
 /// The longest free run that begins in word `at`; of one longer than `enough`, some length above that.
-pub fn longest(words: &[Word], at: u32, enough: u32) -> u32 {
+pub fn longest(words: &[MapWord], at: u32, enough: u32) -> u32 {
     let free = !words[at as usize].alloc;
     // `all`: where `have` free ones begin. Doubled while that goes, then back in halves.
     let (mut all, mut have) = (free, u32::from(free != 0));
@@ -138,7 +132,7 @@ pub fn longest(words: &[Word], at: u32, enough: u32) -> u32 {
 
 /// Whether `n` granules from `start` on are free.
 #[inline]
-pub fn is_free(words: &[Word], start: u32, n: u32) -> bool {
+pub fn is_free(words: &[MapWord], start: u32, n: u32) -> bool {
     let (at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
     if n > WORD_BITS {
         let edge = (at as u32 + 1) * WORD_BITS;
@@ -150,7 +144,7 @@ pub fn is_free(words: &[Word], start: u32, n: u32) -> bool {
 
 /// Marks `[start, start + n)` allocated, with its boundaries.
 #[inline]
-pub fn set(words: &mut [Word], start: u32, n: u32) {
+pub fn set(words: &mut [MapWord], start: u32, n: u32) {
     let (at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
     let end = start + n;
     if bit + n <= WORD_BITS {
@@ -162,7 +156,7 @@ pub fn set(words: &mut [Word], start: u32, n: u32) {
         words[at].alloc |= u64::MAX << bit;
         words[at].bound = words[at].bound & !(u64::MAX << bit) | 1 << bit;
         let last = (end / WORD_BITS) as usize;
-        words[at + 1..last].fill(Word { alloc: u64::MAX, bound: 0 });
+        words[at + 1..last].fill(MapWord { alloc: u64::MAX, bound: 0 });
         let rest = end % WORD_BITS;
         if rest != 0 {
             words[last].alloc |= ones(rest);
@@ -174,7 +168,7 @@ pub fn set(words: &mut [Word], start: u32, n: u32) {
 
 /// Where the allocation that begins at `start` ends.
 #[inline]
-pub fn end(words: &[Word], start: u32) -> u32 {
+pub fn end(words: &[MapWord], start: u32) -> u32 {
     let (mut at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
     // No branch: at a random place it would be guessed wrong, and known only after a miss.
     let near = words[at].bound >> bit >> 1 | words[at + 1].bound << (WORD_BITS - 1 - bit);
@@ -193,7 +187,7 @@ pub fn end(words: &[Word], start: u32) -> u32 {
 
 /// Marks `[start, end)` free.
 #[inline]
-pub fn clear(words: &mut [Word], start: u32, end: u32) {
+pub fn clear(words: &mut [MapWord], start: u32, end: u32) {
     let (at, bit) = ((start / WORD_BITS) as usize, start % WORD_BITS);
     let n = end - start;
     if n <= WORD_BITS {
@@ -216,7 +210,7 @@ pub fn clear(words: &mut [Word], start: u32, end: u32) {
 /// Where the free run begins that goes on at `start`; not below `least`. If it is longer than
 /// [`FAR`] it may be cut off, behind that.
 #[inline]
-pub fn free_from(words: &[Word], start: u32, least: u32) -> u32 {
+pub fn free_from(words: &[MapWord], start: u32, least: u32) -> u32 {
     let (at, bit) = (start / WORD_BITS, start % WORD_BITS);
     let mut alloc = words[at as usize].alloc & !(u64::MAX << bit);
     let mut edge = (at + 1) * WORD_BITS;
@@ -233,8 +227,21 @@ pub fn free_from(words: &[Word], start: u32, least: u32) -> u32 {
 
 /// Where the free run ends that went on until `end`. Cut off in the same way.
 #[inline]
-pub fn free_to(words: &[Word], end: u32) -> u32 {
+pub fn free_to(words: &[MapWord], end: u32) -> u32 {
     let (at, bit) = (end / WORD_BITS, end % WORD_BITS);
     let alloc = words[at as usize].alloc >> bit;
     if alloc != 0 { end + alloc.trailing_zeros() } else { free_until(words, (at + 1) * WORD_BITS, end + FAR) }
+}
+
+/// Runs of set bits: first, and how many.
+pub fn runs_of(mut pages: u64) -> impl Iterator<Item = (usize, usize)> {
+    core::iter::from_fn(move || {
+        if pages == 0 {
+            return None;
+        }
+        let page = pages.trailing_zeros();
+        let count = (pages >> page).trailing_ones();
+        pages &= !((u64::MAX >> (64 - count)) << page);
+        Some((page as usize, count as usize))
+    })
 }

@@ -2,14 +2,14 @@
 //!
 //! The kernel's fields, in the kernel's layout (`/sys/kernel/debug/percpu_stats`). Numbers of a
 //! chunk are exact at the moment that its lock is held; `nr_max_alloc` is the largest that was
-//! noted, which chunks do when they have changed by [`super::chunk::DRIFT`]: it may be that much too low for each
+//! noted, which chunks do when they have changed by [`super::totals::DRIFT`]: it may be that much too low for each
 //! chunk. Fragmentation is found by a walk over both bitmaps.
 //!
 //! Locks: the space's for its numbers, then each chunk's for its own. Cost: a walk of all
 //! bitmaps, about 5 µs a chunk.
 
 use super::chunk::{BITS, Body, GRANULE};
-use super::space::{RESERVED, Space, smaller};
+use super::space::{RESERVED, Space};
 use super::units::UNIT;
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
@@ -51,32 +51,23 @@ impl Space {
         let _inside = self.units.gate.enter_patiently();
         let mut state = self.state.lock();
         self.settle_all(&mut state, true);
-        let mut stats = Stats {
-            allocs: state.allocs,
-            chunks: state.chunks,
-            chunks_most: state.chunks_most,
-            smallest: state.smallest,
-            largest: state.largest,
-            ..Stats::default()
-        };
-        for chunk in self.chunks() {
+        let mut sizes = state.gone;
+        let mut stats = Stats { chunks: state.chunks, chunks_most: state.chunks_most, ..Stats::default() };
+        for chunk in self.memory.chunks() {
             stats.metadata += size_of_val(chunk);
             let mut body = chunk.body.lock();
             if body.base == 0 {
                 continue;
             }
             body.tell(&self.totals);
-            stats.allocs += body.allocs;
+            sizes.add(body.allocs, body.smallest, body.largest);
             stats.live += u64::from(body.live);
-            if body.allocs != 0 {
-                stats.smallest = smaller(stats.smallest, body.smallest);
-            }
-            stats.largest = stats.largest.max(body.largest);
             stats.populated_pages += body.populated.count_ones() as usize;
             stats.empty_pages += body.empty as usize;
             stats.bytes += (BITS - body.reserved - body.free) as usize * GRANULE;
         }
         drop(state);
+        (stats.allocs, stats.smallest, stats.largest) = (sizes.allocs, sizes.smallest, sizes.largest);
         stats.frees = stats.allocs - stats.live;
         // (Walking, chunks told in turn, and the sum of that may be below what there is.)
         stats.live_most = (self.totals.live_most().load(Relaxed) as u64).max(stats.live);
@@ -90,7 +81,7 @@ impl Space {
     pub fn report(&'static self, out: &mut impl Write) -> fmt::Result {
         write_totals(out, &self.stats())?;
         let first = &raw const self.first;
-        for chunk in self.chunks() {
+        for chunk in self.memory.chunks() {
             // Under the lock only numbers are gathered: `out` may allocate.
             let inside = self.units.gate.enter_patiently();
             let body = chunk.body.lock();

@@ -30,10 +30,6 @@
 //! listed, or idle, would find no fit: hints skip a chunk only where they prove it, and what is parked
 //! anywhere is freed before (`settle_all`).
 //!
-//! **Sheaves.** A chunk parks freed small allocations ([`super::chunk`]), and the index that freed one remembers where
-//! (its claim), 16 of a size. The chunk is right and the claim may be wrong, so a race loses a place to look at and
-//! no memory. Numbers are of the chunk, and count what is parked as free.
-//!
 //! **Zeroing.** Fresh pages are zero and not written. A page in which something has been freed
 //! is dirty; allocations there zero their bytes in the units of indices below
 //! [`Units::high`], and in nobody's.
@@ -50,22 +46,25 @@
 //! system call per chunk made or given back.
 #![allow(unsafe_code)] // addresses of chunks and copies
 
-#[cfg(test)]
-extern crate std;
-
-use super::bitmap::FAR;
-use super::chunk::{After, Body, Chunk, GRANULE, PAGES, PARK_MOST, Taken, Totals};
+use super::api::{Ask, request};
+use super::bitmap::{FAR, runs_of};
+use super::chunk::{After, Body, Chunk, GRANULE, NO_SLOT, PAGES, PARK_MOST};
+use super::claim::{Claim, HOLE_MOST};
+use super::memory::{Memory, Pool};
 use super::slots::{SLOTS, Slots, slot_of};
-use super::units::{Handle, UNIT, UNIT_SHIFT, Units};
+use super::taken::Taken;
+use super::totals::{Sizes, Totals};
+use super::units::{Handle, UNIT, Units};
+use crate::arch::atomic::AtomicBool;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use crate::arch::lock::{Guard, Lock};
-use crate::arch::sys::{self, Access, Advice};
+use crate::arch::sys;
 use crate::arch::{PAGE, PAGE_SHIFT};
+use crate::stat::BadPointer;
 use core::num::NonZeroUsize;
 use core::ptr::null_mut;
 
-pub use super::chunk::Wrong;
+pub use super::api::{Balanced, Error, How};
 
 /// Claims: an index has that of its number, modulo this. (10 KiB each, of every process that locks its memory.)
 pub const CLAIMS: usize = 64;
@@ -81,159 +80,15 @@ pub const HIGH: isize = 4;
 pub const EMPTY_LEAST: isize = 64;
 /// Slots above the asked one's where a chunk is looked for first: there are four for each power of two.
 const ROOMY: u32 = 8;
-
-const ADDRESS_BITS: u32 = 47;
-const LEAF_BITS: u32 = 15;
-const LEAVES: usize = 1 << (ADDRESS_BITS - UNIT_SHIFT - LEAF_BITS);
-const LEAF_BYTES: usize = size_of::<AtomicUsize>() << LEAF_BITS;
 /// Empty pages that a chunk has before it gives them.
 const QUARTER: u32 = PAGES.div_ceil(4);
-/// Bytes of chunks' metadata that are mapped at once; the first time, and later: a huge page,
-/// because frees at random places miss the TLB more than the cache.
-const AREA: usize = 512 << 10;
-const AREA_HUGE: usize = 2 << 20;
-
-/// Why there is no allocation. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// The size is zero.
-    Size,
-    /// The alignment is no power of two, or above a page.
-    Align,
-    /// More than a unit holds.
-    TooLarge,
-    /// The system has no more memory; for [`How::Populated`] and [`How::Reserved`], there is
-    /// none of that kind.
-    Exhausted,
-    /// [`Space::open`] has not been called.
-    Closed,
-}
-
-/// From where to allocate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum How {
-    /// From anywhere.
-    #[default]
-    Normal,
-    /// From pages that are populated, without a system call and without waiting (the kernel's
-    /// atomic allocation). A page is populated if anything was ever allocated in it, or a
-    /// balance has filled it.
-    Populated,
-    /// From the reserved region of the first chunk.
-    Reserved,
-}
-
-/// What a [`Space::balance`] did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Balanced {
-    /// Pages of a unit given back.
-    pub depopulated: usize,
-    /// Pages of a unit filled.
-    pub populated: usize,
-}
-
 /// How many frees of a bulk wait for memory at once.
 const AHEAD: usize = 8;
-/// Parked allocations of a size that a claim remembers.
-const SHEAF: usize = 16;
-/// Holes that a claim remembers for each slot.
-const DEPTH: usize = 4;
-/// Slots of holes.
-const HOLES: usize = slot_of(HOLE_MOST) as usize + 1;
-/// Granules of a hole that is remembered, at most; of more this many are.
-const HOLE_MOST: u32 = 4 * FAR;
-
-/// What an index allocates from; on lines of its own.
-#[repr(C, align(64))]
-#[derive(Debug)]
-struct Claim {
-    chunk: AtomicPtr<Chunk>,
-    /// Sizes of which something is parked: bit `granules - 1`.
-    sizes: AtomicU64,
-    /// How many.
-    parked_counts: [AtomicU8; PARK_MOST as usize],
-    /// Where: the last ones, by size. Only where to look: the chunk says whether it is still so. Relaxed,
-    /// and a race loses some, which stay parked until the chunk is settled.
-    parked: [[AtomicU64; SHEAF]; PARK_MOST as usize],
-    /// Slots that have holes.
-    full: AtomicU64,
-    /// How many.
-    counts: [AtomicU8; HOLES],
-    /// Free runs that frees have left, by slot, the last ones: address and, below, granules. Only
-    /// where to look: the bitmap says whether it is still so. Relaxed, and a race loses some.
-    holes: [[AtomicU64; DEPTH]; HOLES],
-}
-
-impl Claim {
-    const fn new() -> Self {
-        Self {
-            chunk: AtomicPtr::new(null_mut()),
-            sizes: AtomicU64::new(0),
-            parked_counts: [const { AtomicU8::new(0) }; PARK_MOST as usize],
-            parked: [const { [const { AtomicU64::new(0) }; SHEAF] }; PARK_MOST as usize],
-            full: AtomicU64::new(0),
-            counts: [const { AtomicU8::new(0) }; HOLES],
-            holes: [const { [const { AtomicU64::new(0) }; DEPTH] }; HOLES],
-        }
-    }
-
-    /// Whether another one of `n` granules can be parked.
-    #[inline]
-    fn has_room(&self, n: u32) -> bool {
-        n <= PARK_MOST && (self.parked_counts[n as usize - 1].load(Relaxed) as usize) < SHEAF
-    }
-    #[inline]
-    fn push(&self, address: usize, place: usize, n: u32) {
-        let count = self.parked_counts[n as usize - 1].load(Relaxed) as usize % SHEAF;
-        self.parked[n as usize - 1][count].store((address as u64) << 8 | place as u64, Relaxed);
-        self.parked_counts[n as usize - 1].store(count as u8 + 1, Relaxed);
-        self.sizes.store(self.sizes.load(Relaxed) | 1 << (n - 1), Relaxed);
-    }
-    /// The last one of `n` granules, if it is so aligned: its address, and place in its chunk.
-    #[inline]
-    fn pop(&self, n: u32, mask: u32) -> Option<(usize, usize)> {
-        let count = (self.parked_counts[n as usize - 1].load(Relaxed) as usize).clamp(1, SHEAF) - 1;
-        let parked = self.parked[n as usize - 1][count].load(Relaxed);
-        let (address, place) = ((parked >> 8) as usize, (parked & 0xff) as usize);
-        if address & (mask as usize * GRANULE) != 0 {
-            return None;
-        }
-        self.parked_counts[n as usize - 1].store(count as u8, Relaxed);
-        if count == 0 {
-            self.sizes.store(self.sizes.load(Relaxed) & !(1 << (n - 1)), Relaxed);
-        }
-        Some((address, place))
-    }
-
-    #[inline]
-    fn remember(&self, address: usize, n: u32) {
-        let slot = slot_of(n) as usize;
-        // The last one is overwritten when there is no room.
-        let count = (self.counts[slot].load(Relaxed) as usize).min(DEPTH - 1);
-        self.holes[slot][count].store((address as u64) << 16 | u64::from(n), Relaxed);
-        self.counts[slot].store(count as u8 + 1, Relaxed);
-        self.full.store(self.full.load(Relaxed) | 1 << slot, Relaxed);
-    }
-
-    #[inline]
-    fn recall(&self, slot: usize) -> u64 {
-        let count = (self.counts[slot].load(Relaxed) as usize).clamp(1, DEPTH) - 1;
-        self.counts[slot].store(count as u8, Relaxed);
-        if count == 0 {
-            self.full.store(self.full.load(Relaxed) & !(1 << slot), Relaxed);
-        }
-        self.holes[slot][count].load(Relaxed)
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct State {
     slots: Slots,
-    /// Metadata without memory, by `next`.
-    spare: *mut Chunk,
-    /// Untouched metadata.
-    area: usize,
-    area_end: usize,
+    pool: Pool,
     /// Where the next chunk might go.
     hint: usize,
     /// The listed chunk without an allocation that is kept.
@@ -243,9 +98,7 @@ pub(super) struct State {
     pub(super) chunks: usize,
     pub(super) chunks_most: usize,
     /// Of chunks that were given back.
-    pub(super) allocs: u64,
-    pub(super) smallest: u32,
-    pub(super) largest: u32,
+    pub(super) gone: Sizes,
 }
 
 // SAFETY: chunks live for ever; the pointers are used under the lock.
@@ -258,42 +111,17 @@ pub struct Space {
     pub units: Units,
     pub(super) totals: Totals,
     claims: [Claim; CLAIMS],
-    leaves: [AtomicUsize; LEAVES],
-    /// All chunks that ever were, by `older`.
-    newest: AtomicPtr<Chunk>,
+    pub(crate) memory: Memory,
     pub(super) state: Lock<State>,
     /// The first chunk's metadata.
     pub(super) first: Chunk,
-    /// What the system refuses, in tests.
-    #[cfg(test)]
-    pub(crate) refuse: AtomicU32,
-    /// 1 once it may be used.
-    opened: AtomicU32,
+    /// It may be used.
+    opened: AtomicBool,
 }
 
 impl Default for Space {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Size and alignment as granules and mask.
-#[inline]
-fn request(size: usize, align: usize) -> Result<(u32, u32), Error> {
-    // One test for the usual case; `size` 0 wraps.
-    if size.wrapping_sub(1) >= UNIT || !align.is_power_of_two() || align > PAGE {
-        return Err(wrong_request(size, align));
-    }
-    Ok((size.div_ceil(GRANULE) as u32, (align.div_ceil(GRANULE) - 1) as u32))
-}
-#[cold]
-fn wrong_request(size: usize, align: usize) -> Error {
-    if size == 0 {
-        Error::Size
-    } else if !align.is_power_of_two() || align > PAGE {
-        Error::Align
-    } else {
-        Error::TooLarge
     }
 }
 
@@ -305,26 +133,19 @@ impl Space {
             units: Units::new(),
             totals: Totals::new(),
             claims: [const { Claim::new() }; CLAIMS],
-            leaves: [const { AtomicUsize::new(0) }; LEAVES],
-            newest: AtomicPtr::new(null_mut()),
+            memory: Memory::new(),
             state: Lock::new(State {
                 slots: Slots::new(),
-                spare: null_mut(),
-                area: 0,
-                area_end: 0,
+                pool: Pool::new(),
                 hint: 0,
                 idle: null_mut(),
                 claims: 0,
                 chunks: 0,
                 chunks_most: 0,
-                allocs: 0,
-                smallest: 0,
-                largest: 0,
+                gone: Sizes::new(),
             }),
             first: Chunk::new(),
-            #[cfg(test)]
-            refuse: AtomicU32::new(0),
-            opened: AtomicU32::new(0),
+            opened: AtomicBool::new(false),
         }
     }
 
@@ -333,7 +154,7 @@ impl Space {
     /// # Safety
     /// [`Units::open`] was called; the space is where it will always be.
     pub unsafe fn open(&self) {
-        self.opened.store(1, Release);
+        self.opened.store(true, Release);
     }
 
     /// Allocates `size` bytes, zeroed in every unit; the address is in nobody's.
@@ -380,7 +201,7 @@ impl Space {
     #[inline(never)]
     fn unpark(&'static self, claim: usize, size: usize, n: u32, mask: u32) -> Option<Taken> {
         let (address, place) = self.claims[claim].pop(n, mask)?;
-        let mut body = self.chunk_of(address)?.body.lock_elided();
+        let mut body = self.memory.chunk_of(address)?.body.lock_elided();
         // Not from a chunk that another index has claimed.
         if body.owner != 0 && body.owner != claim as u32 + 1 {
             return None;
@@ -394,19 +215,8 @@ impl Space {
     #[inline(never)]
     fn fill_hole(&'static self, at: usize, holes: u64, size: usize, n: u32, mask: u32) -> Option<Taken> {
         let claim = &self.claims[at];
-        // All in it are large enough.
-        let slot = slot_of(n - 1) + 1;
-        let holes = holes >> slot;
-        if holes == 0 {
-            return None;
-        }
-        let slot = slot + holes.trailing_zeros();
-        let hole = claim.recall(slot as usize);
-        let (begin, end) = ((hole >> 16) as usize, (hole >> 16) as usize + (hole & 0xffff) as usize * GRANULE);
-        let align = (mask as usize + 1) * GRANULE;
-        let address = begin.next_multiple_of(align);
-        let rest = end.checked_sub(address + n as usize * GRANULE)?;
-        let mut body = self.chunk_of(address)?.body.lock_elided();
+        let (address, rest) = claim.recall(holes, n, mask)?;
+        let mut body = self.memory.chunk_of(address)?.body.lock_elided();
         // Not from a chunk that another index has claimed; and one without allocations goes.
         if body.owner != 0 && body.owner != at as u32 + 1 || body.live == 0 {
             return None;
@@ -415,15 +225,9 @@ impl Space {
         body.note_size(size as u32);
         drop(body);
         if rest != 0 {
-            claim.remember(end - rest, (rest / GRANULE) as u32);
+            claim.remember(address + n as usize * GRANULE, (rest / GRANULE) as u32);
         }
         Some(taken)
-    }
-
-    #[inline]
-    fn chunk_of(&self, address: usize) -> Option<&'static Chunk> {
-        // SAFETY: chunks live for ever; an entry is null or one of them.
-        self.leaf(address).0.and_then(|entry| unsafe { (entry.load(Acquire) as *const Chunk).as_ref() })
     }
 
     #[inline]
@@ -437,7 +241,9 @@ impl Space {
     #[inline]
     fn finish(&'static self, taken: Taken, n: u32) -> Handle {
         if taken.dirty != 0 {
-            self.zero(taken, n);
+            // Whoever wrote a unit raised `high` before; that it is seen here follows from what
+            // ordered its use of the memory before the free.
+            taken.zero(n as usize * GRANULE, self.written());
         }
         if taken.low() {
             self.balance();
@@ -452,45 +258,11 @@ impl Space {
         usize::from(!self.units.nobody_used())..=self.units.high()
     }
 
-    #[inline]
-    fn zero(&self, taken: Taken, n: u32) {
-        let (address, bytes) = (taken.address(), n as usize * GRANULE);
-        // Whoever wrote a unit raised `high` before; that it is seen here follows from what
-        // ordered its use of the memory before the free.
-        if address % PAGE + bytes > PAGE {
-            return self.zero_pages(taken, bytes);
-        }
-        let (mut at, units) = (address + self.written().start() * UNIT, self.written().count());
-        for _ in 0..units {
-            // SAFETY: the allocation's bytes in a unit; nobody else has it yet.
-            unsafe { zero_bytes(at, bytes) };
-            at += UNIT;
-        }
-    }
-
-    /// What crosses pages: only the dirty ones are written.
-    #[cold]
-    #[inline(never)]
-    fn zero_pages(&self, taken: Taken, bytes: usize) {
-        let base = taken.address() & !(UNIT - 1);
-        let (begin, end) = (taken.address() - base, taken.address() - base + bytes);
-        for page in (begin >> PAGE_SHIFT)..=((end - 1) >> PAGE_SHIFT) {
-            if taken.dirty >> page & 1 == 0 {
-                continue;
-            }
-            let (from, to) = (begin.max(page * PAGE), end.min((page + 1) * PAGE));
-            for unit in self.written() {
-                // SAFETY: as in `zero`.
-                unsafe { core::ptr::write_bytes((base + unit * UNIT + from) as *mut u8, 0, to - from) };
-            }
-        }
-    }
-
     #[cold]
     #[inline(never)]
     fn alloc_slow(&'static self, size: usize, n: u32, mask: u32, how: How) -> Result<Handle, Error> {
         // Acquire: pairs with `open`.
-        if self.opened.load(Acquire) == 0 {
+        if !self.opened.load(Acquire) {
             return Err(Error::Closed);
         }
         let taken = match how {
@@ -512,9 +284,9 @@ impl Space {
     /// The first chunk, made if it is not yet.
     fn first_chunk(&'static self, state: &mut State) -> Option<&'static Chunk> {
         if self.first.body.lock().base == 0 {
-            let base = self.map_chunk(state)?;
+            let base = self.memory.map_chunk(&mut state.hint, self.units.indices() + 1)?;
             self.totals.empty_most.store(EMPTY_LEAST, Relaxed);
-            self.publish(&self.first);
+            self.memory.publish(&self.first);
             self.enlist(state, &self.first, base, RESERVED);
         }
         Some(&self.first)
@@ -640,7 +412,7 @@ impl Space {
         state.slots.remove(chunk, body);
         body.tell(&self.totals);
         let base = core::mem::replace(&mut body.base, 0);
-        let entry = self.leaf(base).expect_made();
+        let entry = self.memory.entry(base);
         entry.store(0, Relaxed);
         // SAFETY: nothing in it is allocated, and nobody else would unmap it.
         let unmapped = unsafe { sys::unmap(base, (self.units.indices() + 1) * UNIT) };
@@ -653,11 +425,9 @@ impl Space {
         }
         self.totals.empty().fetch_sub(body.empty as isize, Relaxed);
         state.chunks -= 1;
-        state.allocs += body.allocs;
-        state.smallest = smaller(state.smallest, body.smallest);
-        state.largest = state.largest.max(body.largest);
+        state.gone.add(body.allocs, body.smallest, body.largest);
         state.hint = base;
-        self.keep_metadata(state, chunk);
+        state.pool.keep(chunk);
     }
 
     /// Gives up the claims of other indices that have allocated nothing since they were last
@@ -683,14 +453,14 @@ impl Space {
     #[cold]
     pub(super) fn settle_all(&'static self, state: &mut State, wait: bool) -> bool {
         // Relaxed: what is parked and not seen here is parked later; what this thread knows of, it sees.
-        if self.totals.parked.load(Relaxed) == 0 {
+        if !self.totals.parked.load(Relaxed) {
             return false;
         }
-        self.totals.parked.store(0, Relaxed);
-        for chunk in self.chunks() {
+        self.totals.parked.store(false, Relaxed);
+        for chunk in self.memory.chunks() {
             let body = if wait { Some(chunk.body.lock_elided()) } else { chunk.body.try_lock() };
             let Some(mut body) = body else {
-                self.totals.parked.store(1, Relaxed);
+                self.totals.parked.store(true, Relaxed);
                 continue;
             };
             body.settle(&self.totals);
@@ -735,14 +505,14 @@ impl Space {
 
     /// Makes a chunk; it is listed.
     fn make(&'static self, state: &mut State) -> Option<&'static Chunk> {
-        let chunk = self.metadata(state)?;
-        match self.map_chunk(state) {
+        let chunk = self.memory.metadata(&mut state.pool)?;
+        match self.memory.map_chunk(&mut state.hint, self.units.indices() + 1) {
             Some(base) => {
                 self.enlist(state, chunk, base, 0);
                 Some(chunk)
             }
             None => {
-                self.keep_metadata(state, chunk);
+                state.pool.keep(chunk);
                 None
             }
         }
@@ -755,117 +525,19 @@ impl Space {
         state.chunks += 1;
         state.chunks_most = state.chunks_most.max(state.chunks);
         // Release: whoever finds the chunk finds it made.
-        self.leaf(base).expect_made().store((&raw const *chunk) as usize, Release);
-    }
-
-    /// The entry of a unit's address, if its leaf is there.
-    #[inline]
-    fn leaf(&self, address: usize) -> Entry<'_> {
-        let unit = address >> UNIT_SHIFT;
-        let Some(leaf) = self.leaves.get(unit >> LEAF_BITS) else { return Entry(None) };
-        // Acquire: pairs with the Release of `map_chunk`.
-        let leaf = leaf.load(Acquire);
-        if leaf == 0 {
-            return Entry(None);
-        }
-        let at = leaf + (unit & ((1 << LEAF_BITS) - 1)) * size_of::<AtomicUsize>();
-        // SAFETY: a leaf is an array of that many words, for ever.
-        Entry(Some(unsafe { &*(at as *const AtomicUsize) }))
-    }
-
-    /// Maps `indices + 1` units, and the leaf that they need.
-    fn map_chunk(&self, state: &mut State) -> Option<usize> {
-        let len = (self.units.indices() + 1) * UNIT;
-        let base = self.map_aligned(state.hint, len, UNIT)?;
-        // Chunks lie side by side, downwards, so that they are one mapping for the system.
-        state.hint = base.saturating_sub(len);
-        // SAFETY: fresh and ours. A refusal costs memory only.
-        let _ = unsafe { sys::advise(base, len, Advice::NoHuge) };
-        let leaf = &self.leaves[base >> UNIT_SHIFT >> LEAF_BITS];
-        if leaf.load(Relaxed) == 0 {
-            let Some(made) = self.map(0, LEAF_BYTES) else {
-                // SAFETY: nobody has it yet.
-                let _ = unsafe { sys::unmap(base, len) };
-                return None;
-            };
-            // Release: whoever finds the leaf finds it mapped.
-            leaf.store(made, Release);
-        }
-        Some(base)
-    }
-
-    /// Maps `len` bytes at a multiple of `align`, near `hint` if that is free.
-    fn map_aligned(&self, hint: usize, len: usize, align: usize) -> Option<usize> {
-        let at = self.map(hint, len)?;
-        if at.is_multiple_of(align) {
-            return Some(at);
-        }
-        // SAFETY: nobody has it yet. (Here and below a refusal leaves address space behind, unused.)
-        let _ = unsafe { sys::unmap(at, len) };
-        let wide = self.map(0, len + align)?;
-        let at = wide.next_multiple_of(align);
-        // SAFETY: as above; both ends.
-        unsafe {
-            if at > wide {
-                let _ = sys::unmap(wide, at - wide);
-            }
-            let _ = sys::unmap(at + len, wide + align - at);
-        }
-        Some(at)
-    }
-
-    fn map(&self, hint: usize, len: usize) -> Option<usize> {
-        #[cfg(test)]
-        if self.refuse.load(Relaxed) & Self::REFUSE_MAP != 0 {
-            return None;
-        }
-        sys::map(hint, len, Access::ReadWrite).ok()
-    }
-
-    /// A chunk's metadata, without memory.
-    fn metadata(&'static self, state: &mut State) -> Option<&'static Chunk> {
-        // SAFETY: chunks live for ever.
-        if let Some(chunk) = unsafe { state.spare.as_ref() } {
-            state.spare = chunk.next.load(Relaxed);
-            return Some(chunk);
-        }
-        if state.area + size_of::<Chunk>() > state.area_end {
-            let (bytes, advice) = if state.area == 0 { (AREA, Advice::NoHuge) } else { (AREA_HUGE, Advice::Huge) };
-            let area = self.map_aligned(0, bytes, bytes)?;
-            // SAFETY: fresh and ours. A refusal costs time or memory only.
-            let _ = unsafe { sys::advise(area, bytes, advice) };
-            (state.area, state.area_end) = (area, area + bytes);
-        }
-        let at = state.area as *mut Chunk;
-        state.area += size_of::<Chunk>();
-        // SAFETY: fresh zeroed memory of its size and alignment, never unmapped. Zero bytes are
-        // a chunk without memory.
-        let chunk = unsafe { &*at };
-        self.publish(chunk);
-        Some(chunk)
-    }
-
-    /// Lets walks find a chunk for the first time. The space's lock is held.
-    fn publish(&self, chunk: &'static Chunk) {
-        chunk.older.store(self.newest.load(Relaxed), Relaxed);
-        // Release: whoever walks finds it made. (Under the space's lock: no other store.)
-        self.newest.store((&raw const *chunk).cast_mut(), Release);
-    }
-    fn keep_metadata(&self, state: &mut State, chunk: &'static Chunk) {
-        chunk.next.store(state.spare, Relaxed);
-        state.spare = (&raw const *chunk).cast_mut();
+        self.memory.entry(base).store((&raw const *chunk) as usize, Release);
     }
 
     /// Frees what [`Space::alloc`] gave, by its address.
     ///
     /// # Errors
-    /// [`Wrong`]; nothing was changed.
+    /// [`BadPointer`]; nothing was changed.
     ///
     /// # Safety
     /// Nobody uses the allocation any more, if it is one.
     #[inline]
-    pub unsafe fn free(&'static self, address: usize) -> Result<(), Wrong> {
-        let Some(chunk) = self.chunk_of(address) else { return Err(Wrong::Foreign) };
+    pub unsafe fn free(&'static self, address: usize) -> Result<(), BadPointer> {
+        let Some(chunk) = self.memory.chunk_of(address) else { return Err(BadPointer::Foreign) };
         let _inside = self.units.gate.enter_patiently();
         let at = self.units.here() % CLAIMS;
         let claim = &self.claims[at];
@@ -878,8 +550,8 @@ impl Space {
             drop(body);
             claim.push(address, place, end - start);
             // Relaxed: see `settle_all`. Stored to seldom, so that threads do not share it.
-            if self.totals.parked.load(Relaxed) == 0 {
-                self.totals.parked.store(1, Relaxed);
+            if !self.totals.parked.load(Relaxed) {
+                self.totals.parked.store(true, Relaxed);
             }
             return Ok(());
         }
@@ -899,10 +571,10 @@ impl Space {
     ///
     /// # Safety
     /// As [`Space::free`], for each.
-    pub unsafe fn free_bulk(&'static self, addresses: &[usize], mut bad: impl FnMut(usize, Wrong)) {
+    pub unsafe fn free_bulk(&'static self, addresses: &[usize], mut bad: impl FnMut(usize, BadPointer)) {
         for (at, &address) in addresses.iter().enumerate() {
             if let Some(&ahead) = addresses.get(at + AHEAD)
-                && let Some(chunk) = self.chunk_of(ahead)
+                && let Some(chunk) = self.memory.chunk_of(ahead)
             {
                 chunk.prefetch(ahead);
             }
@@ -929,7 +601,7 @@ impl Space {
         let mut state = self.state.lock();
         let mut body = chunk.body.lock();
         // What a look without the lock saw may be otherwise by now.
-        if body.slot != super::chunk::NO_SLOT {
+        if body.slot != NO_SLOT {
             state.slots.relocate(chunk, &mut body);
             self.settle_idle(&mut state, chunk, &mut body);
         }
@@ -942,18 +614,6 @@ impl Space {
         self.state.lock().chunks
     }
 
-    /// All chunks that ever were.
-    pub(super) fn chunks(&self) -> impl Iterator<Item = &'static Chunk> + use<> {
-        // Acquire: pairs with the Release of who made it. SAFETY: chunks live for ever.
-        let mut at = unsafe { self.newest.load(Acquire).as_ref::<'static>() };
-        core::iter::from_fn(move || {
-            let here = at?;
-            // SAFETY: as above.
-            at = unsafe { here.older.load(Acquire).as_ref() };
-            Some(here)
-        })
-    }
-
     /// Gives empty pages back, and keeps a few filled for [`How::Populated`], by the kernel's
     /// rules: a chunk gives its empty pages if they are a quarter of it and more than [`HIGH`]
     /// are elsewhere. Cost: a visit of each chunk, a system call for each run of pages in each
@@ -963,7 +623,7 @@ impl Space {
         let mut done = Balanced::default();
         let mut populated = 0;
         self.settle_all(&mut self.state.lock(), true);
-        for chunk in self.chunks() {
+        for chunk in self.memory.chunks() {
             let mut body = chunk.body.lock();
             if body.base == 0 {
                 continue;
@@ -985,11 +645,10 @@ impl Space {
 
     /// Gives a chunk's empty pages back; how many.
     fn depopulate(&self, body: &mut Guard<'_, Body>) -> usize {
-        let pages = body.empty_pages();
         let mut given = 0;
-        for (page, count) in runs_of(pages) {
+        for (page, count) in runs_of(body.empty_pages()) {
             let (offset, len) = (page << PAGE_SHIFT, count << PAGE_SHIFT);
-            let clean = self.written().all(|unit| self.give_back(body.base + unit * UNIT + offset, len));
+            let clean = self.written().all(|unit| self.memory.give_back(body.base + unit * UNIT + offset, len));
             // What failed stays dirty, and populated: it is offered again.
             body.depopulated((u64::MAX >> (64 - count)) << page, clean, &self.totals);
             given += if clean { count } else { 0 };
@@ -997,23 +656,11 @@ impl Space {
         given
     }
 
-    fn give_back(&self, at: usize, len: usize) -> bool {
-        #[cfg(test)]
-        if self.refuse.load(Relaxed) & Self::REFUSE_DONT_NEED != 0 {
-            return false;
-        }
-        // SAFETY: empty pages of a chunk whose lock is held.
-        unsafe {
-            // Locked pages want it said.
-            sys::advise(at, len, Advice::DontNeed).or_else(|_| sys::advise(at, len, Advice::DontNeedLocked)).is_ok()
-        }
-    }
-
     /// Fills empty pages until there are [`HIGH`]; how many. From the end of a chunk, where
     /// first fit comes last.
     fn populate(&self) -> usize {
         let mut filled = 0;
-        for chunk in self.chunks() {
+        for chunk in self.memory.chunks() {
             let mut body = chunk.body.lock();
             if body.base == 0 {
                 continue;
@@ -1025,7 +672,8 @@ impl Space {
                 }
                 let page = bare.ilog2() as usize;
                 bare &= !(1 << page);
-                if !(1..=self.units.high()).all(|unit| self.fill(body.base + unit * UNIT + (page << PAGE_SHIFT))) {
+                if !(1..=self.units.high()).all(|unit| self.memory.fill(body.base + unit * UNIT + (page << PAGE_SHIFT)))
+                {
                     return filled;
                 }
                 body.repopulated(1 << page, &self.totals);
@@ -1034,132 +682,9 @@ impl Space {
         }
         filled
     }
-
-    fn fill(&self, at: usize) -> bool {
-        #[cfg(test)]
-        if self.refuse.load(Relaxed) & Self::REFUSE_POPULATE != 0 {
-            return false;
-        }
-        // SAFETY: a page of a chunk; its contents stay.
-        unsafe { sys::advise(at, PAGE, Advice::PopulateWrite).is_ok() }
-    }
-
-    #[cfg(test)]
-    pub(crate) const REFUSE_MAP: u32 = 1;
-    #[cfg(test)]
-    pub(crate) const REFUSE_DONT_NEED: u32 = 2;
-    #[cfg(test)]
-    pub(crate) const REFUSE_POPULATE: u32 = 4;
-
-    /// Something of each chunk that has memory.
-    #[cfg(test)]
-    pub fn bodies<T>(&'static self, look: impl Fn(&Body) -> T) -> std::vec::Vec<T> {
-        let bodies = self.chunks().map(|chunk| chunk.body.lock());
-        bodies.filter(|body| body.base != 0).map(|body| look(&body)).collect()
-    }
-
-    /// Every invariant, while nobody else is here.
-    #[cfg(test)]
-    #[allow(clippy::unwrap_used)]
-    pub fn verify(&'static self) {
-        let state = self.state.lock();
-        let (mut chunks, mut empty, mut listed) = (0, 0, std::vec![]);
-        for chunk in self.chunks() {
-            let body = chunk.body.lock();
-            if body.base == 0 {
-                assert_eq!((body.owner, body.slot), (0, super::chunk::NO_SLOT));
-                continue;
-            }
-            chunks += 1;
-            empty += body.empty as isize;
-            body.verify(&body.live_from(0).map(|(start, end)| (start, end - start)).collect::<std::vec::Vec<_>>());
-            assert!(core::ptr::eq(self.chunk_of(body.base).unwrap(), chunk));
-            if body.owner == 0 {
-                assert!(slot_of(body.contig()) <= body.slot || body.contig_hint < body.raise_at, "listed too low");
-                listed.push((body.slot, &raw const *chunk));
-            } else {
-                assert_eq!(body.slot, super::chunk::NO_SLOT);
-                assert!(core::ptr::eq(self.claimed(body.owner as usize - 1).unwrap(), chunk));
-            }
-        }
-        assert_eq!(chunks, state.chunks);
-        assert_eq!(empty, self.totals.empty().load(Relaxed));
-        let mut found = 0;
-        for slot in 0..SLOTS as u32 {
-            let mut at = state.slots.first(slot);
-            // SAFETY: chunks live for ever.
-            while let Some(chunk) = unsafe { at.as_ref() } {
-                assert!(listed.contains(&(slot, at.cast_const())));
-                found += 1;
-                at = chunk.next.load(Relaxed);
-            }
-        }
-        assert_eq!(found, listed.len());
-    }
-}
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug)]
-struct Ask {
-    claim: usize,
-    size: u32,
-    n: u32,
-    mask: u32,
-}
-
-/// A place in the map from addresses to chunks.
-struct Entry<'a>(Option<&'a AtomicUsize>);
-
-impl<'a> Entry<'a> {
-    /// Of a chunk: `map_chunk` made the leaf.
-    fn expect_made(self) -> &'a AtomicUsize {
-        match self.0 {
-            Some(entry) => entry,
-            None => unreachable!("a chunk's leaf is made with it"),
-        }
-    }
-}
-
-/// The smaller of two smallest sizes, of which 0 is none.
-pub(super) fn smaller(one: u32, other: u32) -> u32 {
-    if one == 0 || other != 0 && other < one { other } else { one }
-}
-
-/// Runs of set bits: first, and how many.
-fn runs_of(mut pages: u64) -> impl Iterator<Item = (usize, usize)> {
-    core::iter::from_fn(move || {
-        if pages == 0 {
-            return None;
-        }
-        let page = pages.trailing_zeros();
-        let count = (pages >> page).trailing_ones();
-        pages &= !((u64::MAX >> (64 - count)) << page);
-        Some((page as usize, count as usize))
-    })
-}
-
-/// Zeroes a multiple of a granule.
-///
-/// # Safety
-/// The bytes are ours.
-#[inline]
-unsafe fn zero_bytes(at: usize, bytes: usize) {
-    let to = at as *mut u8;
-    // SAFETY: the caller's promise; all stores lie in `[at, at + bytes)`.
-    unsafe {
-        match bytes {
-            4 => to.cast::<u32>().write(0),
-            8..16 => {
-                to.cast::<u64>().write_unaligned(0);
-                to.add(bytes - 8).cast::<u64>().write_unaligned(0);
-            }
-            16..32 => {
-                to.cast::<u128>().write_unaligned(0);
-                to.add(bytes - 16).cast::<u128>().write_unaligned(0);
-            }
-            _ => to.write_bytes(0, bytes),
-        }
-    }
 }
 
 const _: () = assert!(RESERVED.is_multiple_of(PAGE));
+
+#[cfg(test)]
+mod tests;

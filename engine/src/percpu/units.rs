@@ -84,7 +84,7 @@ impl Handle {
 }
 
 /// A word that an operation reads and writes once.
-trait Word {
+trait Exchanged {
     type Value: Copy + PartialEq;
     fn read(&self) -> Self::Value;
     fn write(&self, value: Self::Value);
@@ -92,7 +92,7 @@ trait Word {
 }
 macro_rules! word {
     ($atomic:ident $value:ident) => {
-        impl Word for $atomic {
+        impl Exchanged for $atomic {
             type Value = $value;
             fn read(&self) -> $value {
                 // SeqCst as all steps of a simulation.
@@ -339,7 +339,7 @@ impl Units {
 
     /// Reads, changes and writes one word of this index's copy, in the modes that are not
     /// `Sequences`. Refused if `change` gives nothing.
-    fn change<W: Word>(&self, at: Handle, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
+    fn change<W: Exchanged>(&self, at: Handle, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
         match self.mode() {
             Mode::Simulated => {
                 let (running, index, _) = self.cpus.simulation().begin();
@@ -453,14 +453,23 @@ impl Units {
     pub unsafe fn step(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
         match self.place(&self.by_mm_cid, at) {
             // SAFETY: the caller's promise; the area is right.
-            Some(place) => unsafe {
-                if delta >= 0 {
-                    seq::up::<{ rseq::MM_CID }>(place, delta as u32, threshold)
-                } else {
-                    seq::down::<{ rseq::MM_CID }>(place, delta.unsigned_abs(), threshold)
-                }
-            },
+            Some(place) => unsafe { Self::step_at::<{ rseq::MM_CID }>(place, delta, threshold) },
             None => self.step_by_cpu_id(at, delta, threshold),
+        }
+    }
+    /// Up or down.
+    ///
+    /// # Safety
+    /// As [`Units::step`]; `INDEX` is that of the place's area.
+    #[inline(always)]
+    unsafe fn step_at<const INDEX: isize>(place: Place<'_>, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if delta >= 0 {
+                seq::up::<INDEX>(place, delta as u32, threshold)
+            } else {
+                seq::down::<INDEX>(place, delta.unsigned_abs(), threshold)
+            }
         }
     }
     #[cold]
@@ -468,13 +477,7 @@ impl Units {
     fn step_by_cpu_id(&self, at: Handle, delta: i32, threshold: &AtomicU32) -> Outcome<()> {
         match self.place(&self.by_cpu_id, at) {
             // SAFETY: the promise of `step`; the area is right.
-            Some(place) => unsafe {
-                if delta >= 0 {
-                    seq::up::<{ rseq::CPU_ID }>(place, delta as u32, threshold)
-                } else {
-                    seq::down::<{ rseq::CPU_ID }>(place, delta.unsigned_abs(), threshold)
-                }
-            },
+            Some(place) => unsafe { Self::step_at::<{ rseq::CPU_ID }>(place, delta, threshold) },
             None => Outcome::Refused,
         }
     }
@@ -668,7 +671,7 @@ enum Entry {
 }
 
 /// Compare and swap until it is done, or `change` gives nothing.
-fn locked<W: Word>(word: &W, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
+fn locked<W: Exchanged>(word: &W, change: impl Fn(W::Value) -> Option<W::Value>) -> Outcome<()> {
     loop {
         let old = word.read();
         let Some(new) = change(old) else { return Outcome::Refused };

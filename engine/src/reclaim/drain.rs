@@ -16,7 +16,7 @@ use crate::arch::{sys, topology};
 use crate::cache::drain::CpuSet;
 use crate::cache::{DrainMode, DrainReport};
 use crate::cpu::{INDICES, NODES};
-use crate::knob::Id;
+use crate::knob::Drain;
 use crate::slab::class::CLASSES;
 use crate::stat::{Event, Timing};
 
@@ -150,7 +150,12 @@ impl Mm<'_> {
 
     /// How far drains that nobody asked for go; `None` if there are to be none.
     pub fn background(&self) -> Option<DrainMode> {
-        DrainMode::from_word(self.cache.knobs.get(Id::Drain))
+        match self.cache.knobs.choice() {
+            Drain::Auto => Some(DrainMode::Auto),
+            Drain::Gentle => Some(DrainMode::Gentle),
+            Drain::Expedited => Some(DrainMode::Expedited),
+            Drain::Off => None,
+        }
     }
 
     /// What one look of the housekeeper asks for; the bytes given back.

@@ -85,7 +85,7 @@ impl Mm<'_> {
 
     /// Slow allocations and reuses of areas: what tells work from idleness.
     fn activity(&self) -> u64 {
-        self.cache.sets.event(Event::ColdAlloc) + self.cache.sets.event(Event::AreaReuse)
+        self.cache.sets.event(Event::AllocSlowpath) + self.cache.sets.event(Event::AreaReuse)
     }
 
     /// Before a fork: in a program that has one thread none of ours is there when this returns. A program that counts the

@@ -20,7 +20,8 @@ use crate::arch::gate::{Gate, Inside};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::page::{LISTED, PageSource, Pages};
 use crate::slab::class::{CLASSES, SIZES};
-use crate::slab::{SlabSource, Slabs, Wrong};
+use crate::slab::{SlabSource, Slabs};
+use crate::stat::BadPointer;
 use crate::vmap::{Areas, Vmap};
 use core::fmt;
 
@@ -68,7 +69,7 @@ pub struct Mm<'a> {
     /// Areas.
     pub areas: &'a Areas,
     /// Is told of a pointer that cannot be freed.
-    pub report: fn(usize, Wrong),
+    pub report: fn(usize, BadPointer),
     /// Those above.
     pub host: &'a dyn Host,
 }

@@ -46,9 +46,11 @@
 use super::mm::Mm;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicUsize};
+use crate::arch::number::leading;
 use crate::arch::sys::{self, Access, Advice, Errno, Range};
+use crate::arch::text::Text;
 use crate::arch::{PAGE, task};
-use crate::knob::Id;
+use crate::knob::{Id, ReapParent};
 use crate::page::Regions;
 use crate::stat::{Event, Level};
 
@@ -137,7 +139,7 @@ impl Mm<'_> {
         if least == 0 || here < least || sys::pid() != own || own == 1 || self.reclaim.keeper.is_confined() {
             return false;
         }
-        if knobs.get(Id::ReapParent) == 0 && sys::parent_pid() > 1 {
+        if knobs.choice::<ReapParent>() == ReapParent::Init && sys::parent_pid() > 1 {
             return false;
         }
         // A handler that ends the process must not wait below for the thread that it interrupted.
@@ -171,7 +173,7 @@ impl Mm<'_> {
 fn resident() -> u64 {
     let mut text = [0; 128];
     let text = sys::slurp(c"/proc/self/statm", &mut text).unwrap_or(&[]);
-    text.split(|&byte| byte == b' ').nth(1).map_or(0, |pages| number(pages, 10)) * PAGE as u64
+    text.split(|&byte| byte == b' ').nth(1).map_or(0, |pages| leading(pages, 10)) * PAGE as u64
 }
 
 /// Whether orphans are waited for here, so that no dead reapers collect.
@@ -185,7 +187,7 @@ fn waits() -> bool {
     let mut text = [0; 2048];
     let Ok(text) = sys::slurp(c"/proc/1/status", &mut text) else { return false };
     let line = |name: &[u8]| text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name));
-    let has = |name| line(name).is_some_and(|mask| number(mask, 16) & CHILD != 0);
+    let has = |name| line(name).is_some_and(|mask| leading(mask, 16) & CHILD != 0);
     has(b"SigBlk:") || has(b"SigIgn:") || has(b"SigCgt:") || dead(FEW).is_some_and(|dead| dead < FEW)
 }
 
@@ -221,25 +223,14 @@ fn dead(most: usize) -> Option<usize> {
 
 /// Whether a process is a dead reaper and a child of the first.
 fn is_dead(pid: &[u8]) -> bool {
-    let mut path = [0; 32];
-    let mut at = 0;
-    for part in [&b"/proc/"[..], pid, b"/stat"] {
-        let Some(room) = path[..31].get_mut(at..at + part.len()) else { return false };
-        room.copy_from_slice(part);
-        at += part.len();
-    }
+    let mut path = Text::<[u8; 32]>::empty();
+    [&b"/proc/"[..], pid, b"/stat"].into_iter().for_each(|part| path.push(part));
+    let Some(path) = path.as_c() else { return false };
     let mut text = [0; 128];
-    let path = core::ffi::CStr::from_bytes_until_nul(&path).unwrap_or(c"/");
     let text = sys::slurp(path, &mut text).unwrap_or(&[]);
     let rest = text.strip_prefix(pid).and_then(|text| text.strip_prefix(b" ("));
     let rest = rest.and_then(|text| text.strip_prefix(NAME.to_bytes()));
     rest.is_some_and(|rest| rest.starts_with(b") Z 1 "))
-}
-
-/// The number at the beginning, after blanks.
-fn number(text: &[u8], base: u32) -> u64 {
-    let digits = text.trim_ascii_start().iter().map_while(|&byte| char::from(byte).to_digit(base));
-    digits.fold(0, |number, digit| number.wrapping_mul(base.into()).wrapping_add(digit.into()))
 }
 
 /// Makes the task and waits until it holds nothing but the memory; false if there is none. Signals are blocked.

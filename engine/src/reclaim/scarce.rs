@@ -65,7 +65,8 @@ impl Barren {
 /// Changes with everything that may leave free memory.
 fn signature(sets: &Sets) -> u64 {
     let frees = sets.frees();
-    let events = [Event::ColdFree, Event::AreaFree, Event::AreaGrow, Event::AreaMove].map(|event| sets.event(event));
+    let events =
+        [Event::FreeSlowpath, Event::AreaFree, Event::AreaGrow, Event::AreaMove].map(|event| sets.event(event));
     let levels = [Level::Lazy, Level::PagesFree, Level::Mapped].map(|level| sets.level(level));
     // (A hash: Knuth's multiplier.)
     let mix = |sum: u64, word: &u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);

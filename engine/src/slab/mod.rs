@@ -31,12 +31,12 @@ pub mod class;
 
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicU32, AtomicU64};
+use crate::arch::atomic::{AtomicBool, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
 use crate::page::{Kind, PageSource, Pages, Pfn, give_back};
-use crate::stat::{Event, Level, Mode};
+use crate::stat::{BadPointer, Event, Level, Mode};
 use class::{CLASSES, SIZES, SLAB_ORDER, SLAB_PAGES_MAX};
 use core::ptr::NonNull;
 
@@ -61,17 +61,6 @@ struct Slab {
     base: usize,
 }
 
-/// What a pointer is to its slab.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
-    /// No object of a slab.
-    Foreign,
-    /// Not at an object's beginning.
-    Interior,
-    /// Free already.
-    Double,
-}
-
 /// The slabs of all classes.
 #[derive(Debug)]
 pub struct Slabs {
@@ -79,7 +68,7 @@ pub struct Slabs {
     partial: [[Lock<Partial>; CLASSES]; NODES],
     bits: [Lock<()>; BIT_LOCKS],
     /// Set before the first slab is made.
-    checked: AtomicU32,
+    checked: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -97,7 +86,7 @@ pub struct SlabSource<'a> {
     /// The page layer.
     pub pages: &'a Pages,
     /// Told of a pointer that cannot be freed.
-    pub report: fn(usize, Wrong),
+    pub report: fn(usize, BadPointer),
 }
 
 impl Default for Slabs {
@@ -113,7 +102,7 @@ impl Slabs {
         Self {
             partial: [const { [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES] }; NODES],
             bits: [const { Lock::new(()) }; BIT_LOCKS],
-            checked: AtomicU32::new(0),
+            checked: AtomicBool::new(false),
         }
     }
 
@@ -133,12 +122,12 @@ impl Slabs {
     /// From now on slabs know what the program has. Before the first is made.
     pub fn check(&self) {
         // Relaxed: the heap opens later.
-        self.checked.store(1, Relaxed);
+        self.checked.store(true, Relaxed);
     }
     /// Whether they do.
     #[inline]
     pub fn is_checked(&self) -> bool {
-        self.checked.load(Relaxed) != 0
+        self.checked.load(Relaxed)
     }
 }
 
@@ -193,12 +182,12 @@ impl Slab {
     ///
     /// # Safety
     /// `slab` is live.
-    unsafe fn index(slab: *mut Self, address: usize) -> Result<usize, Wrong> {
+    unsafe fn index(slab: *mut Self, address: usize) -> Result<usize, BadPointer> {
         // SAFETY: constant fields.
         let (base, class, objects) = unsafe { ((*slab).base, (*slab).class as usize, (*slab).objects as usize) };
         let (offset, size) = (address - base, SIZES[class] as usize);
         let index = offset / size;
-        if index >= objects || index * size != offset { Err(Wrong::Interior) } else { Ok(index) }
+        if index >= objects || index * size != offset { Err(BadPointer::Interior) } else { Ok(index) }
     }
 }
 
@@ -241,7 +230,7 @@ impl SlabSource<'_> {
     }
 
     /// Counts and reports a pointer.
-    pub fn bad(&self, address: usize, wrong: Wrong) {
+    pub fn bad(&self, address: usize, wrong: BadPointer) {
         self.cache.sets.count(Event::BadFree, 1);
         (self.report)(address, wrong);
     }
@@ -252,7 +241,7 @@ impl SlabSource<'_> {
     }
 
     /// The word and the bit of a checked object; `None` if its page is no slab's.
-    fn held(&self, address: usize) -> Result<Option<(&AtomicU64, u64)>, Wrong> {
+    fn held(&self, address: usize) -> Result<Option<(&AtomicU64, u64)>, BadPointer> {
         let Some((slab, _)) = self.find(address) else { return Ok(None) };
         // SAFETY: live while one of its objects is out; else as in `find`. The index is one of its own.
         unsafe { Ok(Some(Slab::held(slab, Slab::index(slab, address)?))) }
@@ -270,9 +259,9 @@ impl SlabSource<'_> {
     ///
     /// # Errors
     /// It has no such object.
-    pub fn hand_in(&self, address: usize) -> Result<(), Wrong> {
+    pub fn hand_in(&self, address: usize) -> Result<(), BadPointer> {
         match self.held(address)? {
-            Some((word, bit)) if word.fetch_and(!bit, Relaxed) & bit == 0 => Err(Wrong::Double),
+            Some((word, bit)) if word.fetch_and(!bit, Relaxed) & bit == 0 => Err(BadPointer::Double),
             _ => Ok(()),
         }
     }
@@ -281,9 +270,9 @@ impl SlabSource<'_> {
     ///
     /// # Errors
     /// It has not.
-    pub fn look(&self, address: usize) -> Result<(), Wrong> {
+    pub fn look(&self, address: usize) -> Result<(), BadPointer> {
         match self.held(address)? {
-            Some((word, bit)) if word.load(Relaxed) & bit == 0 => Err(Wrong::Double),
+            Some((word, bit)) if word.load(Relaxed) & bit == 0 => Err(BadPointer::Double),
             _ => Ok(()),
         }
     }
@@ -339,7 +328,7 @@ impl SlabSource<'_> {
         }
         board.raise(Level::Slabs, PAGE << order);
         board.class[class].slabs.fetch_add(1, Relaxed);
-        self.cache.sets.count(Event::SlabAlloc, 1);
+        self.cache.sets.count(Event::AllocSlab, 1);
         Some(slab)
     }
 
@@ -362,7 +351,7 @@ impl SlabSource<'_> {
             let board = self.cache.sets.board();
             board.lower(Level::Slabs, PAGE << order);
             board.class[class].slabs.fetch_sub(1, Relaxed);
-            self.cache.sets.count(Event::SlabFree, 1);
+            self.cache.sets.count(Event::FreeSlab, 1);
             self.page_source().free(pfn, order);
         }
     }
@@ -503,7 +492,7 @@ impl SlabSource<'_> {
         let mut good = 0;
         while let Some(&first) = rest.first() {
             let Some(slab) = self.slab_of(first, class) else {
-                self.bad(first, Wrong::Foreign);
+                self.bad(first, BadPointer::Foreign);
                 rest = &mut rest[1..];
                 continue;
             };
@@ -541,7 +530,7 @@ impl SlabSource<'_> {
                 for &address in batch {
                     match Slab::index(slab, address) {
                         Ok(index) if Slab::is_free(slab, index) || last == Some(index) => {
-                            wrong = Some((address, Wrong::Double));
+                            wrong = Some((address, BadPointer::Double));
                         }
                         Ok(index) if (*slab).free + 1 == (*slab).objects => {
                             last = Some(index);
@@ -667,12 +656,12 @@ impl Source for SlabSource<'_> {
         });
         // Lowest address last in, first out: fresh pages are touched in order.
         sheaf.objects().reverse();
-        self.cache.sets.count(Event::SlabRefill, 1);
+        self.cache.sets.count(Event::SheafRefill, 1);
     }
     fn flush(&self, class: usize, sheaf: &mut Sheaf) {
         self.put_back(class, sheaf.objects());
         sheaf.clear();
-        self.cache.sets.count(Event::SlabFlush, 1);
+        self.cache.sets.count(Event::SheafFlush, 1);
     }
     fn take(&self, class: usize) -> Option<usize> {
         let mut object = None;

@@ -14,7 +14,7 @@
 //! [`Show`] when somebody asks for it at the [`Mailbox`].
 //!
 //! Units: bytes unless a name says otherwise. Invariant: every word has one
-//! meaning for ever under one `version`; readers sum over `0..sets` tallies.
+//! meaning under one [`VERSION`]; readers sum over `0..sets` tallies.
 //! A level that every slow path changes has a differential in each tally, as the kernel's `vm_stat_diff`: the level is
 //! the board's word and all differentials; the word alone is off by at most [`LEVEL_THRESHOLD`] for each set, and one
 //! change for each thread between its two steps. Limits look at the word, reports at the sum.
@@ -24,12 +24,14 @@
 //! `allocs` and `frees` are each too high by at most [`Event::SeqAbort`].
 
 use super::event::{Event, Level, Timing};
+use super::version::{Hash, fields};
 use crate::arch::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::knob;
 
 /// First word of a board ("ALOTMENT", little endian).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
-/// Raised whenever a word changes its meaning or place.
-pub const VERSION: u32 = 6;
+/// What a reader must know of a board (see [`super::version`]): of another one nothing can be read.
+pub const VERSION: u32 = version();
 /// Most sets (and so tallies) a process can have.
 pub const SETS_MAX: usize = 1024;
 /// Room for classes: size classes of slabs first, then the page orders.
@@ -59,31 +61,112 @@ pub const SHARE_ENV: &str = "ALLOTMENT_SHARE";
 /// Environment: `key=value,…`, see [`crate::knob`].
 pub const CONF_ENV: &str = "ALLOTMENT_CONF";
 
-/// How the heap reaches its per-CPU sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Mode {
-    /// Not started yet.
-    Closed = 0,
-    /// Restartable sequences.
-    Sequences = 1,
-    /// Locked sets chosen by `getcpu`.
-    Fallback = 2,
-    /// Interpreted sequences on fake CPUs (tests only).
-    Simulated = 3,
+/// Words of the board that stand for one of several: the enum, the words that stand for none of them, and the names.
+macro_rules! words {
+    ($($(#[$outer:meta])* $name:ident else $other:ident { $($(#[$doc:meta])* $item:ident = $word:literal,)* })*) => {
+        $(
+            $(#[$outer])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            #[repr(u32)]
+            pub enum $name { $($(#[$doc])* $item = $word),* }
+
+            impl $name {
+                /// From its word.
+                #[must_use]
+                pub const fn from_word(word: u32) -> Self {
+                    match word {
+                        $($word => Self::$item,)*
+                        _ => Self::$other,
+                    }
+                }
+            }
+        )*
+        /// All of them with their words, for [`VERSION`].
+        const WORDS: &[(&str, usize)] = &[$($((concat!(stringify!($name), "::", stringify!($item)), $word)),*),*];
+    };
+}
+
+words! {
+    /// How the heap reaches its per-CPU sets.
+    Mode else Closed {
+        /// Not started yet.
+        Closed = 0,
+        /// Restartable sequences.
+        Sequences = 1,
+        /// Locked sets chosen by `getcpu`.
+        Fallback = 2,
+        /// Interpreted sequences on fake CPUs (tests only).
+        Simulated = 3,
+    }
+    /// Why the mode is what it is.
+    Reason else Tested {
+        /// Everything a sequence needs was there and the self-test passed.
+        Tested = 0,
+        /// The knob `mode` asked for it.
+        Asked = 1,
+        /// No sequences are written for this processor.
+        Processor = 2,
+        /// The C library has no rseq symbols.
+        Libc = 3,
+        /// The C library registered no area (old kernel, valgrind, or `glibc.pthread.rseq=0`).
+        Unregistered = 4,
+        /// The kernel refused `membarrier`.
+        Membarrier = 5,
+        /// The self-test failed.
+        SelfTest = 6,
+    }
+    /// What a set's CPU index is.
+    Index else Cpu {
+        /// The CPU's number.
+        Cpu = 0,
+        /// The kernel's compact per-process concurrency id.
+        MmCid = 1,
+    }
+    /// What can be asked for.
+    Request else None {
+        /// Nothing.
+        None = 0,
+        /// Write the [`Show`].
+        Show = 1,
+        /// Set the knob at the first argument to the second.
+        Tune = 2,
+        /// Drain: the first argument is a CPU, [`EVERY_CPU`] or [`IDLE_CPUS`]; the second a way (0 auto, 1 gentle,
+        /// 2 expedited). Results: bytes, and the other fields of the drain's report in their order.
+        Drain = 3,
+        /// Drain everything and give all free memory back. Result: bytes.
+        Purge = 4,
+    }
+    /// How it went.
+    Reply else Unknown {
+        /// Done.
+        Done = 0,
+        /// There is no such request.
+        Unknown = 1,
+        /// An argument is out of range.
+        Range = 2,
+        /// The knob is read at the start only.
+        Fixed = 3,
+        /// The process filters its system calls and may not.
+        Confined = 4,
+        /// There is no room for it in the file.
+        NoRoom = 5,
+    }
+    /// Sections of the [`Show`], by what they are in `/proc` or the kernel's debugfs.
+    Section else Buddyinfo {
+        /// `/proc/buddyinfo`.
+        Buddyinfo = 0,
+        /// `/proc/zoneinfo`.
+        Zoneinfo = 1,
+        /// `/proc/vmallocinfo`.
+        Vmallocinfo = 2,
+        /// `percpu_stats`.
+        PercpuStats = 3,
+        /// What each CPU's set holds: a line of `name=number` each.
+        Sets = 4,
+    }
 }
 
 impl Mode {
-    /// From the word in the board.
-    #[must_use]
-    pub const fn from_word(word: u32) -> Self {
-        match word {
-            1 => Self::Sequences,
-            2 => Self::Fallback,
-            3 => Self::Simulated,
-            _ => Self::Closed,
-        }
-    }
     /// As reports print it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -96,40 +179,7 @@ impl Mode {
     }
 }
 
-/// Why the mode is what it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Reason {
-    /// Everything a sequence needs was there and the self-test passed.
-    Tested = 0,
-    /// The knob `mode` asked for it.
-    Asked = 1,
-    /// No sequences are written for this processor.
-    Processor = 2,
-    /// The C library has no rseq symbols.
-    Libc = 3,
-    /// The C library registered no area (old kernel, valgrind, or `glibc.pthread.rseq=0`).
-    Unregistered = 4,
-    /// The kernel refused `membarrier`.
-    Membarrier = 5,
-    /// The self-test failed.
-    SelfTest = 6,
-}
-
 impl Reason {
-    /// From the word in the board.
-    #[must_use]
-    pub const fn from_word(word: u32) -> Self {
-        match word {
-            1 => Self::Asked,
-            2 => Self::Processor,
-            3 => Self::Libc,
-            4 => Self::Unregistered,
-            5 => Self::Membarrier,
-            6 => Self::SelfTest,
-            _ => Self::Tested,
-        }
-    }
     /// As reports print it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -143,16 +193,6 @@ impl Reason {
             Self::SelfTest => "the self-test failed",
         }
     }
-}
-
-/// What a set's CPU index is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Index {
-    /// The CPU's number.
-    Cpu = 0,
-    /// The kernel's compact per-process concurrency id.
-    MmCid = 1,
 }
 
 /// What there is of one class.
@@ -239,92 +279,12 @@ pub struct Mailbox {
     pub results: [AtomicU64; 8],
 }
 
-/// What can be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Request {
-    /// Nothing.
-    None = 0,
-    /// Write the [`Show`].
-    Show = 1,
-    /// Set the knob at the first argument to the second.
-    Tune = 2,
-    /// Drain: the first argument is a CPU, [`EVERY_CPU`] or [`IDLE_CPUS`]; the second a way (0 auto, 1 gentle,
-    /// 2 expedited). Results: bytes, and the other fields of the drain's report in their order.
-    Drain = 3,
-    /// Drain everything and give all free memory back. Result: bytes.
-    Purge = 4,
-}
-
-impl Request {
-    /// From the word on the mailbox.
-    #[must_use]
-    pub const fn from_word(word: u32) -> Self {
-        match word {
-            1 => Self::Show,
-            2 => Self::Tune,
-            3 => Self::Drain,
-            4 => Self::Purge,
-            _ => Self::None,
-        }
-    }
-}
-
-/// How it went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Reply {
-    /// Done.
-    Done = 0,
-    /// There is no such order.
-    Unknown = 1,
-    /// An argument is out of range.
-    Range = 2,
-    /// The knob is read at the start only.
-    Fixed = 3,
-    /// The process filters its system calls and may not.
-    Confined = 4,
-    /// There is no room for it in the file.
-    NoRoom = 5,
-}
-
-impl Reply {
-    /// From the word on the mailbox.
-    #[must_use]
-    pub const fn from_word(word: u32) -> Self {
-        match word {
-            0 => Self::Done,
-            2 => Self::Range,
-            3 => Self::Fixed,
-            4 => Self::Confined,
-            5 => Self::NoRoom,
-            _ => Self::Unknown,
-        }
-    }
-}
-
 /// In [`Request::Drain`]: all CPUs.
 pub const EVERY_CPU: u64 = u64::MAX;
 /// In [`Request::Drain`]: those that run none of the process's threads.
 pub const IDLE_CPUS: u64 = u64::MAX - 1;
 
-/// Sections of the [`Show`], by what they are in `/proc` or the kernel's debugfs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Section {
-    /// `/proc/buddyinfo`.
-    Buddyinfo = 0,
-    /// `/proc/zoneinfo`.
-    Zoneinfo = 1,
-    /// `/proc/vmallocinfo`.
-    Vmallocinfo = 2,
-    /// `percpu_stats`.
-    PercpuStats = 3,
-    /// What each CPU's set holds: a line of `name=number` each.
-    Sets = 4,
-}
-
-/// How many there are.
+/// How many sections there are.
 pub const SECTIONS: usize = 5;
 
 /// Texts, as they were when somebody last asked.
@@ -382,6 +342,48 @@ pub struct Tally {
     pub taken: [AtomicU64; CLASSES_MAX],
     /// By [`Timing`].
     pub times: [Times; Timing::ALL.len()],
+}
+
+/// Of all names and places. (Of events, levels and timings the hash takes the names in their order, which is their number.)
+const fn version() -> u32 {
+    let mut hash = Hash::new();
+    let mut at = 0;
+    while at < Event::ALL.len() {
+        hash = hash.name(Event::ALL[at].name());
+        at += 1;
+    }
+    at = 0;
+    while at < Level::ALL.len() {
+        hash = hash.name(Level::ALL[at].name());
+        at += 1;
+    }
+    at = 0;
+    while at < Timing::ALL.len() {
+        hash = hash.name(Timing::ALL[at].name());
+        at += 1;
+    }
+    at = 0;
+    while at < knob::TABLE.len() {
+        hash = hash.name(knob::TABLE[at].name);
+        at += 1;
+    }
+    hash.fields(WORDS)
+        .fields(
+            fields!(Board: magic version pid mode reason index sets classes size_classes start_ticks start_ns levels
+            class ended unseen nodes knobs mailbox),
+        )
+        .fields(fields!(Mailbox: bell asked answered order arguments status results))
+        .fields(fields!(ClassLevels: size slabs))
+        .fields(fields!(NodeTally: lent purged))
+        .fields(fields!(Show: version at_ns sections text))
+        .fields(fields!(Tally: class events levels taken times))
+        .fields(fields!(Times: buckets ticks))
+        .fields(fields!(ClassOps: allocs frees))
+        .number(BOARD_BYTES)
+        .number(SHOW)
+        .number(SHARE_BYTES)
+        .number(TIMES_SHIFT as usize)
+        .word()
 }
 
 const _: () = assert!(size_of::<Board>() <= BOARD_BYTES);

@@ -33,19 +33,19 @@ macro_rules! table {
 table! {
     /// What slow paths count.
     Event {
-        ColdAlloc = "cold_alloc", "allocations that went beyond this CPU's set";
-        ColdFree = "cold_free", "frees that went beyond this CPU's set";
-        ColdTicks = "cold_ticks", "time-stamp ticks spent in slow paths";
+        AllocSlowpath = "alloc_slowpath", "allocations that went beyond this CPU's set";
+        FreeSlowpath = "free_slowpath", "frees that went beyond this CPU's set";
+        SlowpathTicks = "slowpath_ticks", "time-stamp ticks spent in slow paths";
         SeqAbort = "seq_abort", "sequences that were interrupted and tried again";
         SetAdopt = "set_adopt", "times a set was taken over by the CPU its index moved to";
         Direct = "direct", "objects taken from or given to a slab one by one (fork, vfork, three aborts)";
-        SpareSwap = "spare_swap", "empty or full main sheaves exchanged for the CPU's own spare";
-        BarnFull = "barn_full", "full sheaves taken from a barn";
+        SheafSwap = "sheaf_swap", "empty or full main sheaves exchanged for the CPU's own spare";
+        BarnGet = "barn_get", "full sheaves taken from a barn";
         BarnPut = "barn_put", "full sheaves put into a barn";
-        SlabRefill = "slab_refill", "sheaves filled from slabs";
-        SlabFlush = "slab_flush", "sheaves emptied into slabs";
-        SlabAlloc = "slab_alloc", "slabs made";
-        SlabFree = "slab_free", "slabs given back to the page layer";
+        SheafRefill = "sheaf_refill", "sheaves filled from slabs";
+        SheafFlush = "sheaf_flush", "sheaves emptied into slabs";
+        AllocSlab = "alloc_slab", "slabs made";
+        FreeSlab = "free_slab", "slabs given back to the page layer";
         PageRefill = "page_refill", "page lists refilled from a zone";
         PageFlush = "page_flush", "page lists emptied into a zone";
         ZoneGrow = "zone_grow", "times a zone opened more address space";

@@ -13,16 +13,23 @@
 //! size, and that is no whole number.
 //!
 //! Invariants: what a count says is filled before the count says so; a stack's frames and a module never change; every
-//! word has one meaning for ever under one [`VERSION`]. A sample is in `allocated` of its stack for ever and in `live` until it is freed.
+//! word has one meaning under one [`VERSION`]. A sample is in `allocated` of its stack for ever and in `live` until it is freed.
 //! Locks: writers have one (`heap::samples`), readers none: all words are relaxed atomics but the counts, which release.
 
+use super::version::{Hash, fields};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU32, AtomicU64};
 
 /// First word of a profile ("ALOTHEAP", little endian).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTHEAP");
-/// Raised whenever a word changes its meaning or place.
-pub const VERSION: u32 = 1;
+/// What a reader must know of a profile (see [`super::version`]): of another one nothing can be read.
+pub const VERSION: u32 = Hash::new()
+    .fields(fields!(Header: magic version pid mean start_ns samples live lost_room lost_busy lost_bytes modules stacks
+        frames ended))
+    .fields(fields!(Module: start end path))
+    .fields(fields!(Stack: hash first depth samples allocated_bytes allocated_objects live live_bytes live_objects))
+    .fields(&[("object", OBJECT as usize), ("depth", DEPTH), ("stacks", STACKS_AT), ("frames", FRAMES_AT)])
+    .word();
 /// One object.
 pub const OBJECT: u64 = 1 << 16;
 /// Most frames of a stack.

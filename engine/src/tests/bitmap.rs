@@ -11,7 +11,7 @@ const WORDS: usize = 12;
 const BITS: u32 = WORDS as u32 * WORD_BITS;
 
 /// Words from runs of free and allocated granules in turn.
-fn build(lengths: &[u32]) -> (Vec<Word>, Vec<bool>) {
+fn build(lengths: &[u32]) -> (Vec<MapWord>, Vec<bool>) {
     let mut naive = vec![false; BITS as usize];
     let mut at = 0;
     for (turn, length) in lengths.iter().enumerate() {
@@ -20,8 +20,8 @@ fn build(lengths: &[u32]) -> (Vec<Word>, Vec<bool>) {
         }
         at += *length as usize;
     }
-    let mut words = vec![Word::FREE; WORDS];
-    words.push(Word::END);
+    let mut words = vec![MapWord::FREE; WORDS];
+    words.push(MapWord::END);
     for (bit, _) in naive.iter().enumerate().filter(|(_, taken)| **taken) {
         words[bit / 64].alloc |= 1 << (bit % 64);
     }

@@ -1,9 +1,11 @@
 //! Tests of modules whose files are also compiled over a model checker, where these cannot run.
 
 pub mod bitmap;
+pub mod chunk;
 pub mod counters;
 pub mod level_states;
 pub mod percpu;
+mod random;
 #[cfg(target_arch = "x86_64")]
 mod sequences;
 pub mod units;

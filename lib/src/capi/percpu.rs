@@ -3,8 +3,9 @@
 use super::{__errno_location, handle, no_memory};
 use crate::percpu::{self, Error, How};
 use allotment_engine::arch::sys::Errno;
+use allotment_engine::arch::text::{Room, Text};
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use core::fmt::{self, Write};
+use core::fmt;
 use core::ptr::null_mut;
 
 /// An allocation, as C sees it.
@@ -27,37 +28,35 @@ fn alloc(size: usize, align: usize, how: How) -> *mut Memory {
     }
 }
 
-/// As `snprintf`: writes what fits, counts all.
-pub(super) struct Text {
+/// As `snprintf` has it: a caller's bytes, the last of which ends the text.
+pub(super) struct Bytes {
     at: *mut u8,
     room: usize,
-    len: usize,
 }
 
-impl Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let fits = text.len().min(self.room.saturating_sub(1).saturating_sub(self.len));
+impl Room for Bytes {
+    fn put(&mut self, at: usize, text: &[u8]) -> usize {
+        let fits = text.len().min(self.room.saturating_sub(1).saturating_sub(at));
         if fits != 0 {
             // SAFETY: inside the caller's `room` bytes.
-            unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), self.at.add(self.len), fits) };
+            unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), self.at.add(at), fits) };
         }
-        self.len += text.len();
-        Ok(())
+        fits
     }
 }
 
-/// Writes a report into `size` bytes at `at`, as `snprintf`.
+/// Writes a report into `size` bytes at `at`, and counts all of it, as `snprintf`.
 ///
 /// # Safety
 /// They are the caller's.
-pub(super) unsafe fn text(at: *mut c_char, size: usize, report: impl FnOnce(&mut Text) -> fmt::Result) -> usize {
-    let mut out = Text { at: at.cast(), room: size, len: 0 };
+pub(super) unsafe fn text(at: *mut c_char, size: usize, report: impl FnOnce(&mut Text<Bytes>) -> fmt::Result) -> usize {
+    let mut out = Text::new(Bytes { at: at.cast(), room: size });
     let _ = report(&mut out);
     if size != 0 {
         // SAFETY: inside those bytes.
-        unsafe { out.at.add(out.len.min(size - 1)).write(0) };
+        unsafe { at.cast::<u8>().add(out.len()).write(0) };
     }
-    out.len
+    out.len() + out.lost()
 }
 
 exported! {

@@ -100,6 +100,25 @@ atomic! {
 
 /// As in `core`.
 #[derive(Debug)]
+pub struct AtomicBool(AtomicU8);
+impl AtomicBool {
+    /// As in `core`.
+    #[must_use]
+    pub const fn new(value: bool) -> Self {
+        Self(AtomicU8::new(value as u8))
+    }
+    /// As in `core`.
+    pub fn load(&self, ordering: Ordering) -> bool {
+        self.0.load(ordering) != 0
+    }
+    /// As in `core`.
+    pub fn store(&self, value: bool, ordering: Ordering) {
+        self.0.store(value.into(), ordering);
+    }
+}
+
+/// As in `core`.
+#[derive(Debug)]
 pub struct AtomicPtr<T>(AtomicUsize, PhantomData<*mut T>);
 // SAFETY: a number.
 unsafe impl<T> Sync for AtomicPtr<T> {}

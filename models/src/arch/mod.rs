@@ -11,8 +11,12 @@ pub mod unit_seq;
 pub mod gate {
     include!(concat!(env!("OUT_DIR"), "/gate.rs"));
 }
+#[path = "../../../engine/src/arch/bits.rs"]
+pub mod bits;
 #[path = "../../../engine/src/arch/lock.rs"]
 pub mod lock;
+#[path = "../../../engine/src/arch/number.rs"]
+pub mod number;
 #[path = "../../../engine/src/arch/outcome.rs"]
 pub mod outcome;
 

@@ -1,4 +1,4 @@
-//! The contracts of the engine's `arch/seq.rs`, step by step.
+//! What `arch/contract.rs` of the engine says of sets, step by step.
 //!
 //! A sequence begins on the CPU that runs the thread; every step finds out whether it
 //! still does. Index and CPU cannot change within it: both changing is a preemption.

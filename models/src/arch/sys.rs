@@ -31,6 +31,15 @@ pub enum Advice {
     /// Fill.
     PopulateWrite,
 }
+/// Nothing is given back.
+///
+/// # Safety
+/// None needed.
+#[must_use]
+#[allow(unsafe_code, reason = "the engine's signature")]
+pub const unsafe fn give_back(_: usize, _: usize) -> bool {
+    false
+}
 /// No model has nodes.
 pub const fn bind(_: usize, _: usize, _: usize) {}
 /// Nothing is given back.

@@ -1,4 +1,4 @@
-//! The contracts of the engine's `arch/unit_seq.rs`, step by step.
+//! What `arch/contract.rs` of the engine says of units, step by step.
 #![allow(unsafe_code)] // words of units by address
 
 use super::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};

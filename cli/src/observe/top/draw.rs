@@ -241,7 +241,7 @@ fn overview(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let events = &state.now.view.snapshot;
     let fast = |all: u64, fast: u64| if all == 0 { 100.0 } else { fast as f64 * 100.0 / all as f64 };
     let operations = &report.operations;
-    let slow = state.event(Event::ColdTicks) * state.now.view.tick.map_or(0.0, |tick| tick.0) / 1e7;
+    let slow = state.event(Event::SlowpathTicks) * state.now.view.tick.map_or(0.0, |tick| tick.0) / 1e7;
     numbers(
         frame,
         state,

@@ -43,7 +43,7 @@ struct Test;
 impl Environment for Test {
     fn start(_: &Heap<Self>) {}
     fn no_memory() {}
-    fn report(_: usize, _: Wrong) {}
+    fn report(_: usize, _: BadPointer) {}
 }
 
 /// Opens a heap with short lists, so that they are filled and emptied every few operations.
@@ -92,7 +92,7 @@ fn blocks_come_from_the_node_asked_for_or_the_nearest_and_go_back_to_their_own()
             unsafe {
                 heap.pages_free(there).unwrap();
                 assert_eq!(free_of(3 - node), before + (1 << order), "past the lists of this node");
-                assert_eq!(heap.pages_free(there), Err(Wrong::Double));
+                assert_eq!(heap.pages_free(there), Err(BadPointer::Double));
                 heap.pages_free(here).unwrap();
             }
         }

@@ -22,261 +22,38 @@
 //! calls per window, two per step.
 #![allow(unsafe_code)] // address space by number
 
+mod giant;
+
 use super::block::{BLOCK_SHIFT, Block};
-use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use super::desc::Desc;
+use super::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS, each};
+use super::window::{
+    BLOCKS_AT, DATA_AT, Giant, HEAD, MOST_PAGES, Owner, Paging, Refused, Window, blocks_bytes, descs_bytes, map_at,
+};
+use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
-use crate::arch::sys::{self, Access, Advice};
+use crate::arch::sys::{self, Access};
 use crate::arch::{PAGE, PAGE_SHIFT, opaque};
 use crate::stat::{Board, Level};
 use core::ptr::NonNull;
 
-/// log2 of a window's bytes.
-pub const WINDOW_SHIFT: u32 = 30;
-/// Bytes of a window.
-pub const WINDOW: usize = 1 << WINDOW_SHIFT;
-/// Pages of a window.
-pub const WINDOW_PAGES: usize = WINDOW / PAGE;
-/// Windows there can be: 16 TiB of heap.
-pub const WINDOWS: usize = 1 << 14;
+pub use super::pfn::WINDOW_PAGES;
+pub use super::window::ALIGNED;
+
 /// Entries of the root: 47 bits of address.
 const ROOT: usize = 1 << (47 - WINDOW_SHIFT);
-/// Bytes before the class map.
-const HEAD: usize = PAGE;
-/// Bytes before the blocks.
-const BLOCKS_AT: usize = HEAD + WINDOW_PAGES;
-/// Bytes of so many pages' blocks, and of their descriptors.
-const fn blocks_bytes(blocks: usize) -> usize {
-    (blocks * size_of::<Block>()).next_multiple_of(PAGE)
-}
-const fn descs_bytes(pages: usize) -> usize {
-    (pages * size_of::<Desc>()).next_multiple_of(PAGE)
-}
-/// Bytes at a slot's beginning that are kept for metadata: blocks of order 10 stay aligned behind them.
-const DATA_AT: usize = 8 << 20;
-const _: () = assert!(BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT) + descs_bytes(WINDOW_PAGES) <= DATA_AT);
-/// Pages that the first of a window is aligned to.
-pub const ALIGNED: usize = DATA_AT / PAGE;
-/// Most pages of a window.
-pub const MOST_PAGES: usize = WINDOW_PAGES - DATA_AT / PAGE;
+
 /// Pages whose descriptors are mapped at a time: 16 MiB of memory, 64 KiB of descriptors.
 const DESCRIBED: usize = 4096;
+
 /// Slots tried for a window where others have taken the first.
 const SLOTS: usize = 16;
+
 /// Where windows are looked for first, and giant ones: slots that the kernel does not choose by itself.
 const FIRST_SLOT: usize = 0x2000;
+
 const FIRST_GIANT: usize = 0x8000;
-
-/// A page's number in the heap: window number × 2¹⁸ + page in window. 0 is never
-/// handed out (window 0 is not used) and serves as "none".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct Pfn(pub u32);
-
-impl Pfn {
-    /// No page.
-    pub const NONE: Self = Self(0);
-    /// The page `pages` further on.
-    #[must_use]
-    pub const fn add(self, pages: usize) -> Self {
-        Self(self.0 + pages as u32)
-    }
-    /// Whether both lie in one window: page numbers follow each other across windows, addresses need not.
-    #[must_use]
-    pub const fn same_window(self, other: Self) -> bool {
-        self.window() == other.window()
-    }
-    const fn window(self) -> usize {
-        self.0 as usize / WINDOW_PAGES
-    }
-    const fn page(self) -> usize {
-        self.0 as usize % WINDOW_PAGES
-    }
-    /// The block that it is in: numbers of blocks, too, go on from window to window.
-    #[must_use]
-    pub const fn block(self) -> u32 {
-        self.0 >> BLOCK_SHIFT
-    }
-}
-
-/// Calls for each bit that is set, from the lowest on.
-#[inline(always)]
-pub fn each(bits: u64, mut body: impl FnMut(usize)) {
-    if bits == u64::MAX {
-        return (0..64).for_each(body);
-    }
-    let mut left = bits;
-    while left != 0 {
-        body(left.trailing_zeros() as usize);
-        left &= left - 1;
-    }
-}
-
-/// What a page is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// Nothing of ours, or the inside of something.
-    None = 0,
-    /// First page of a block of a zone that is or was in use (not a slab).
-    Pages = 2,
-    /// Any page of a slab: `link` is the slab.
-    Slab = 3,
-    /// First page of an area in use.
-    Area = 4,
-    /// First page of a lazily freed area.
-    Lazy = 5,
-    /// First page of a free run of `vmap`.
-    Run = 6,
-}
-
-/// One page's descriptor. 16 bytes; every field is a relaxed atomic because the
-/// owner of one block looks at the tags of its neighbours.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Desc {
-    /// Two page numbers (list or tree), or the slab.
-    pub link: AtomicU64,
-    /// Pages of the block, run or area.
-    pub pages: AtomicU32,
-    /// Kind (8 bits), order or flags (4 bits), the rest is the kind's.
-    pub tag: AtomicU32,
-}
-const _: () = assert!(size_of::<Desc>() == 16);
-
-impl Desc {
-    /// What the page is.
-    #[inline]
-    pub fn kind(&self) -> Kind {
-        match self.tag.load(Relaxed) as u8 {
-            2 => Kind::Pages,
-            3 => Kind::Slab,
-            4 => Kind::Area,
-            5 => Kind::Lazy,
-            6 => Kind::Run,
-            _ => Kind::None,
-        }
-    }
-    /// The twelve bits and more behind the kind.
-    #[inline]
-    pub fn rest(&self) -> u32 {
-        self.tag.load(Relaxed) >> 8
-    }
-    /// Sets both.
-    #[inline]
-    pub fn set(&self, kind: Kind, rest: u32) {
-        self.tag.store(rest << 8 | kind as u32, Relaxed);
-    }
-    /// The two page numbers.
-    #[inline]
-    pub fn links(&self) -> (Pfn, Pfn) {
-        let link = self.link.load(Relaxed);
-        (Pfn(link as u32), Pfn((link >> 32) as u32))
-    }
-    /// Sets both page numbers.
-    #[inline]
-    pub fn set_links(&self, first: Pfn, second: Pfn) {
-        self.link.store(u64::from(first.0) | u64::from(second.0) << 32, Relaxed);
-    }
-    /// Pages of what begins here.
-    #[inline]
-    #[allow(clippy::len_without_is_empty, reason = "what begins at a page has at least one")]
-    pub fn len(&self) -> usize {
-        self.pages.load(Relaxed) as usize
-    }
-    /// Sets it.
-    #[inline]
-    pub fn set_len(&self, pages: usize) {
-        self.pages.store(pages as u32, Relaxed);
-    }
-}
-
-/// A window's own words.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Window {
-    /// Address of its first page, 1 GiB aligned.
-    base: usize,
-    /// Address of the first page's descriptor.
-    descs: usize,
-    /// Its number.
-    number: u32,
-    /// First page that is ours.
-    first: u32,
-    /// Page behind the last that is ours; grows, under the owner's lock.
-    end: AtomicU32,
-    /// What that may become.
-    most: u32,
-    /// Pages that have descriptors, from the first of ours on; grows likewise.
-    described: AtomicU32,
-    /// Address of its first block; 0 for a giant area's.
-    blocks: usize,
-    /// The zone that its pages go back to, as far as they are a zone's.
-    zone: u32,
-    /// Whose it is.
-    owner: Owner,
-    /// It has pages of a zone and areas.
-    mixed: AtomicBool,
-    /// Of a giant area's window.
-    pub giant: Giant,
-}
-
-/// Whose a window is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// A node's zone.
-    Zone(usize),
-    /// Areas of such pages.
-    Areas(Paging),
-    /// One giant area.
-    Giant,
-}
-
-impl Owner {
-    const fn paging(self) -> Paging {
-        match self {
-            Self::Areas(paging) => paging,
-            _ => Paging::Small,
-        }
-    }
-}
-
-/// Why an address range is not mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refused {
-    /// Somebody else is there.
-    Taken,
-    /// The system gives no more.
-    Limit,
-}
-
-impl Window {
-    /// Page behind the last that is ours.
-    #[inline(always)]
-    fn end(&self) -> usize {
-        // Relaxed: who holds a pointer into a step was handed it after the step was taken in, and others only
-        // look at what may be or not.
-        self.end.load(Relaxed) as usize
-    }
-    #[inline(always)]
-    fn has(&self, page: usize) -> bool {
-        page >= self.first as usize && page < self.end()
-    }
-}
-
-/// A giant area (see `vmap`), and how far it is on its way back to the system. All but `bytes` belongs to whoever
-/// holds the purge's queue.
-#[derive(Debug, Default)]
-pub struct Giant {
-    /// Its bytes; 0 if this window has none.
-    pub bytes: AtomicUsize,
-    /// Bytes from its beginning on that were handed out in slices.
-    pub handed: AtomicUsize,
-    /// Bytes that the system has taken, and that are not counted as lazy any more.
-    pub clean: AtomicUsize,
-    /// Slices in flight.
-    pub out: AtomicU32,
-}
 
 /// All windows.
 #[derive(Debug)]
@@ -302,15 +79,6 @@ impl Default for Regions {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Which advice a new window gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Paging {
-    /// 4 KiB pages.
-    Small,
-    /// Huge pages where possible.
-    Huge,
 }
 
 impl Regions {
@@ -343,10 +111,11 @@ impl Regions {
         Some(unsafe { *(map.wrapping_add(address >> PAGE_SHIFT) as *const u8) })
     }
 
-    /// The window of an address and the page's number, if it is ours.
-    pub fn find(&self, address: usize) -> Option<(&Window, Pfn)> {
+    /// The window of an address, and which of its pages it is, if it is ours.
+    #[inline(always)]
+    fn locate(&self, address: usize, ordering: Ordering) -> Option<(&Window, usize)> {
         let index = address >> WINDOW_SHIFT;
-        let map = self.root.get(index)?.load(Acquire);
+        let map = self.root.get(index)?.load(ordering);
         if map == 0 {
             return None;
         }
@@ -354,23 +123,21 @@ impl Regions {
         // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
         let window = unsafe { &*(head as *const Window) };
         let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
-        window.has(page).then_some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
+        window.has(page).then_some((window, page))
+    }
+
+    /// The window of an address and the page's number, if it is ours.
+    pub fn find(&self, address: usize) -> Option<(&Window, Pfn)> {
+        let (window, page) = self.locate(address, Acquire)?;
+        Some((window, Pfn(window.number * WINDOW_PAGES as u32 + page as u32)))
     }
 
     /// The page of an address and its descriptor, if it may be a zone's.
     #[inline(always)]
     pub fn look(&self, address: usize) -> Option<(Pfn, &Desc)> {
-        let index = address >> WINDOW_SHIFT;
         // Relaxed: as in `class`.
-        let map = self.root.get(index)?.load(Relaxed);
-        if map == 0 {
-            return None;
-        }
-        let head = map.wrapping_add(index << (WINDOW_SHIFT - PAGE_SHIFT)) - HEAD;
-        // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
-        let window = unsafe { &*(head as *const Window) };
-        let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
-        if !window.has(page) || window.blocks == 0 {
+        let (window, page) = self.locate(address, Relaxed)?;
+        if window.blocks == 0 {
             return None;
         }
         // SAFETY: every page of a window that is no giant area's has a descriptor.
@@ -629,44 +396,6 @@ impl Regions {
         self.window(pfn).zone as usize
     }
 
-    /// Reserves one window that begins with `bytes` (more than a window can hold) in one
-    /// piece, opened; only its first page has a number. Aligned to `align` bytes where there is room for that.
-    pub fn reserve_giant(&self, board: &Board, bytes: usize, align: usize) -> Option<Pfn> {
-        let mut made = self.made.lock();
-        let base = Self::aligned(bytes, align.max(WINDOW), made.count)?;
-        let index = base >> WINDOW_SHIFT;
-        let usable = index < ROOT && self.root[index].load(Relaxed) == 0;
-        // SAFETY: fresh and ours.
-        let opened = usable && unsafe { sys::protect(base, bytes, Access::ReadWrite) }.is_ok();
-        let place = if opened { self.place(board, &mut made) } else { None };
-        let Some((number, meta)) = place else {
-            // SAFETY: fresh, ours and unused.
-            let _ = unsafe { sys::unmap(base, bytes) };
-            return None;
-        };
-        // SAFETY: ours; a refusal costs memory only.
-        let _ = unsafe { sys::advise(base, bytes, Advice::NoHuge) };
-        board.raise(Level::Reserved, bytes);
-        let first = (base % WINDOW / PAGE) as u32;
-        let end = (base % WINDOW + bytes).min(WINDOW) / PAGE;
-        let window = Window {
-            base: index << WINDOW_SHIFT,
-            descs: meta + BLOCKS_AT,
-            number,
-            first,
-            end: AtomicU32::new(end as u32),
-            most: end as u32,
-            // (Only its first page's descriptor is ever used.)
-            described: AtomicU32::new(1),
-            blocks: 0,
-            zone: 0,
-            owner: Owner::Giant,
-            mixed: AtomicBool::new(false),
-            giant: Giant { bytes: AtomicUsize::new(bytes), ..Giant::default() },
-        };
-        Some(self.install(board, meta, window))
-    }
-
     /// Windows that serve, with their numbers: not those of giant areas that were given back, which the root does not
     /// know. Takes no lock: what is made meanwhile is missed.
     fn in_use(&self) -> impl Iterator<Item = (usize, &Window)> {
@@ -705,90 +434,6 @@ impl Regions {
             each(Pfn((number * WINDOW_PAGES) as u32 + window.first), pages);
         }
     }
-
-    /// The giant area that begins at a page.
-    #[must_use]
-    pub fn giant(&self, pfn: Pfn) -> &Giant {
-        &self.window(pfn).giant
-    }
-
-    /// Gives the address space of a giant area back; the window's number and metadata wait for the next. False if the
-    /// system refuses; nothing has changed then.
-    ///
-    /// # Safety
-    /// `pfn` came from [`Regions::reserve_giant`], nothing in the area is used, and nobody else gives it back.
-    #[must_use]
-    pub unsafe fn release_giant(&self, board: &Board, pfn: Pfn) -> bool {
-        let window = self.window(pfn);
-        let bytes = window.giant.bytes.load(Relaxed);
-        let entry = &self.root[window.base >> WINDOW_SHIFT];
-        // Before the address space is anybody's: another window may begin there at once.
-        let map = entry.swap(0, Relaxed);
-        // Where it begins, which need not be where its window does.
-        let base = window.base + window.first as usize * PAGE;
-        // SAFETY: ours and unused, as promised. No lock: this takes as long as there is memory in it.
-        if unsafe { sys::unmap(base, bytes) }.is_err() {
-            // Release: as in `install`.
-            entry.store(map, Release);
-            return false;
-        }
-        let mut made = self.made.lock();
-        window.giant.bytes.store(made.spare as usize, Relaxed);
-        made.spare = window.number;
-        drop(made);
-        board.lower(Level::Reserved, bytes);
-        board.lower(Level::Mappings, 2);
-        true
-    }
-
-    /// `len` bytes of reserved address space, aligned to `align`.
-    fn aligned(len: usize, align: usize, salt: u32) -> Option<usize> {
-        // Where other mappings hardly ever are; the salt is the number of windows, so
-        // that they follow each other. The kernel's own choice is the way out.
-        let seed = (&raw const len) as usize >> 12 & 0xfff;
-        let hint = ((FIRST_GIANT + seed + salt as usize) << WINDOW_SHIFT).next_multiple_of(align);
-        if let Ok(at) = sys::map(hint, len, Access::None) {
-            if at.is_multiple_of(align) {
-                return Some(at);
-            }
-            // SAFETY: fresh, ours and unused.
-            let _ = unsafe { sys::unmap(at, len) };
-        }
-        if let Ok(at) = sys::map(0, len + align, Access::None) {
-            let base = at.next_multiple_of(align);
-            // SAFETY: the ends of our own fresh reservation.
-            unsafe {
-                if base > at {
-                    let _ = sys::unmap(at, base - at);
-                }
-                let _ = sys::unmap(base + len, at + align - base);
-            }
-            return Some(base);
-        }
-        None
-    }
-
-    /// A number and metadata for a giant area's window.
-    fn place(&self, board: &Board, made: &mut Made) -> Option<(u32, usize)> {
-        if made.spare != 0 {
-            let number = made.spare;
-            let window = self.windows[number as usize].load(Relaxed);
-            // SAFETY: a spare window's metadata is there and nobody's.
-            made.spare = unsafe { (*window).giant.bytes.load(Relaxed) } as u32;
-            return Some((number, window as usize));
-        }
-        if made.count as usize + 1 >= WINDOWS {
-            return None;
-        }
-        let bytes = BLOCKS_AT + descs_bytes(1);
-        let meta = sys::map(0, bytes, Access::ReadWrite).ok()?;
-        // SAFETY: fresh and ours; a refusal costs memory only.
-        let _ = unsafe { sys::advise(meta, bytes, Advice::NoHuge) };
-        board.raise(Level::Reserved, bytes);
-        board.raise(Level::Mappings, 1);
-        made.count += 1;
-        Some((made.count, meta))
-    }
 }
 
 /// The pages that a heap takes at a time, when it has `pages`: as much again while it is small, 2 MiB, a
@@ -799,18 +444,4 @@ pub fn step(pages: usize) -> usize {
     const STEP: usize = 512;
     const MOST: usize = 16 * 1024;
     if pages < STEP { pages.max(FIRST) } else { (pages / 16).next_multiple_of(STEP).min(MOST) }
-}
-
-/// Maps fresh memory exactly there. No flag for that: an address where nothing is serves as a hint.
-fn map_at(at: usize, len: usize, paging: Paging) -> Result<(), Refused> {
-    let found = sys::map_charged(at, len).map_err(|_| Refused::Limit)?;
-    if found != at {
-        // SAFETY: fresh, ours and unused.
-        let _ = unsafe { sys::unmap(found, len) };
-        return Err(Refused::Taken);
-    }
-    let advice = if paging == Paging::Huge { Advice::Huge } else { Advice::NoHuge };
-    // SAFETY: fresh and ours; a refusal costs nothing but itself.
-    let _ = unsafe { sys::advise(at, len, advice) };
-    Ok(())
 }

@@ -1,0 +1,84 @@
+//! # What `/proc` says of this process
+//!
+//! For those who have no call for it, or may not make it. What cannot be read is as if it said nothing. Locks: none.
+//! Cost: three calls a file; one where only the directory is looked at.
+
+use super::super::number::decimal;
+use super::call::Errno;
+use super::cpu::cpus_allowed;
+use super::file::{AT_FDCWD, lines, link, slurp, statx};
+
+/// What the kernel says of this process to a thread that opens no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tasks {
+    /// Its threads, one that was first and has ended included as long as there are others.
+    pub count: u32,
+    /// User and group that its first thread acts as.
+    pub owner: [u32; 2],
+}
+
+/// The threads of this process; `None` where no `/proc` shows it.
+#[must_use]
+pub fn tasks() -> Option<Tasks> {
+    let status = statx(AT_FDCWD, c"/proc/self/task", 0).ok()?;
+    // (The directory and its own entry are links, too.)
+    Some(Tasks { count: status[4].saturating_sub(2), owner: [status[5], status[6]] })
+}
+
+/// Whether this process's first thread lives: a dead one has no program.
+#[must_use]
+pub fn leader_lives() -> bool {
+    const ENOENT: Errno = Errno(2);
+    link(c"/proc/self/exe", &mut [0; 1]) != Err(ENOENT)
+}
+
+/// The status with which this process's first thread, which is dead, has ended (0 if that cannot be known).
+#[must_use]
+pub fn leader_status() -> i32 {
+    let mut text = [0; 1024];
+    let line = slurp(c"/proc/self/stat", &mut text).unwrap_or(b"");
+    // The last field, as `wait` has it.
+    let last = line.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap_or(b"");
+    (decimal(last).unwrap_or(0) >> 8 & 0xff) as i32
+}
+
+/// Whether system calls of this process are filtered, and how many CPUs it may run on, by `/proc`: the calls that the
+/// loader made to map this library, so that no filter that let it start forbids them. Without `/proc` no filter is known.
+#[must_use]
+pub fn status() -> (bool, Option<u32>) {
+    let (mut filtered, mut cpus) = (false, None);
+    lines(c"/proc/self/status", &mut [0; 512], |line| {
+        if let Some(mode) = line.strip_prefix(b"Seccomp:") {
+            filtered = mode.trim_ascii() != b"0";
+        } else if let Some(mask) = line.strip_prefix(b"Cpus_allowed:") {
+            let digits = mask.iter().filter_map(|&digit| char::from(digit).to_digit(16));
+            cpus = Some(digits.map(u32::count_ones).sum());
+        }
+    });
+    (filtered, cpus)
+}
+
+/// The same, asked for as far as no filter that was inherited may kill for it.
+#[must_use]
+pub fn cpus_told() -> u32 {
+    match status() {
+        (true, cpus) => cpus.unwrap_or(1).max(1),
+        (false, _) => cpus_allowed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::process::prctl;
+    use super::*;
+
+    #[test]
+    #[allow(unsafe_code, reason = "a question to the kernel")]
+    fn the_status_tells_what_the_calls_tell() {
+        let (filtered, cpus) = status();
+        // SAFETY: a question.
+        let mode = unsafe { prctl(21, [0; 4]) };
+        assert!(mode != Ok(0) || !filtered);
+        assert!(cpus.is_none_or(|cpus| cpus == cpus_allowed()));
+    }
+}

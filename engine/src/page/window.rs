@@ -1,0 +1,152 @@
+//! # A window's own words, and where they lie
+//!
+//! ```text
+//! ┌────────┬───────────────────┬────────┬──────────────────────┐8 MiB┌─────────────────┐
+//! │ Window │ class map 256 KiB │ blocks │ descriptors, 16 B a  │     │ pages that are  │
+//! │        │ (the whole slot)  │ 96 KiB │ page, as needed ─►   │     │ ours  ─►        │
+//! └────────┴───────────────────┴────────┴──────────────────────┘     └─────────────────┘
+//! ```
+//! Written once but for what grows under its owner's lock. Units: pages of the window, bytes where a name says so.
+#![allow(unsafe_code)] // maps by address
+
+use super::block::{BLOCK_SHIFT, Block};
+use super::desc::Desc;
+use super::pfn::WINDOW_PAGES;
+use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use crate::arch::sys::{self, Advice};
+
+/// Bytes before the class map.
+pub(super) const HEAD: usize = PAGE;
+
+/// Bytes before the blocks.
+pub(super) const BLOCKS_AT: usize = HEAD + WINDOW_PAGES;
+
+/// Bytes of so many pages' blocks, and of their descriptors.
+pub(super) const fn blocks_bytes(blocks: usize) -> usize {
+    (blocks * size_of::<Block>()).next_multiple_of(PAGE)
+}
+
+pub(super) const fn descs_bytes(pages: usize) -> usize {
+    (pages * size_of::<Desc>()).next_multiple_of(PAGE)
+}
+
+/// Bytes at a slot's beginning that are kept for metadata: blocks of order 10 stay aligned behind them.
+pub(super) const DATA_AT: usize = 8 << 20;
+const _: () = assert!(BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT) + descs_bytes(WINDOW_PAGES) <= DATA_AT);
+/// Pages that the first of a window is aligned to.
+pub const ALIGNED: usize = DATA_AT / PAGE;
+
+/// Most pages of a window.
+pub const MOST_PAGES: usize = WINDOW_PAGES - DATA_AT / PAGE;
+
+/// Which advice a new window gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paging {
+    /// 4 KiB pages.
+    Small,
+    /// Huge pages where possible.
+    Huge,
+}
+
+/// Whose a window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A node's zone.
+    Zone(usize),
+    /// Areas of such pages.
+    Areas(Paging),
+    /// One giant area.
+    Giant,
+}
+
+impl Owner {
+    pub(super) const fn paging(self) -> Paging {
+        match self {
+            Self::Areas(paging) => paging,
+            _ => Paging::Small,
+        }
+    }
+}
+
+/// A window's own words.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Window {
+    /// Address of its first page, 1 GiB aligned.
+    pub(super) base: usize,
+    /// Address of the first page's descriptor.
+    pub(super) descs: usize,
+    /// Its number.
+    pub(super) number: u32,
+    /// First page that is ours.
+    pub(super) first: u32,
+    /// Page behind the last that is ours; grows, under the owner's lock.
+    pub(super) end: AtomicU32,
+    /// What that may become.
+    pub(super) most: u32,
+    /// Pages that have descriptors, from the first of ours on; grows likewise.
+    pub(super) described: AtomicU32,
+    /// Address of its first block; 0 for a giant area's.
+    pub(super) blocks: usize,
+    /// The zone that its pages go back to, as far as they are a zone's.
+    pub(super) zone: u32,
+    /// Whose it is.
+    pub(super) owner: Owner,
+    /// It has pages of a zone and areas.
+    pub(super) mixed: AtomicBool,
+    /// Of a giant area's window.
+    pub giant: Giant,
+}
+
+impl Window {
+    /// Page behind the last that is ours.
+    #[inline(always)]
+    pub(super) fn end(&self) -> usize {
+        // Relaxed: who holds a pointer into a step was handed it after the step was taken in, and others only
+        // look at what may be or not.
+        self.end.load(Relaxed) as usize
+    }
+    #[inline(always)]
+    pub(super) fn has(&self, page: usize) -> bool {
+        page >= self.first as usize && page < self.end()
+    }
+}
+
+/// A giant area (see `vmap`), and how far it is on its way back to the system. All but `bytes` belongs to whoever
+/// holds the purge's queue.
+#[derive(Debug, Default)]
+pub struct Giant {
+    /// Its bytes; 0 if this window has none.
+    pub bytes: AtomicUsize,
+    /// Bytes from its beginning on that were handed out in slices.
+    pub handed: AtomicUsize,
+    /// Bytes that the system has taken, and that are not counted as lazy any more.
+    pub clean: AtomicUsize,
+    /// Slices in flight.
+    pub out: AtomicU32,
+}
+
+/// Why an address range is not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Somebody else is there.
+    Taken,
+    /// The system gives no more.
+    Limit,
+}
+
+/// Maps fresh memory exactly there. No flag for that: an address where nothing is serves as a hint.
+pub(super) fn map_at(at: usize, len: usize, paging: Paging) -> Result<(), Refused> {
+    let found = sys::map_charged(at, len).map_err(|_| Refused::Limit)?;
+    if found != at {
+        // SAFETY: fresh, ours and unused.
+        let _ = unsafe { sys::unmap(found, len) };
+        return Err(Refused::Taken);
+    }
+    let advice = if paging == Paging::Huge { Advice::Huge } else { Advice::NoHuge };
+    // SAFETY: fresh and ours; a refusal costs nothing but itself.
+    let _ = unsafe { sys::advise(at, len, advice) };
+    Ok(())
+}
