@@ -164,7 +164,7 @@ pub(super) unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> 
 /// Faults for tests: calls that manage memory are refused, or done in part and then refused.
 #[cfg(test)]
 pub mod fault {
-    use super::{Errno, call, nr};
+    use crate::arch::sys::call::{Errno, call, nr};
     use std::cell::Cell;
 
     const MAP_FIXED: usize = 0x10;
