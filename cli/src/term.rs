@@ -2,7 +2,7 @@
 //!
 //! Emphasis only where a terminal shows it, and one-line messages.
 
-use crate::code;
+use crate::code::{DONE, Failure};
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
@@ -64,12 +64,14 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), String> {
 }
 
 /// The exit code of what was done; what failed is said.
-pub fn finish(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => code::DONE.into(),
-        Err(line) => {
-            say(&line);
-            code::FAILED.into()
+pub fn finish(done: Result<(), impl Into<Failure>>) -> ExitCode {
+    match done.map_err(Into::into) {
+        Ok(()) => DONE.into(),
+        Err(failure) => {
+            if !failure.line.is_empty() {
+                say(&failure.line);
+            }
+            failure.into()
         }
     }
 }

@@ -26,12 +26,10 @@ mod redis;
 mod table;
 mod vmap;
 
-pub use peer::libc_version;
-
 use crate::args::{Bench, BenchWorker};
 use crate::conf::{self, Merged};
 use crate::term::{Paint, print, say};
-use crate::{code, run};
+use crate::{code, proc, run};
 use harness::{Case, Progress, Results, Row, Setup, Suite, measure};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -127,7 +125,7 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     let json = asked.json.as_deref().map(create).transpose().map_err(failed)?;
     let runs = asked.runs.unwrap_or(if asked.quick { RUNS_QUICK } else { RUNS }) as usize;
     let total = chosen.iter().flat_map(|(_, cases)| cases).map(|case| case.contenders.len() * (runs + 1)).sum();
-    let before = noise::load();
+    let before = proc::load();
     let mut progress = Progress::new(total);
     let mut results = Results { skipped: missing, ..Results::default() };
     for (suite, cases) in &mut chosen {
@@ -137,7 +135,7 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     }
     progress.clear();
     let mut machine = machine::row(&setup.peers, runs);
-    let others = machine::others([before, noise::load()], &results.others);
+    let others = machine::others([before, proc::load()], &results.others);
     machine.case += &format!(
         "; load {} before, {} after{}",
         table::figure(others[0].values[0]),

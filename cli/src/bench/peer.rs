@@ -4,6 +4,7 @@
 //! directories. What is missing is said, with the Debian package that has it.
 
 use super::harness::OURS;
+use crate::proc;
 use allotment_engine::stat::board::CONF_ENV;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -48,14 +49,7 @@ impl Peer {
 
 /// The C library's own.
 fn system() -> Peer {
-    Peer { name: "glibc".into(), library: None, owner: "libc.so.6".into(), version: libc_version() }
-}
-
-/// The C library's version.
-pub fn libc_version() -> String {
-    let asked = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
-    let text = asked.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
-    text.strip_prefix("glibc ").unwrap_or(&text).to_owned()
+    Peer { name: "glibc".into(), library: None, owner: "libc.so.6".into(), version: proc::libc_version() }
 }
 
 /// The file of a library in the usual directories.

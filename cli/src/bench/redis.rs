@@ -9,6 +9,7 @@ use super::apps::{missing, system_preload};
 use super::harness::{Better, Case, Contender, Sample, Setup};
 use super::peer::Peer;
 use super::process::{self, Limits};
+use crate::proc::Status;
 use crate::run::search;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -97,8 +98,8 @@ fn run(setup: &Setup, peer: &Peer, server: &Path, load: &Path, warm: bool) -> Re
         let value = rate(&outcome.output).ok_or("redis-benchmark gave no rate")?;
         samples.push(Sample { metric, unit: "requests/s", better: Better::Higher, value });
     }
-    let peak = process::status_kib(&server.child.id().to_string(), "VmHWM:").ok_or("redis-server ended under load")?;
-    samples.push(Sample { metric: "rss", unit: "MiB", better: Better::Lower, value: peak as f64 / 1024.0 });
+    let peak = Status::of(server.child.id()).map_err(|_| "redis-server ended under load")?.peak;
+    samples.push(Sample { metric: "rss", unit: "MiB", better: Better::Lower, value: peak as f64 / f64::from(1 << 20) });
     Ok(samples)
 }
 

@@ -9,14 +9,13 @@
 //! Sums are taken from one read, so that classes always add up to their totals. Words change while they are read: a
 //! number is off by what happened during the read, and the texts are as old as `shown_age_ns` says.
 
-use super::ask::{self, SOON};
+use super::ask::{self, SOON, refusal};
 use super::find::Target;
 use super::latency::{Latency, Tick};
-use super::process;
 use super::show::Texts;
-use super::steer::refusal;
+use crate::clock::{monotonic_ns, ticks};
+use crate::proc;
 use crate::report::{Class, End, Missing, Report, Running, Snapshot};
-use crate::run::{monotonic_ns, ticks};
 use allotment_engine::knob::{Id, TABLE};
 use allotment_engine::slab::class::{SIZES, SLAB_ORDER};
 use allotment_engine::stat::board::Request;
@@ -219,15 +218,15 @@ fn shortened(command: &str) -> String {
 
 /// What `/proc` says of a running process.
 fn running(pid: u32) -> End {
-    let usage = process::Usage::of(pid).unwrap_or_default();
-    let resident = process::resident(pid);
+    let usage = proc::Usage::of(pid).unwrap_or_default();
+    let resident = proc::resident(pid);
     End {
-        program: shortened(&process::command(pid)),
+        program: shortened(&proc::command(pid)),
         pid,
         running: Some(Running { resident: resident.or(Some(0)) }),
         wall_ns: usage.wall_ns,
         cpu_ns: usage.cpu_ns,
-        rss_peak: process::Status::of(pid).map_or(0, |status| status.peak),
+        rss_peak: proc::Status::of(pid).map_or(0, |status| status.peak),
         // Nothing of the command's is in it.
         rss_floor: 0,
         minor_faults: usage.minor_faults,

@@ -10,6 +10,7 @@
 pub mod ops;
 
 use super::harness::{Better, Case, Contender, OURS, Sample, Setup, cpus};
+use crate::clock::thread_ns;
 use allotment::counter::{Mode, mode};
 use ops::{AtomicQuota, Bytes, Cmpxchg, Counter, Event, Hand, Level, Locked, Plain, Quota, Signals, Tight, Words};
 use std::hint::black_box;
@@ -77,9 +78,9 @@ fn time<C: Counter>(pattern: Pattern, threads: usize, ops: u64) -> Result<f64, S
                     ops::stay(thread);
                 }
                 start.wait();
-                let began = ops::cpu_ns();
+                let began = thread_ns();
                 repeat(hands, pattern, ops);
-                ops::cpu_ns() - began
+                thread_ns() - began
             })
         };
         let handles: Vec<_> = (0..threads).map(begin).collect();
@@ -171,11 +172,11 @@ fn read(name: &'static str, how: fn(&Level) -> u64, quick: bool) -> Contender {
         let counter = Level::new(1)?;
         (0..1000).for_each(|_| counter.hand(0).up());
         let n = scaled(OPS / 8, warm, quick);
-        let began = ops::cpu_ns();
+        let began = thread_ns();
         for _ in 0..n {
             black_box(how(black_box(&counter)));
         }
-        let value = (ops::cpu_ns() - began) as f64 / n as f64;
+        let value = (thread_ns() - began) as f64 / n as f64;
         let mut samples = vec![Sample { metric: name, unit: "ns/op", better: Better::Lower, value }];
         if let Some(value) = instructions("read", name) {
             samples.push(Sample { metric: "instructions", unit: "1/op", better: Better::Lower, value });

@@ -355,14 +355,6 @@ pub fn stay(number: usize) {
     }
 }
 
-/// Nanoseconds of CPU that this thread has had.
-pub fn cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes a time of ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 /// The shared total.
 #[inline(always)]
 pub fn approximate(counter: &Level) -> u64 {

@@ -5,8 +5,9 @@
 //! thread. Those that overlap a drain (from its begin to its end, and [`SLACK`]) are told from the rest, which is what
 //! a run without drains sees too. From [`OTHERS`] on a gap is a time slice of somebody else's, another program or
 //! another guest, and no interruption: it is in `gaps`, `largest` and `lost`, and never at a drain.
-#![allow(unsafe_code)] // an instruction
 
+use crate::clock::stamp;
+use crate::proc;
 use std::time::{Duration, Instant};
 
 /// Gaps from here on count, ns.
@@ -16,30 +17,11 @@ const OTHERS: f64 = 100_000.0;
 /// What comes so soon after a drain was, ns, is counted as its own.
 const SLACK: f64 = 5_000.0;
 
-/// The time stamp counter, or what is like it.
-#[inline(always)]
-pub fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads a counter.
-    unsafe {
-        std::arch::x86_64::_rdtsc()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        // SAFETY: writes a time of ours.
-        unsafe {
-            let mut time: libc::timespec = std::mem::zeroed();
-            libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
-            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-        }
-    }
-}
-
 /// Ticks of a nanosecond.
 pub fn rate() -> f64 {
-    let (began, first) = (Instant::now(), ticks());
+    let (began, first) = (Instant::now(), stamp());
     std::thread::sleep(Duration::from_millis(20));
-    let last = ticks();
+    let last = stamp();
     (last - first) as f64 / began.elapsed().as_nanos() as f64
 }
 
@@ -65,10 +47,10 @@ impl Seen {
     /// Looks while `on`, which does a step of the owner's and is part of what is seen.
     #[inline(always)]
     pub fn watch(&mut self, least: u64, mut on: impl FnMut() -> bool) {
-        let begin = ticks();
+        let begin = stamp();
         let mut last = begin;
         while on() {
-            let now = ticks();
+            let now = stamp();
             if now - last > least && self.gaps.len() < self.gaps.capacity() {
                 self.gaps.push([last, now]);
             }
@@ -123,22 +105,7 @@ pub const INTERRUPTS: [&str; 4] = ["CAL", "TLB", "LOC", "RES"];
 
 /// Interrupts that a CPU has taken, by [`INTERRUPTS`]; zero where the system does not say.
 pub fn interrupts(cpu: usize) -> [u64; 4] {
-    count(&std::fs::read_to_string("/proc/interrupts").unwrap_or_default(), cpu)
-}
-
-fn count(text: &str, cpu: usize) -> [u64; 4] {
-    let mut lines = text.lines();
-    let name = format!("CPU{cpu}");
-    let column = lines.next().and_then(|head| head.split_whitespace().position(|word| word == name));
-    let mut counts = [0; 4];
-    for line in lines {
-        let mut words = line.split_whitespace();
-        let label = words.next().unwrap_or("").trim_end_matches(':');
-        if let (Some(at), Some(column)) = (INTERRUPTS.iter().position(|&kind| kind == label), column) {
-            counts[at] = words.nth(column).and_then(|word| word.parse().ok()).unwrap_or(0);
-        }
-    }
-    counts
+    proc::interrupts(INTERRUPTS, cpu)
 }
 
 #[cfg(test)]
@@ -178,14 +145,5 @@ mod tests {
         });
         let found = figures(&seen, &[], rate);
         assert!(found.largest >= 2_000.0 && found.lost > 50.0, "{found:?}");
-    }
-
-    #[test]
-    fn interrupts_are_read_by_column() {
-        let text = "      CPU0  CPU2\n 4: 1 2 chip\nLOC: 10 20 Local timer\nCAL: 3 4 Function call\nERR: 0\n";
-        assert_eq!(count(text, 2), [4, 0, 20, 0]);
-        assert_eq!(count(text, 0), [3, 0, 10, 0]);
-        assert_eq!(count(text, 1), [0; 4]);
-        assert_eq!(count("", 0), [0; 4]);
     }
 }

@@ -7,14 +7,15 @@
 //! An owner that only spins fills its cache again after each drain, so that every drain has something to take; it
 //! does not look meanwhile.
 
-use super::super::counters::ops::{cpu_ns, stay};
+use super::super::counters::ops::stay;
 use super::super::harness::median;
 use super::super::pages::lists::{Queued, Spinning};
 use super::super::pages::pft::drain_at_times;
 use super::super::paired;
 use super::systems::{Drained, Ours, Owner as _, PATIENCE, System};
-use super::watch::{self, INTERRUPTS, LEAST, Seen, Span, ticks};
+use super::watch::{self, INTERRUPTS, LEAST, Seen, Span};
 use super::{CASES, Kind};
+use crate::clock::{stamp, thread_ns};
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -227,10 +228,10 @@ fn sees(system: &impl System, look: Duration, allocates: bool) {
                 while !allocates && filled.load(Acquire) <= drains.load(Relaxed) && asked.elapsed() < PATIENCE {
                     std::thread::sleep(Duration::from_micros(100));
                 }
-                let begin = ticks();
+                let begin = stamp();
                 let drained = system.drain(cpu);
                 // While nobody answers, nothing is done; nor where there is no drain.
-                let end = if drained.reached { ticks() } else { begin };
+                let end = if drained.reached { stamp() } else { begin };
                 spans.push([begin, end.max(begin + (NOTHING.as_nanos() as f64 * rate) as u64)]);
                 reached += usize::from(drained.reached);
                 // Release: the owner fills after this drain.
@@ -274,7 +275,7 @@ fn pairs(system: &impl System, pairs: usize, slice: Duration) {
             let mut slices = vec![[[0.0; 2]; 2]; pairs];
             for (at, with) in paired::order(pairs).enumerate() {
                 on.store(with, Relaxed);
-                let (cpu, begin) = (cpu_ns(), ticks());
+                let (cpu, begin) = (thread_ns(), stamp());
                 let mut done = 0_u64;
                 let mut now = begin;
                 while now - begin < slice {
@@ -283,10 +284,10 @@ fn pairs(system: &impl System, pairs: usize, slice: Duration) {
                         owner.free(std::hint::black_box(page));
                     }
                     done += 64;
-                    now = ticks();
+                    now = stamp();
                 }
                 let wall = (now - begin) as f64 / rate;
-                slices[at / 2][usize::from(with)] = [wall / done as f64, (cpu_ns() - cpu) as f64 / done as f64];
+                slices[at / 2][usize::from(with)] = [wall / done as f64, (thread_ns() - cpu) as f64 / done as f64];
             }
             stop.store(true, Relaxed);
             slices

@@ -12,6 +12,8 @@ pub mod work;
 use super::harness::{Better, Case, Contender, OURS, Sample, Setup};
 use super::peer::Peer;
 use super::process::{self, Limits};
+use crate::clock::monotonic_ns;
+use crate::proc;
 use allotment_engine::knob;
 use allotment_engine::stat::board::CONF_ENV;
 use std::ffi::OsString;
@@ -57,7 +59,7 @@ pub fn cases(setup: &Setup) -> Vec<Case> {
 
 fn case(setup: &Setup, work: &'static Work) -> Case {
     let scale = if setup.quick { QUICK } else { 100 };
-    let (needed, there) = (work.bytes(scale) as u64 * 9 / 8, available());
+    let (needed, there) = (work.bytes(scale) as u64 * 9 / 8, proc::memory("MemAvailable"));
     if there.is_some_and(|there| there < needed) {
         let why = format!("it takes {} MiB; {} are available", needed >> 20, there.unwrap_or(0) >> 20);
         return Case::skipped(work.name, work.about, why);
@@ -101,13 +103,6 @@ fn known(conf: &str) -> bool {
     conf.split(',').filter(|word| !word.is_empty()).all(|word| knob::parse(word.as_bytes()).is_ok())
 }
 
-/// Bytes that programs can still have.
-fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
-}
-
 fn contender(
     setup: &Setup,
     work: &'static Work,
@@ -139,7 +134,7 @@ fn contender(
         }
         let adopting = work.is_exit() && adopt();
         let outcome = process::run(&mut command, Limits { time: WORKER_MOST, ..Limits::default() })?;
-        let ended = now_ns();
+        let ended = monotonic_ns();
         let mut samples = samples(&outcome.output)?;
         if work.is_exit() {
             let began: u64 = last(&outcome.output).ok_or("the worker did not say when it ended")?;
@@ -172,18 +167,7 @@ fn orphans() -> u64 {
     {
         std::thread::sleep(Duration::from_micros(200));
     }
-    now_ns()
-}
-
-/// `CLOCK_MONOTONIC`, which all processes share.
-pub fn now_ns() -> u64 {
-    // SAFETY: fills a time of ours.
-    let time = unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
-        time
-    };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    monotonic_ns()
 }
 
 /// Reads a worker's lines: `sample metric value`.

@@ -7,7 +7,8 @@
 #![allow(unsafe_code)] // malloc, mmap and their opposites, on blocks that one owner holds
 
 use super::super::process;
-use super::now_ns;
+use crate::clock::{Used, monotonic_ns};
+use crate::proc;
 use std::hint::black_box;
 use std::io::Write as _;
 use std::path::Path;
@@ -255,19 +256,12 @@ fn touch(at: usize, bytes: usize, step: usize) {
 }
 
 fn resident() -> usize {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * PAGE
+    proc::resident(std::process::id()).unwrap_or(0) as usize
 }
 
 /// CPU milliseconds of this process so far.
 fn cpu_ms() -> f64 {
-    // SAFETY: fills a structure of ours.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    [usage.ru_stime, usage.ru_utime].map(|time| time.tv_sec as f64 * 1e3 + time.tv_usec as f64 / 1e3).iter().sum()
+    Used::by(libc::RUSAGE_SELF).cpu_ns() as f64 / 1e6
 }
 
 fn ms(since: Instant) -> f64 {
@@ -305,7 +299,7 @@ fn run(work: &Work, way: Way, scale: u64) {
     blocks.iter().for_each(|&(at, bytes)| touch(at, bytes, step));
     println!("sample touch {}", ms(began));
     if work.is_exit() {
-        println!("{EXIT}{}", now_ns());
+        println!("{EXIT}{}", monotonic_ns());
         let _ = std::io::stdout().flush();
         return;
     }

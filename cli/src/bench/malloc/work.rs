@@ -12,6 +12,7 @@
 use super::super::harness::cpus;
 use super::super::process;
 use super::queue::Queue;
+use crate::proc::Status;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Barrier;
@@ -172,7 +173,7 @@ pub fn work(case: &str, threads: usize, scale: u64, expect: Option<&Path>) -> Re
     }
     let (wall, total) = whole(&runs);
     let busy = threads.min(cpus()) as f64;
-    let peak = process::status_kib("self", "VmHWM:").unwrap_or(0) as f64 / 1024.0;
+    let peak = Status::of(std::process::id()).map_or(0, |status| status.peak) as f64 / f64::from(1 << 20);
     println!("result {:.3} {peak:.3}", wall * busy / total.max(1) as f64);
     Ok(())
 }

@@ -9,13 +9,14 @@
 //!
 //! [`table`] prints the medians as the seed does: `Amean system-1 58.52 ( 0.00%) 58.92 * -0.68%*`. Minus is a loss; in
 //! asterisks is a change of which the runs agree on the sign (six or more: less than 5 % by chance).
-#![allow(unsafe_code)] // times of a thread; a mapping of its own
+#![allow(unsafe_code)] // a mapping of its own
 
 use super::super::harness::{Row, cpus};
 use super::super::paired;
 use super::buddy::PAGE;
 use super::lists::Spinning;
 use super::work::{Blocks, Ours, touch};
+use crate::clock::Used;
 use allotment::drain::{self, DrainMode};
 use std::fmt::Write as _;
 use std::sync::Barrier;
@@ -63,13 +64,8 @@ const PAIRS: u64 = 15;
 
 /// System and user seconds of this thread.
 pub fn thread_times() -> [f64; 2] {
-    // SAFETY: fills a structure of ours.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage
-    };
-    [usage.ru_stime, usage.ru_utime].map(|time| time.tv_sec as f64 + time.tv_usec as f64 / 1e6)
+    let used = Used::by(libc::RUSAGE_THREAD);
+    [used.system_ns, used.user_ns].map(|ns| ns as f64 / 1e9)
 }
 
 /// One pass.

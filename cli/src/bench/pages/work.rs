@@ -8,13 +8,14 @@
 //! machine does cannot touch. One thread is measured by its own clock only.
 #![allow(unsafe_code)] // blocks of memory that one owner holds
 
-use super::super::counters::ops::{cpu_ns, stay};
+use super::super::counters::ops::stay;
 use super::super::drain::work::hurry;
 use super::super::harness::cpus;
 use super::super::process;
 use super::buddy::{Buddy, PAGE};
 use super::lists::Spinning;
 use super::{ours, pft};
+use crate::clock::thread_ns;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Barrier;
@@ -309,9 +310,9 @@ fn together(threads: usize, body: impl Fn(usize, &Barrier) -> Result<Phases, Str
 
 /// ns for each of `count`, by the wall and by this thread's clock.
 fn timed(count: usize, what: impl FnOnce() -> Result<(), String>) -> Result<[f64; 2], String> {
-    let (began, cpu) = (Instant::now(), cpu_ns());
+    let (began, cpu) = (Instant::now(), thread_ns());
     what()?;
-    let cpu = cpu_ns() - cpu;
+    let cpu = thread_ns() - cpu;
     Ok([began.elapsed().as_nanos() as f64 / count as f64, cpu as f64 / count as f64])
 }
 

@@ -7,6 +7,7 @@
 
 use super::super::harness::cpus;
 use super::area::AreaMap;
+use crate::clock::thread_ns;
 use allotment::percpu::{self, How};
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -399,14 +400,6 @@ fn reuse(heap: &mut impl Alloc, size: usize, count: usize) -> Result<(), String>
     Ok(())
 }
 
-/// This thread's own CPU clock, ns.
-fn cpu_now() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
-
 /// Each thread allocates and frees its own; the process has more than one in any case. By the wall (the slowest
 /// thread, for each of its calls: threads that scale keep it), and by the threads' own clocks.
 fn threads(count: usize, threads: usize) -> Result<(), String> {
@@ -419,12 +412,12 @@ fn threads(count: usize, threads: usize) -> Result<(), String> {
             let mut times = [0.0; 6];
             for (phase, time) in times.chunks_exact_mut(2).enumerate() {
                 start.wait();
-                let began = cpu_now();
+                let began = thread_ns();
                 time[0] = match phase {
                     1 => empty(&mut heap, &handles)?,
                     _ => fill(&mut heap, &mut handles, 64, 8)?,
                 };
-                time[1] = (cpu_now() - began) / calls;
+                time[1] = (thread_ns() - began) as f64 / calls;
                 handles.iter().for_each(|&handle| {
                     if phase == 0 {
                         heap.touch(handle, 64)

@@ -7,6 +7,7 @@
 
 use super::super::process;
 use super::purge::{self, Way};
+use crate::proc;
 use std::hint::black_box;
 use std::path::Path;
 use std::ptr;
@@ -254,7 +255,7 @@ pub fn sample(metric: &str, value: f64) {
 }
 
 fn resident() -> f64 {
-    process::status_kib("self", "VmRSS:").unwrap_or(0) as f64 / 1024.0
+    proc::resident(std::process::id()).unwrap_or(0) as f64 / f64::from(1 << 20)
 }
 
 fn freed(size: usize, other: bool, later: bool, blocks: Blocks, scale: u64) -> Result<(), String> {
