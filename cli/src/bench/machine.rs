@@ -3,8 +3,9 @@
 //! Figures mean nothing without it: processor, memory, kernel, C library, and
 //! the versions of what competed.
 
-use super::harness::{OURS, Row, cpus, median};
 use super::peer::Peer;
+use super::rows::{OURS, Row, median};
+use super::team::cpus;
 use crate::proc;
 
 /// The row: all words in `case`, the memory as the figure.

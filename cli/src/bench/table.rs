@@ -5,8 +5,8 @@
 //! marks a winner, which chance would seldom make ([`noise::wins`]). What Allotment
 //! loses is listed at the end, each by name.
 
-use super::harness::{OURS, Results, Row};
 use super::noise;
+use super::rows::{OURS, Results, Row};
 use crate::term::Paint;
 use std::fmt::Write as _;
 
