@@ -9,6 +9,7 @@
 #![allow(unsafe_code)] // openat2, fstatfs, fcntl, geteuid
 
 use crate::proc;
+use crate::term::plain;
 use std::ffi::CString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -21,6 +22,19 @@ use std::path::Path;
 pub fn euid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// Said of a file that cannot be written.
+pub fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {}", path.display(), plain(error))
+}
+
+/// A new file.
+///
+/// # Errors
+/// One line.
+pub fn create(path: &Path) -> Result<File, String> {
+    File::create(path).map_err(|error| unwritten(path, &error))
 }
 
 /// A file that was found and not opened.

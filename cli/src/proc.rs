@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // sysconf, kill without a signal
 
 use crate::term::printable;
+use allotment_engine::arch::PAGE;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -13,9 +14,6 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// A page of memory, bytes.
-const PAGE: u64 = 4096;
 
 // The machine.
 
@@ -225,7 +223,7 @@ impl Usage {
 pub fn resident(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages.saturating_mul(PAGE))
+    Some(pages.saturating_mul(PAGE as u64))
 }
 
 /// What a process is called; `None` if it is gone.

@@ -110,6 +110,11 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// What a noun ends with, of so many.
+pub const fn plural(number: u64) -> &'static str {
+    if number == 1 { "" } else { "s" }
+}
+
 /// Bytes for eyes: `12.3 MiB`.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -147,6 +152,7 @@ mod tests {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!([0, 1, 2].map(plural), ["s", "", "s"]);
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1024), "1.0 KiB");
         assert_eq!(bytes(1024 * 1024 - 1), "1.0 MiB");

@@ -4,13 +4,13 @@
 //! the versions of what competed.
 
 use super::peer::Peer;
-use super::rows::{OURS, Row, median};
+use super::rows::{OURS, Row, median, mib};
 use super::team::cpus;
 use crate::proc;
 
 /// The row: all words in `case`, the memory as the figure.
 pub fn row(peers: &[Peer], runs: usize) -> Row {
-    let memory = proc::memory("MemTotal").unwrap_or(0) as f64 / f64::from(1 << 20);
+    let memory = mib(proc::memory("MemTotal").unwrap_or(0));
     let versions: Vec<String> = peers
         .iter()
         .filter(|peer| peer.name != "glibc")

@@ -26,11 +26,11 @@ use crate::args::{Bench, BenchWorker};
 use crate::code::Failure;
 use crate::conf::{self, Merged};
 use crate::term::{Paint, finish, print};
-use crate::{proc, run};
+use crate::{file, proc, run};
 use measure::{Progress, measure};
 use rows::{Results, Row};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use suite::{Case, Job, Setup, Suite};
 use suites::SUITES;
@@ -89,7 +89,7 @@ fn bench_all(asked: &Bench) -> Result<(), Failure> {
         noise::realtime()?;
     }
     // Opened before hours are spent.
-    let json = asked.json.as_deref().map(create).transpose()?;
+    let json = asked.json.as_deref().map(file::create).transpose()?;
     let runs = asked.runs.unwrap_or(if asked.quick { RUNS_QUICK } else { RUNS }) as usize;
     let total = chosen.iter().flat_map(|(_, cases)| cases).map(|case| case.contenders.len() * (runs + 1)).sum();
     let before = proc::load();
@@ -114,7 +114,7 @@ fn bench_all(asked: &Bench) -> Result<(), Failure> {
     let printed = print(table::whole(&machine.case, &results, paint) + &own);
     if let (Some(file), Some(path)) = (json, &asked.json) {
         write_json(file, [&machine].into_iter().chain(&others).chain(&results.rows))
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            .map_err(|error| file::unwritten(path, &error))?;
     }
     if let Some(directory) = &asked.report {
         draw::report(directory, &machine.case, &results)?;
@@ -122,10 +122,6 @@ fn bench_all(asked: &Bench) -> Result<(), Failure> {
     // (After the files: hours may be in them.)
     printed?;
     if results.failures.is_empty() { Ok(()) } else { Err(Failure::said()) }
-}
-
-fn create(path: &Path) -> Result<std::fs::File, String> {
-    std::fs::File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 /// The machine's rows, then all others, one a line.

@@ -5,6 +5,7 @@
 //! owns `malloc`, other programs are looked at from outside while they run.
 #![allow(unsafe_code)] // wait4, poll, kill, dlsym, dladdr
 
+use super::rows::mib;
 use crate::clock::Used;
 use crate::proc::Maps;
 use std::ffi::{CStr, OsStr};
@@ -13,8 +14,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-const MIB: f64 = 1048576.0;
 
 /// What a run may take and must show.
 #[derive(Debug)]
@@ -95,7 +94,7 @@ fn collect(reader: Reader) -> String {
 
 /// Our own peak of resident memory in MiB.
 fn own_peak() -> f64 {
-    Used::by(libc::RUSAGE_SELF).peak as f64 / MIB
+    mib(Used::by(libc::RUSAGE_SELF).peak)
 }
 
 /// Waits for the end; status and peak MiB. `None`: too long, and killed.
@@ -122,7 +121,7 @@ pub fn wait(child: &mut Child, most: Duration) -> Option<(i32, f64)> {
         if libc::wait4(id, &raw mut status, 0, &raw mut usage) != id || late {
             return None;
         }
-        Some((status, Used::of(&usage).peak as f64 / MIB))
+        Some((status, mib(Used::of(&usage).peak)))
     }
 }
 

@@ -7,6 +7,11 @@ use serde::Serialize;
 /// The name that ratios are taken to.
 pub const OURS: &str = "allotment";
 
+/// Bytes as rows have them.
+pub fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 /// One result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {

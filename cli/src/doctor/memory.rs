@@ -7,15 +7,13 @@
 use super::finding::Finding;
 use crate::proc::{self, Status};
 use crate::term::bytes;
-use allotment_engine::arch::{cgroup, topology};
+use allotment_engine::arch::{PAGE, cgroup, topology};
 use std::ptr;
 
 /// What the advice is called where the C library has no name for it yet.
 const MADV_POPULATE_WRITE: i32 = 23;
 const MADV_GUARD_INSTALL: i32 = 102;
 const MPOL_PREFERRED: i64 = 1;
-const PAGE: usize = 4096;
-
 pub fn findings() -> Vec<Finding> {
     vec![huge(), defrag(), overcommit(), mappings(), limits(), group(), cpus(), pressure(), nodes(), filter(), calls()]
 }

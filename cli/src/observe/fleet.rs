@@ -6,8 +6,9 @@
 use super::find::Target;
 use super::metrics;
 use super::view::View;
+use crate::file::unwritten;
 use crate::proc;
-use crate::term::{plain, print, printable};
+use crate::term::{print, printable};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -48,7 +49,7 @@ fn memory_cgroup(text: &str) -> &str {
 /// One line.
 pub fn write(path: Option<&Path>, text: &str) -> Result<(), String> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else { return print(text) };
-    let failed = |error: io::Error| format!("cannot write {}: {}", path.display(), plain(&error));
+    let failed = |error: io::Error| unwritten(path, &error);
     // A device or a pipe is no file to be replaced.
     if fs::metadata(path).is_ok_and(|info| !info.is_file()) {
         return OpenOptions::new()

@@ -8,7 +8,7 @@ use super::view::View;
 use super::{text, who};
 use crate::args;
 use crate::code::Failure;
-use crate::term::{bytes, count, finish, print};
+use crate::term::{bytes, count, finish, plural, print};
 use crate::{conf, proc};
 use allotment_engine::knob::{self, BY_CGROUP, Id, TABLE};
 use allotment_engine::stat::board::{EVERY_CPU, IDLE_CPUS, Request};
@@ -136,7 +136,6 @@ pub struct Drained {
 impl Drained {
     /// One line.
     pub fn line(&self) -> String {
-        let plural = |n: u64| if n == 1 { "" } else { "s" };
         let mut line = format!(
             "{} in {} object{} from {} set{}; {} fence{}, {} answer{}",
             bytes(self.bytes),

@@ -4,6 +4,7 @@
 //! Everything else is read through files.
 #![allow(unsafe_code)] // mapping, futex, flock, signal handlers
 
+use allotment_engine::arch::PAGE;
 use allotment_engine::stat::board::{BOARD_BYTES, Board, Mailbox};
 use std::fs::File;
 use std::io;
@@ -12,9 +13,6 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-
-/// A page.
-const PAGE: usize = 4096;
 
 /// Where a mapping is (0: none), and whether a page of it was gone when it was needed. Boards of others may be cut at any moment.
 struct Watched {

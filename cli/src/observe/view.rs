@@ -16,13 +16,11 @@ use super::show::Texts;
 use crate::clock::{monotonic_ns, ticks};
 use crate::proc;
 use crate::report::{Class, End, Missing, Report, Running, Snapshot};
+use allotment_engine::arch::PAGE;
 use allotment_engine::knob::{Id, TABLE};
 use allotment_engine::slab::class::{SIZES, SLAB_ORDER};
 use allotment_engine::stat::board::Request;
 use allotment_engine::stat::{Event, Level, Timing};
-
-/// A page, bytes.
-const PAGE: u64 = 4096;
 
 /// All of it.
 #[derive(Clone, Debug)]
@@ -175,7 +173,7 @@ impl View {
         let slab = |class: &Class| {
             let at = SIZES.iter().position(|&size| u64::from(size) == class.size);
             let pages = at.map_or(0, |at| 1_u64 << SLAB_ORDER[at]);
-            let objperslab = (pages * PAGE).checked_div(class.size).unwrap_or(0);
+            let objperslab = (pages * PAGE as u64).checked_div(class.size).unwrap_or(0);
             let in_use = class.allocs.saturating_sub(class.frees);
             Slab {
                 name: format!("allot-{}", class.size),

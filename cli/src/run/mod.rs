@@ -29,6 +29,7 @@ pub use program::search;
 use crate::args::Run;
 use crate::code::{self, Failure};
 use crate::conf::{self, Merged};
+use crate::file;
 use crate::observe::{self, Texts, View};
 use crate::profile::{self, Heir};
 use crate::report::{End, Missing, Snapshot};
@@ -174,7 +175,7 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Option<Output>
         Ok(view) => {
             let refused = view.report.event(Event::LimitRefused);
             if let Some(limit) = limit.filter(|_| refused > 0) {
-                let (name, plural) = (asked.program[0].display(), if refused == 1 { "" } else { "s" });
+                let (name, plural) = (asked.program[0].display(), term::plural(refused));
                 let limit = TABLE[Id::HardLimit as usize].show(limit);
                 let refused = term::count(refused);
                 say(&format!("{name} was refused memory {refused} time{plural} under hard_limit={limit}"));
@@ -198,7 +199,7 @@ enum Output {
 impl Output {
     /// Opens it before the program starts, so that a wrong path is known at once.
     fn file(path: &Path) -> Result<Self, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write {}: {}", path.display(), plain(&error)))?;
+        let file = file::create(path)?;
         let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         Ok(Self::File { file, json })
     }

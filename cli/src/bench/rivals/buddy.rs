@@ -7,12 +7,11 @@
 //! mutex, which is why it is slow with threads: an alternative to measure, not a part of Allotment.
 #![allow(unsafe_code)] // maps its memory
 
+pub use allotment_engine::arch::PAGE;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Orders 0–10.
 pub const ORDERS: usize = 11;
-/// Bytes of a page.
-pub const PAGE: usize = 4096;
 /// Pages at most: 8 GiB.
 const PAGES: usize = 2 << 20;
 /// Pages of the largest block.

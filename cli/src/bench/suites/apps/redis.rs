@@ -7,6 +7,7 @@
 
 use crate::bench::peer::{self, Peer, find_library, missing};
 use crate::bench::process::{self, Limits};
+use crate::bench::rows::mib;
 use crate::bench::suite::{Case, Contender, Sample, Setup, higher, lower};
 use crate::proc::Status;
 use crate::run::search;
@@ -99,7 +100,7 @@ fn run(setup: &Setup, peer: &Peer, server: &Path, load: &Path, warm: bool) -> Re
         samples.push(higher(metric, "requests/s").is(value));
     }
     let peak = Status::of(server.child.id()).map_err(|_| "redis-server ended under load")?.peak;
-    samples.push(lower("rss", "MiB").is(peak as f64 / f64::from(1 << 20)));
+    samples.push(lower("rss", "MiB").is(mib(peak)));
     Ok(samples)
 }
 

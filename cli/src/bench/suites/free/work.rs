@@ -10,6 +10,7 @@ use crate::bench::suite::{Job, Metric, Work, lower, work};
 use crate::bench::worker::sample;
 use crate::clock::{Used, monotonic_ns};
 use crate::proc;
+use allotment_engine::arch::PAGE;
 use std::hint::black_box;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -41,7 +42,6 @@ pub const EXIT: &str = "ending ";
 
 const GIB: usize = 1 << 30;
 const MIB: usize = 1 << 20;
-const PAGE: usize = 4096;
 /// How long memory is watched at most, and at least where the run is more than a warm-up.
 const WATCHED: Duration = Duration::from_secs(2);
 const WATCHED_LEAST: Duration = Duration::from_secs(1);

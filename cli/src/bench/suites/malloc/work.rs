@@ -10,10 +10,12 @@
 #![allow(unsafe_code)] // malloc and free, on pointers that one owner holds
 
 use super::queue::Queue;
+use crate::bench::rows::mib;
 use crate::bench::suite::{Job, Metric, TWICE_CPUS, Work, lower, work};
 use crate::bench::team::{Random, cpus, together};
 use crate::bench::worker::sample;
 use crate::proc::Status;
+use allotment_engine::arch::PAGE;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -131,7 +133,7 @@ pub fn run(job: &Job) -> Result<(), String> {
     let busy = job.threads.min(cpus()) as f64;
     let peak = Status::of(std::process::id()).map_or(0, |status| status.peak);
     sample("op", wall * busy / total.max(1) as f64);
-    sample("rss", peak as f64 / f64::from(1 << 20));
+    sample("rss", mib(peak));
     Ok(())
 }
 
@@ -182,8 +184,6 @@ fn touch(object: Object, at: usize) {
     // SAFETY: every caller stays below the size that it asked for.
     unsafe { object.cast::<u8>().add(at).write_volatile(1) }
 }
-
-const PAGE: usize = 4096;
 
 fn pair(_: &Team, _: usize, ops: u64) -> u64 {
     for _ in 0..ops {

@@ -13,7 +13,7 @@
 use crate::bench::suite::{Who, who};
 use crate::bench::worker::sample;
 use allotment_engine::arch::gate::Gate;
-use allotment_engine::arch::{seq, sys};
+use allotment_engine::arch::{PAGE, seq, sys};
 use allotment_engine::cache::{Cache, sets};
 use allotment_engine::page::Regions;
 use allotment_engine::stat::{Level, Mode};
@@ -23,8 +23,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
 
-/// A page.
-const PAGE: usize = 4096;
 /// Areas that are purged, as in the seed.
 const AREAS: usize = 600_000;
 /// Bytes of each.

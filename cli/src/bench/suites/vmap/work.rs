@@ -6,10 +6,12 @@
 #![allow(unsafe_code)] // malloc, mmap and their opposites, on blocks that one owner holds
 
 use super::purge;
+use crate::bench::rows::mib;
 use crate::bench::suite::{CPUS, Job, Metric, Work, lower, work};
 use crate::bench::team::{Random, together};
 use crate::bench::worker::sample;
 use crate::proc;
+use allotment_engine::arch::PAGE;
 use std::hint::black_box;
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -29,8 +31,6 @@ pub const METRICS: &[Metric] = &[
     lower("stall", "us"),
 ];
 
-/// A page.
-const PAGE: usize = 4096;
 /// In place of the kernel's page.
 const UNIT: usize = 16 * PAGE;
 /// Operations of a thread in a full run.
@@ -237,7 +237,7 @@ fn loops(kind: Kind, blocks: Blocks, ops: u64, seed: u64) -> Part {
 }
 
 fn resident() -> f64 {
-    proc::resident(std::process::id()).unwrap_or(0) as f64 / f64::from(1 << 20)
+    mib(proc::resident(std::process::id()).unwrap_or(0))
 }
 
 fn freed(size: usize, other: bool, later: bool, blocks: Blocks, scale: u64) -> Result<(), String> {
