@@ -14,9 +14,18 @@ mod vmap;
 
 use super::suite::Suite;
 
-/// All suites, in the order in which they run.
-pub const SUITES: &[Suite] =
-    &[counters::SUITE, percpu::SUITE, pages::SUITE, drain::SUITE, vmap::SUITE, free::SUITE, malloc::SUITE, apps::SUITE];
+/// All suites.
+pub const SUITES: &[Suite] = &[
+    // In the order in which they run.
+    counters::SUITE,
+    percpu::SUITE,
+    pages::SUITE,
+    drain::SUITE,
+    vmap::SUITE,
+    free::SUITE,
+    malloc::SUITE,
+    apps::SUITE,
+];
 
 #[cfg(test)]
 mod tests {
