@@ -110,11 +110,15 @@ fn wrongs(layer: &str, text: &str) -> Vec<String> {
 }
 
 fn files(directory: &Path, into: &mut Vec<PathBuf>) {
+    files_of(directory, &["rs"], into);
+}
+
+fn files_of(directory: &Path, endings: &[&str], into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         let path = entry.path();
         if path.is_dir() {
-            files(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files_of(&path, endings, into);
+        } else if path.extension().is_some_and(|of| endings.iter().any(|ending| of == *ending)) {
             into.push(path);
         }
     }
@@ -253,7 +257,23 @@ fn no_file_imports_itself_by_others() {
     assert!(unused.is_empty(), "no circles any more, take their lines out: {unused:?}");
 }
 
-/// What the two checks above are for must fail.
+/// Lines of a file of the command, its tests, the crate and the models, at most.
+const LONGEST: usize = 700;
+
+#[test]
+fn no_file_is_long() {
+    let mut all = Vec::new();
+    for place in ["cli/src", "cli/tests", "lib", "models"] {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(place);
+        files_of(&place, &["rs", "c", "cpp", "h"], &mut all);
+    }
+    assert!(all.len() > 100);
+    let long = all.iter().map(|file| (fs::read_to_string(file).unwrap().lines().count(), file));
+    let long: Vec<_> = long.filter(|(lines, _)| *lines > LONGEST).collect();
+    assert!(long.is_empty(), "{long:?}");
+}
+
+/// What the checks of imports are for must fail.
 #[test]
 fn canary_of_imports() {
     let imports = |texts: &[(&str, &str)]| {
