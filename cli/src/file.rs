@@ -6,8 +6,10 @@
 //! A file is found first, which waits for nobody and disturbs nothing (a fifo, a device); then looked at; then opened, so that
 //! nothing can come into its place in between. Only regular files are opened, never those of `/proc` and its like. What a process
 //! names is looked up below its own root, where its links lead no further.
-#![allow(unsafe_code)] // openat2, fstatfs, fcntl
+#![allow(unsafe_code)] // openat2, fstatfs, fcntl, geteuid
 
+use crate::proc;
+use crate::term::plain;
 use std::ffi::CString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -15,6 +17,25 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+/// The user that files must belong to.
+pub fn euid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Said of a file that cannot be written.
+pub fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {}", path.display(), plain(error))
+}
+
+/// A new file.
+///
+/// # Errors
+/// One line.
+pub fn create(path: &Path) -> Result<File, String> {
+    File::create(path).map_err(|error| unwritten(path, &error))
+}
 
 /// A file that was found and not opened.
 #[derive(Debug)]
@@ -77,7 +98,7 @@ impl Found {
     /// # Errors
     /// As `open`; `InvalidData` where `/proc` is something else.
     pub fn descriptor(root: &Path, owner: u32, number: u32) -> io::Result<(Self, Metadata)> {
-        let process = Self::below(root, Path::new(&format!("proc/{owner}/fd")))?;
+        let process = Self::below(root, &proc::descriptors(owner))?;
         if process.kind()? != ANSWERS[0] {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -87,7 +108,7 @@ impl Found {
 
     /// A name of it that nobody else can change.
     fn name(&self) -> std::path::PathBuf {
-        format!("/proc/self/fd/{}", self.handle.as_raw_fd()).into()
+        proc::descriptor(None, self.handle.as_raw_fd())
     }
 
     /// The kind of its file system.

@@ -3,25 +3,28 @@
 //! Runs programs on Allotment and measures it. What each part owns:
 //!
 //! ```text
-//!   args ── what can be asked, with the help texts
-//!   conf ── `--set` and `ALLOTMENT_CONF`
-//!   run ─── the library's file, the program's start, signals and end
-//!   report ─ the board of a process: reading, adding up, text and JSON
-//!   observe ─ stat, top, tune, drain, purge: a running process's board and mailbox
-//!   bench ── contenders, repetitions, tables; workers that malloc
-//!   profile ─ samples of a heap: reading, names, text, pprof's format
-//!   doctor ─ what this machine offers
-//!   file ── files that others may have made    term ── what goes to terminals
+//!   bench ──── contenders, repetitions, tables; suites and their workers
+//!   run ────── the library's file, the program's start, signals and end
+//!   profile ── samples of a heap: reading, names, text, pprof's format
+//!   observe ── stat, top, tune, drain, purge: a running process's board and mailbox
+//!   doctor ─── what this machine offers
+//!   report ─── the board of a process: reading, adding up, text and JSON
+//!   file, proc ─ files that others may have made; what `/proc` and `/sys` say
+//!   args, conf, term, code, clock ─ what can be asked, knobs, terminals, exit codes, times
 //! ```
+//! A module uses only those below it: ARCHITECTURE.md has the ranks, `tests/layers.rs` checks them.
 //!
 //! The command's own heap is the system's. Exit codes are in [`code`].
 
 mod args;
 mod bench;
+mod clock;
+mod code;
 mod conf;
 mod doctor;
 mod file;
 mod observe;
+mod proc;
 mod profile;
 mod report;
 mod run;
@@ -30,22 +33,6 @@ mod term;
 use clap::Parser as _;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
-
-/// Exit codes of the command itself; a program's own status passes through `run`.
-pub mod code {
-    /// Everything was done.
-    pub const DONE: u8 = 0;
-    /// A part of what was asked failed.
-    pub const FAILED: u8 = 1;
-    /// The command line is wrong (clap's own code too).
-    pub const USAGE: u8 = 2;
-    /// `run` itself failed before the program began.
-    pub const RUN_FAILED: u8 = 125;
-    /// The program was found and cannot be executed.
-    pub const CANNOT_EXECUTE: u8 = 126;
-    /// There is no such program.
-    pub const NOT_FOUND: u8 = 127;
-}
 
 fn main() -> ExitCode {
     let args = match args::Args::try_parse() {

@@ -2,7 +2,7 @@
 //!
 //! Emphasis only where a terminal shows it, and one-line messages.
 
-use crate::code;
+use crate::code::{DONE, Failure};
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
@@ -64,12 +64,14 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), String> {
 }
 
 /// The exit code of what was done; what failed is said.
-pub fn finish(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => code::DONE.into(),
-        Err(line) => {
-            say(&line);
-            code::FAILED.into()
+pub fn finish(done: Result<(), impl Into<Failure>>) -> ExitCode {
+    match done.map_err(Into::into) {
+        Ok(()) => DONE.into(),
+        Err(failure) => {
+            if !failure.line.is_empty() {
+                say(&failure.line);
+            }
+            failure.into()
         }
     }
 }
@@ -106,6 +108,11 @@ pub fn count(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// What a noun ends with, of so many.
+pub const fn plural(number: u64) -> &'static str {
+    if number == 1 { "" } else { "s" }
 }
 
 /// Bytes for eyes: `12.3 MiB`.
@@ -145,6 +152,7 @@ mod tests {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!([0, 1, 2].map(plural), ["s", "", "s"]);
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1024), "1.0 KiB");
         assert_eq!(bytes(1024 * 1024 - 1), "1.0 MiB");

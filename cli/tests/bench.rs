@@ -14,6 +14,31 @@ fn allotment(words: &[&str]) -> (Output, String, String) {
 
 const KEYS: [&str; 10] = ["suite", "case", "impl", "threads", "metric", "unit", "median", "min", "max", "runs"];
 
+/// Rows of `allotment bench` with these words, and its table.
+struct Rows(Vec<Value>, String);
+
+impl Rows {
+    fn of(words: &[&str]) -> Self {
+        let scratch = Scratch::new("rows");
+        let json = scratch.join("rows.json");
+        let words = [&["bench"], words, &["--quick", "--peers", "glibc", "--json", json.to_str().unwrap()]].concat();
+        let (output, table, err) = allotment(&words);
+        assert_eq!(output.status.code(), Some(0), "{table}{err}");
+        Self(serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap(), table)
+    }
+    /// A median, if there is one.
+    fn find(&self, case: &str, threads: usize, name: &str, metric: &str) -> Option<f64> {
+        let wanted = [("case", case), ("impl", name), ("metric", metric)];
+        let is = |row: &&Value| wanted.iter().all(|(key, word)| row[*key] == *word) && row["threads"] == threads;
+        self.0.iter().find(is).map(|row| row["median"].as_f64().unwrap())
+    }
+    #[track_caller]
+    fn median(&self, case: &str, threads: usize, name: &str, metric: &str) -> f64 {
+        let found = self.find(case, threads, name, metric);
+        found.unwrap_or_else(|| panic!("no {metric} of {name} in {case}\n{}", self.1))
+    }
+}
+
 /// One case, two runs: a table for eyes and rows with all keys.
 #[test]
 fn one_case_gives_table_and_rows() {
@@ -83,18 +108,9 @@ fn real_time_is_asked_for() {
 /// Pages and drains: a peer by preload, the seed's table, what was drained and what its owner saw.
 #[test]
 fn pages_and_drains_give_rows() {
-    let scratch = Scratch::new("drains");
-    let json = scratch.join("rows.json");
-    let words = ["bench", "pages/pair-0", "pages/pft", "drain/asleep", "drain/spins", "--quick", "--runs", "1"];
-    let words = [&words[..], &["--peers", "glibc", "--json", json.to_str().unwrap()]].concat();
-    let (output, table, err) = allotment(&words);
-    assert_eq!(output.status.code(), Some(0), "{table}{err}");
-    let rows: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let median = |case: &str, name: &str, metric: &str| {
-        let of = |row: &&Value| row["case"] == case && row["impl"] == name && row["metric"] == metric;
-        let row = rows.as_array().unwrap().iter().find(of);
-        row.unwrap_or_else(|| panic!("no {metric} of {name} in {case}\n{table}"))["median"].as_f64().unwrap()
-    };
+    let rows = Rows::of(&["pages/pair-0", "pages/pft", "drain/asleep", "drain/spins", "--runs", "1"]);
+    let table = &rows.1;
+    let median = |case: &str, name: &str, metric: &str| rows.median(case, 1, name, metric);
     for name in ["allotment", "per-CPU spinlocks", "locked buddy", "glibc aligned_alloc", "mmap, munmap"] {
         assert!(median("pair-0", name, "pair") > 0.0, "{name}\n{table}");
     }
@@ -115,20 +131,10 @@ fn pages_and_drains_give_rows() {
 /// Areas: a peer by preload, `mmap`, what stays resident, and the seed's two ways to settle a purge.
 #[test]
 fn areas_and_purges_give_rows() {
-    let scratch = Scratch::new("areas");
-    let json = scratch.join("rows.json");
-    let words = ["bench", "vmap/1m", "vmap/align_shift_alloc", "vmap/free-1m", "vmap/settle", "vmap/purge", "--quick"];
-    let words = [&words[..], &["--runs", "1", "--peers", "glibc", "--json", json.to_str().unwrap()]].concat();
-    let (output, table, err) = allotment(&words);
-    assert_eq!(output.status.code(), Some(0), "{table}{err}");
-    let rows: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let median = |case: &str, threads: usize, name: &str, metric: &str| {
-        let of = |row: &&Value| {
-            row["case"] == case && row["threads"] == threads && row["impl"] == name && row["metric"] == metric
-        };
-        let row = rows.as_array().unwrap().iter().find(of);
-        row.unwrap_or_else(|| panic!("no {metric} of {name} in {case}\n{table}"))["median"].as_f64().unwrap()
-    };
+    let cases = ["vmap/1m", "vmap/align_shift_alloc", "vmap/free-1m", "vmap/settle", "vmap/purge", "--runs", "1"];
+    let rows = Rows::of(&cases);
+    let table = &rows.1;
+    let median = |case: &str, threads: usize, name: &str, metric: &str| rows.median(case, threads, name, metric);
     for name in ["allotment", "glibc", "mmap/munmap"] {
         assert!(median("1m", 1, name, "op") > 0.0, "{name}\n{table}");
         assert!(median("free-1m", 1, name, "total") > 0.0 && median("free-1m", 1, name, "worst") > 0.0, "{table}");
@@ -147,21 +153,12 @@ fn areas_and_purges_give_rows() {
 /// Much memory: it is freed, it leaves; and who waits for the end of a process does so no longer than the kernel.
 #[test]
 fn frees_and_ends_give_rows() {
-    let scratch = Scratch::new("frees");
-    let json = scratch.join("rows.json");
-    let words = ["bench", "free/one-1g", "free/sparse", "free/exit-8g", "--quick", "--runs", "1"];
-    let words = [&words[..], &["--peers", "glibc", "--json", json.to_str().unwrap()]].concat();
-    let (output, table, err) = allotment(&words);
-    assert_eq!(output.status.code(), Some(0), "{table}{err}");
+    let rows = Rows::of(&["free/one-1g", "free/sparse", "free/exit-8g", "--runs", "1"]);
+    let table = &rows.1;
     if table.contains("skipped: free") {
         return skip("frees_and_ends_give_rows", "there is not enough memory");
     }
-    let rows: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let median = |case: &str, name: &str, metric: &str| {
-        let of = |row: &&Value| row["case"] == case && row["impl"] == name && row["metric"] == metric;
-        let row = rows.as_array().unwrap().iter().find(of);
-        row.unwrap_or_else(|| panic!("no {metric} of {name} in {case}\n{table}"))["median"].as_f64().unwrap()
-    };
+    let median = |case: &str, name: &str, metric: &str| rows.median(case, 1, name, metric);
     for name in ["allotment", "glibc", "munmap", "madvise, 1 thread", "madvise, 2 threads"] {
         assert!(median("one-1g", name, "free") > 0.0, "{name}\n{table}");
         assert!(median("one-1g", name, "gone") >= median("one-1g", name, "free"), "{name}\n{table}");
@@ -178,20 +175,13 @@ fn frees_and_ends_give_rows() {
 /// not, the limit is what is lost today (the other peers are at +21…+32 % there).
 #[test]
 fn peak_memory_stays_near_glibc() {
-    let scratch = Scratch::new("peaks");
-    let json = scratch.join("rows.json");
-    let mut words = vec!["bench", "apps/python", "apps/sqlite", "apps/git-pack", "apps/perl"];
+    let mut cases = vec!["apps/python", "apps/sqlite", "apps/git-pack", "apps/perl", "--runs", "3"];
     if long() {
-        words.push("apps/gcc");
+        cases.push("apps/gcc");
     }
-    words.extend(["--quick", "--runs", "3", "--peers", "glibc", "--json", json.to_str().unwrap()]);
-    let (output, table, err) = allotment(&words);
-    assert_eq!(output.status.code(), Some(0), "{table}{err}");
-    let rows: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let peak = |case: &str, name: &str| {
-        let of = |row: &&Value| row["case"] == case && row["impl"] == name && row["metric"] == "rss";
-        rows.as_array().unwrap().iter().find(of).map(|row| row["median"].as_f64().unwrap())
-    };
+    let rows = Rows::of(&cases);
+    let table = &rows.1;
+    let peak = |case: &str, name: &str| rows.find(case, 1, name, "rss");
     for case in ["python", "sqlite", "git-pack", "perl", "gcc"] {
         let (Some(ours), Some(glibc)) = (peak(case, "allotment"), peak(case, "glibc")) else {
             if long() || case != "gcc" {

@@ -4,7 +4,14 @@
 //! Ranks are those of ARCHITECTURE.md. A module may use its own rank's module
 //! (itself) and lower ones. Unit tests at the end of a file, from
 //! `#[cfg(test)]` on, and files of tests may use what they like.
+//!
+//! The command's modules are ranked likewise, and in no crate do files import each other in a circle.
 
+#[path = "layers/imports.rs"]
+mod imports;
+
+use imports::{Imports, is_test, name, sources};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -36,18 +43,17 @@ fn rank(module: &str) -> Option<u32> {
 
 /// The code without comments, up to the tests.
 fn code(text: &str) -> String {
-    let mut lines = String::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with("#[cfg(test)]") && !line.contains("mod tests;") {
-            let rest: Vec<&str> = text[text.find(line).unwrap_or(0)..].lines().skip(1).take(1).collect();
-            if rest.first().is_some_and(|next| next.trim_start().starts_with("mod tests {")) {
-                break;
-            }
+    let mut code = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let next = lines.peek().map_or("", |next| next.trim_start().trim_start_matches("pub "));
+        if line.trim_start().starts_with("#[cfg(test)]") && next.starts_with("mod tests {") {
+            break;
         }
-        lines.push_str(line.split("//").next().unwrap_or(""));
-        lines.push('\n');
+        code.push_str(line.split("//").next().unwrap_or(""));
+        code.push('\n');
     }
-    lines
+    code
 }
 
 /// Every `crate::X` of the code, those in braces too.
@@ -105,11 +111,15 @@ fn wrongs(layer: &str, text: &str) -> Vec<String> {
 }
 
 fn files(directory: &Path, into: &mut Vec<PathBuf>) {
+    files_of(directory, &["rs"], into);
+}
+
+fn files_of(directory: &Path, endings: &[&str], into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         let path = entry.path();
         if path.is_dir() {
-            files(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files_of(&path, endings, into);
+        } else if path.extension().is_some_and(|of| endings.iter().any(|ending| of == *ending)) {
             into.push(path);
         }
     }
@@ -153,6 +163,142 @@ fn every_module_has_a_rank() {
             assert!(rank(module).is_some() || module.contains("test"), "`{module}` has no rank here");
         }
     }
+}
+
+/// The command's modules, bottom to top. Of one rank: neither may use the other. (`main` is above all.)
+const COMMAND: &[(&str, u32)] = &[
+    ("args", 0),
+    ("clock", 0),
+    ("code", 0),
+    ("conf", 0),
+    ("term", 1),
+    ("proc", 2),
+    ("file", 3),
+    ("report", 3),
+    ("doctor", 4),
+    ("observe", 4),
+    ("profile", 5),
+    ("run", 6),
+    ("bench", 7),
+];
+
+/// What is wrong with the command's imports.
+fn command_wrongs(imports: &Imports) -> Vec<String> {
+    let rank = |module: &str| COMMAND.iter().find(|(name, _)| *name == module).map(|(_, rank)| *rank);
+    let mut wrongs = Vec::new();
+    for (from, others) in &imports.edges {
+        // (The root is `main`.)
+        let Some(layer) = from.first() else { continue };
+        let Some(own) = rank(layer) else {
+            wrongs.push(format!("`{layer}` has no rank here"));
+            continue;
+        };
+        for to in others.iter().filter(|to| to.first() != Some(layer)) {
+            if to.first().and_then(|other| rank(other)).is_none_or(|other| other >= own) {
+                wrongs.push(format!("{} uses {}, which is not below {layer}", name(from), name(to)));
+            }
+        }
+    }
+    wrongs
+}
+
+#[test]
+fn modules_of_the_command_use_only_lower_ones() {
+    let imports = Imports::of(&sources("cli"), is_test);
+    assert!(imports.edges.len() > 60 && imports.edges.values().map(|to| to.len()).sum::<usize>() > 200);
+    let wrong = command_wrongs(&imports);
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Files that import each other in a circle all the same: the crate, the files, and why. None of the command's.
+const CIRCLES: &[(&str, &[&str], &str)] = &[
+    (
+        "engine",
+        &["cache", "cache::drain", "cache::sets", "cache::share"],
+        "the sets' layout and who changes it are one protocol",
+    ),
+    ("engine", &["heap", "heap::open", "heap::profile", "heap::side"], "methods of one `Heap`, by subject"),
+    ("engine", &["vmap", "vmap::purge"], "methods of one `Vmap`, by subject"),
+    (
+        "lib",
+        &["crate", "abi", "counter", "exit", "fork", "keeper", "percpu", "profile", "publish", "start", "unwind"],
+        "the one static stands in the root, and the start and the fork handlers know everybody",
+    ),
+    ("models", &["arch::atomic", "machine"], "the machine's steps are taken at the facade's accesses"),
+];
+
+/// No circle of files in any crate, but those of [`CIRCLES`], each of which there is.
+#[test]
+fn no_file_imports_itself_by_others() {
+    let (mut wrong, mut unused) = (Vec::new(), CIRCLES.to_vec());
+    for of in ["engine", "lib", "cli", "models"] {
+        let imports = Imports::of(&sources(of), is_test);
+        assert!(imports.edges.len() > 3, "{of}");
+        for circle in imports.circles() {
+            let is_known = |(known, files, _): &(&str, &[&str], &str)| {
+                *known == of && circle.iter().all(|module| files.contains(&name(module).as_str()))
+            };
+            if !CIRCLES.iter().any(is_known) {
+                wrong.push(format!("{of}, {} files:\n{}", circle.len(), imports.told(&circle)));
+            }
+            unused.retain(|line| !is_known(line));
+        }
+    }
+    assert!(wrong.is_empty(), "circles of imports:\n{}", wrong.join("\n"));
+    assert!(unused.is_empty(), "no circles any more, take their lines out: {unused:?}");
+}
+
+/// Lines of a file of the command, its tests, the crate and the models, at most.
+const LONGEST: usize = 700;
+
+#[test]
+fn no_file_is_long() {
+    let mut all = Vec::new();
+    for place in ["cli/src", "cli/tests", "lib", "models"] {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(place);
+        files_of(&place, &["rs", "c", "cpp", "h"], &mut all);
+    }
+    assert!(all.len() > 100);
+    let long = all.iter().map(|file| (fs::read_to_string(file).unwrap().lines().count(), file));
+    let long: Vec<_> = long.filter(|(lines, _)| *lines > LONGEST).collect();
+    assert!(long.is_empty(), "{long:?}");
+}
+
+/// What the checks of imports are for must fail.
+#[test]
+fn canary_of_imports() {
+    let imports = |texts: &[(&str, &str)]| {
+        let module = |name: &str| name.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        Imports::of_texts(
+            texts.iter().map(|(name, text)| (module(name), (*text).to_owned())).collect::<BTreeMap<_, _>>(),
+        )
+    };
+    // Upwards, by each form of a path.
+    for text in [
+        "use crate::bench::suite;",
+        "use crate::{\n    args,\n    bench::{self, x},\n};",
+        "fn f() { crate::bench::f() }",
+    ] {
+        assert_eq!(command_wrongs(&imports(&[("run::watch", text), ("bench", ""), ("args", "")])).len(), 1, "{text}");
+    }
+    assert_eq!(command_wrongs(&imports(&[("stranger", "")])).len(), 1);
+    assert_eq!(command_wrongs(&imports(&[("", ""), ("run", "use crate::Thing;")])).len(), 1);
+    // Circles: of siblings, of parent and child, by a name of the crate's root.
+    for (a, b) in [("use super::b::B;", "use super::a;"), ("use crate::m::b;", "fn f() { super::a::f() }")] {
+        let found = imports(&[("m", ""), ("m::a", a), ("m::b", b)]).circles();
+        assert!(found.len() == 1 && found[0].len() == 2, "{a} {b}");
+    }
+    for parent in ["use child::f;", "fn g() { child::f() }", "pub use self::child::{f, g};"] {
+        assert_eq!(imports(&[("m", parent), ("m::child", "use super::Thing;")]).circles().len(), 1, "{parent}");
+    }
+    assert_eq!(imports(&[("", "mod a; use a::A;"), ("a", "use crate::Thing;")]).circles().len(), 1);
+    // And nothing else may.
+    let fine = [
+        ("m", "mod a;\nmod b; use a::A; // super::c"),
+        ("m::a", "use super::b::{self, B};\nuse std::fs;"),
+        ("m::b", "fn f() { x::a::f() }\n#[cfg(test)]\nmod tests {\n use super::super::a;\n}"),
+    ];
+    assert!(imports(&fine).circles().is_empty());
 }
 
 /// What this file is for must fail.

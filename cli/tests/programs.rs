@@ -32,19 +32,8 @@ fn everything_with_samples() {
         ("cxx.cpp", &["all"]),
         ("threads.c", &["cross", "one_way", "short", "many", "signals", "jumps", "migrate", "trim"]),
         ("fork.c", &["load", "forkers", "atfork", "chain", "vfork", "spawn"]),
-        (
-            "limits.c",
-            &[
-                "late_limit",
-                "starving_threads",
-                "late_filter",
-                "filter_kills_late",
-                "kills",
-                "kills_threads",
-                "files_closed",
-                "no_files",
-            ],
-        ),
+        ("limits.c", &["late_limit", "starving_threads", "late_filter", "filter_kills_late", "kills", "kills_threads"]),
+        ("life.c", &["files_closed", "no_files"]),
         ("preinit.c", &["all"]),
     ] {
         cases.iter().for_each(|name| case(file, name, &[Mode::Sampled]));
@@ -79,12 +68,12 @@ cases! {
     limit_filter_that_kills_comes_late: "limits.c" "filter_kills_late" EVERY;
     limit_locked_memory: "limits.c" "locked" BOTH;
     limit_locked_memory_as_user: "limits.c" "locked_as_user" BOTH;
-    life_files_closed: "limits.c" "files_closed" BOTH;
-    life_no_files: "limits.c" "no_files" BOTH;
+    life_files_closed: "life.c" "files_closed" BOTH;
+    life_no_files: "life.c" "no_files" BOTH;
     life_before_everybody: "preinit.c" "all" BOTH;
-    life_before_and_after_main: "limits.c" "before_and_after" EVERY;
-    life_exit_under_load: "limits.c" "exit_under_load" EVERY;
-    life_main_thread_ends: "limits.c" "main_thread_ends" BOTH;
+    life_before_and_after_main: "life.c" "before_and_after" EVERY;
+    life_exit_under_load: "life.c" "exit_under_load" EVERY;
+    life_main_thread_ends: "life.c" "main_thread_ends" BOTH;
     exit_ways: "exit.c" "ways" EVERY;
     exit_memory_that_another_uses: "exit.c" "held" EVERY;
     exit_nothing_but_the_heap_is_left: "exit.c" "gone" BOTH;

@@ -4,7 +4,7 @@
 mod common;
 use allotment_engine::knob::TABLE;
 use common::{
-    ALLOTMENT, BOTH, Mode, Program, Scratch, compile, copy_program, find, modes, need, preloaded, skip, stop_group,
+    ALLOTMENT, BOTH, Mode, Program, Scratch, copy_program, find, modes, need, preloaded, program, skip, stop_group,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -204,16 +204,14 @@ fn statistics_are_those_of_the_last_program() {
 
 #[test]
 fn statistics_of_abrupt_ends() {
-    let Some(early) = compile("early.c", "libearly.so", &["-shared", "-fPIC"]) else { return };
-    let Some(limits) = compile("limits.c", "limits", &["-learly"]) else { return };
-    drop(early);
-    let limits = limits.to_str().unwrap();
+    let Some(life) = program("life.c") else { return };
+    let life = life.as_str();
     for mode in modes(BOTH) {
-        Program::new(mode, &[limits, "leave_at_once"]).run().ended(5).took(mode, 10);
-        Program::new(mode, &["sh", "-c", "ulimit -c 0; exec \"$0\" abort", limits]).run().killed(6).took(mode, 10);
+        Program::new(mode, &[life, "leave_at_once"]).run().ended(5).took(mode, 10);
+        Program::new(mode, &["sh", "-c", "ulimit -c 0; exec \"$0\" abort", life]).run().killed(6).took(mode, 10);
         // Two levels of exec, by a shell and by python if there is one.
         let script = "exec sh -c 'exec \"$0\" exit_under_load' \"$0\"";
-        Program::new(mode, &["sh", "-c", script, limits]).run().ended(0).took(mode, 1000);
+        Program::new(mode, &["sh", "-c", script, life]).run().ended(0).took(mode, 1000);
     }
 }
 

@@ -4,7 +4,7 @@
 //! contender: how much better (right) or worse (left) than Allotment, on a
 //! logarithmic scale. No font is read: the viewer has its own.
 
-use super::harness::{OURS, Results, Row};
+use super::rows::{OURS, Results, Row};
 use super::table;
 use plotters::coord::Shift;
 use plotters::prelude::*;

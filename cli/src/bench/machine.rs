@@ -3,13 +3,14 @@
 //! Figures mean nothing without it: processor, memory, kernel, C library, and
 //! the versions of what competed.
 
-use super::harness::{OURS, Row, cpus, median};
-use super::peer::{Peer, libc_version};
-use crate::doctor::read_line;
+use super::peer::Peer;
+use super::rows::{OURS, Row, median, mib};
+use super::team::cpus;
+use crate::proc;
 
 /// The row: all words in `case`, the memory as the figure.
 pub fn row(peers: &[Peer], runs: usize) -> Row {
-    let memory = memory_mib();
+    let memory = mib(proc::memory("MemTotal").unwrap_or(0));
     let versions: Vec<String> = peers
         .iter()
         .filter(|peer| peer.name != "glibc")
@@ -17,12 +18,12 @@ pub fn row(peers: &[Peer], runs: usize) -> Row {
         .collect();
     let case = format!(
         "{}, {} CPUs, {:.1} GiB, Linux {}, glibc {}, huge pages {}; {}",
-        processor(),
+        proc::processor(),
         cpus(),
         memory / 1024.0,
-        read_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
-        libc_version(),
-        crate::doctor::huge_pages().unwrap_or_default(),
+        proc::release(),
+        proc::libc_version(),
+        proc::huge_pages().unwrap_or_default(),
         versions.join(", ")
     );
     Row {
@@ -61,17 +62,4 @@ pub fn others(load: [f64; 2], busy: &[f64]) -> [Row; 2] {
         of("load average before and after", "load", "tasks", &load),
         of("other work while cases were measured", "busy", "CPUs", busy),
     ]
-}
-
-fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
-    model.unwrap_or(std::env::consts::ARCH).to_owned()
-}
-
-fn memory_mib() -> f64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib =
-        text.lines().find_map(|line| line.strip_prefix("MemTotal:")).and_then(|rest| rest.split_whitespace().next());
-    kib.and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }

@@ -2,90 +2,58 @@
 //!
 //! ```text
 //!   SUITES ──► cases ──► measure: A B C, A B C, … ──► rows ──► table, JSON, report
-//!                           └─ worker processes under a preload, or whole programs
+//!                           └─ contenders: closures here, whole programs (process), workers under a preload (worker)
 //! ```
 //!
-//! A later suite joins by one line in [`SUITES`]: a name and a function that
-//! makes cases, each contender of which is a closure that runs once.
+//! What a suite is made of stands in [`suite`]; a later one joins by one file in [`suites`].
 
-mod apps;
-mod counters;
-mod drain;
 mod draw;
-mod free;
-mod harness;
 mod machine;
-mod malloc;
+mod measure;
 mod noise;
-mod pages;
 mod paired;
 mod peer;
-mod percpu;
 mod process;
-mod redis;
+mod rivals;
+mod rows;
+mod suite;
+mod suites;
 mod table;
-mod vmap;
-
-pub use peer::libc_version;
+mod team;
+mod worker;
 
 use crate::args::{Bench, BenchWorker};
+use crate::code::Failure;
 use crate::conf::{self, Merged};
-use crate::term::{Paint, print, say};
-use crate::{code, run};
-use harness::{Case, Progress, Results, Row, Setup, Suite, measure};
+use crate::term::{Paint, finish, print};
+use crate::{file, proc, run};
+use measure::{Progress, measure};
+use rows::{Results, Row};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// All suites.
-const SUITES: &[Suite] = &[
-    Suite { name: "counters", about: "per-CPU counters beside their alternatives", cases: counters::cases },
-    Suite { name: "percpu", about: "per-CPU memory, as when Linux got its bitmap allocator", cases: percpu::cases },
-    Suite { name: "pages", about: "blocks of pages, and a page-fault test under drains", cases: pages::cases },
-    Suite { name: "drain", about: "emptying another CPU's cache, and what its owner sees", cases: drain::cases },
-    Suite { name: "vmap", about: "large areas: the kernel's test_vmalloc, purge, 1 GiB in blocks", cases: vmap::cases },
-    Suite { name: "free", about: "much memory at once, and the end of a process", cases: free::cases },
-    Suite { name: "malloc", about: "the C functions, in small", cases: malloc::cases },
-    Suite { name: "apps", about: "whole programs", cases: apps::cases },
-];
+use suite::{Case, Job, Setup, Suite};
+use suites::SUITES;
 
 /// Runs of each contender.
 const RUNS: u32 = 7;
 const RUNS_QUICK: u32 = 3;
 
-/// Why nothing was measured, and the exit code.
-struct Refusal(u8, String);
-
 /// Measures what was asked.
 pub fn bench(asked: &Bench) -> ExitCode {
-    match bench_all(asked) {
-        Ok(true) => code::DONE.into(),
-        Ok(false) => code::FAILED.into(),
-        Err(Refusal(code, line)) => {
-            say(&line);
-            code.into()
-        }
-    }
+    finish(bench_all(asked))
 }
 
 /// One run of one case of a suite whose runs are processes of their own.
 pub fn work(asked: &BenchWorker) -> ExitCode {
-    let done = match asked.suite.as_str() {
-        "malloc" => malloc::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
-        "percpu" => percpu::work::work(&asked.case, asked.threads, asked.scale),
-        "pages" => pages::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
-        "vmap" => vmap::work::work(&asked.case, asked.threads, asked.scale, asked.expect.as_deref()),
-        "free" => free::work::work(&asked.case, asked.scale, asked.expect.as_deref()),
-        "drain" => drain::work::work(&asked.case, asked.scale),
-        other => Err(format!("no workers in suite {other}")),
-    };
-    match done {
-        Ok(()) => code::DONE.into(),
-        Err(line) => {
-            say(&line);
-            code::FAILED.into()
-        }
-    }
+    let job = Job::new(&asked.case, asked.threads, asked.scale);
+    finish(find(&asked.suite).and_then(|suite| worker::work(suite, &job, asked.expect.as_deref())))
+}
+
+fn find(name: &str) -> Result<&'static Suite, String> {
+    let names = || SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
+    let suite = SUITES.iter().find(|suite| suite.name == name);
+    suite.ok_or_else(|| format!("there is no suite {name}; there are {}", names()))
 }
 
 /// A directory that goes with its owner.
@@ -105,29 +73,26 @@ impl Drop for Scratch {
     }
 }
 
-/// Whether all went well.
-fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
-    let usage = |line| Refusal(code::USAGE, line);
-    let failed = |line| Refusal(code::FAILED, line);
+fn bench_all(asked: &Bench) -> Result<(), Failure> {
     let Merged { conf, wrong } = conf::merged(&asked.set);
-    wrong.into_iter().next().map_or(Ok(()), |line| Err(usage(line)))?;
-    let library = run::locate_library().map_err(failed)?;
-    let (peers, missing) = peer::peers(library.path(), asked.peers.as_deref()).map_err(usage)?;
-    let program = std::env::current_exe().map_err(|error| failed(format!("/proc/self/exe: {error}")))?;
-    let scratch = Scratch::new().map_err(failed)?;
+    wrong.into_iter().next().map_or(Ok(()), |line| Err(Failure::usage(line)))?;
+    let library = run::locate_library()?;
+    let (peers, missing) = peer::peers(library.path(), asked.peers.as_deref()).map_err(Failure::usage)?;
+    let program = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+    let scratch = Scratch::new()?;
     let setup = Setup { peers, quick: asked.quick, program, conf, scratch: scratch.0.clone() };
-    let mut chosen = choose(&asked.suites, &setup).map_err(usage)?;
+    let mut chosen = choose(&asked.suites, &setup).map_err(Failure::usage)?;
     if asked.list {
-        return print(list(&chosen, &setup, &missing)).map(|()| true).map_err(failed);
+        return Ok(print(list(&chosen, &setup, &missing))?);
     }
     if asked.realtime {
-        noise::realtime().map_err(failed)?;
+        noise::realtime()?;
     }
     // Opened before hours are spent.
-    let json = asked.json.as_deref().map(create).transpose().map_err(failed)?;
+    let json = asked.json.as_deref().map(file::create).transpose()?;
     let runs = asked.runs.unwrap_or(if asked.quick { RUNS_QUICK } else { RUNS }) as usize;
     let total = chosen.iter().flat_map(|(_, cases)| cases).map(|case| case.contenders.len() * (runs + 1)).sum();
-    let before = noise::load();
+    let before = proc::load();
     let mut progress = Progress::new(total);
     let mut results = Results { skipped: missing, ..Results::default() };
     for (suite, cases) in &mut chosen {
@@ -137,7 +102,7 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
     }
     progress.clear();
     let mut machine = machine::row(&setup.peers, runs);
-    let others = machine::others([before, noise::load()], &results.others);
+    let others = machine::others([before, proc::load()], &results.others);
     machine.case += &format!(
         "; load {} before, {} after{}",
         table::figure(others[0].values[0]),
@@ -145,21 +110,18 @@ fn bench_all(asked: &Bench) -> Result<bool, Refusal> {
         if noise::is_realtime() { "; in real time" } else { "" }
     );
     let paint = Paint::of(&std::io::stdout());
-    let text = table::whole(&machine.case, &results, paint) + &pages::pft::table(&results.rows);
-    let printed = print(text).map_err(failed);
+    let own: String = SUITES.iter().map(|suite| (suite.table)(&results.rows)).collect();
+    let printed = print(table::whole(&machine.case, &results, paint) + &own);
     if let (Some(file), Some(path)) = (json, &asked.json) {
         write_json(file, [&machine].into_iter().chain(&others).chain(&results.rows))
-            .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
+            .map_err(|error| file::unwritten(path, &error))?;
     }
     if let Some(directory) = &asked.report {
-        draw::report(directory, &machine.case, &results).map_err(failed)?;
+        draw::report(directory, &machine.case, &results)?;
     }
     // (After the files: hours may be in them.)
-    printed.map(|()| results.failures.is_empty())
-}
-
-fn create(path: &Path) -> Result<std::fs::File, String> {
-    std::fs::File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    printed?;
+    if results.failures.is_empty() { Ok(()) } else { Err(Failure::said()) }
 }
 
 /// The machine's rows, then all others, one a line.
@@ -176,8 +138,7 @@ fn choose(words: &[String], setup: &Setup) -> Result<Chosen, String> {
     let all: Vec<String> = SUITES.iter().map(|suite| suite.name.to_owned()).collect();
     for word in if words.is_empty() { &all } else { words } {
         let (name, case) = word.split_once('/').map_or((word.as_str(), None), |(suite, case)| (suite, Some(case)));
-        let suite = SUITES.iter().find(|suite| suite.name == name);
-        let suite = suite.ok_or_else(|| format!("there is no suite {name}; there are {}", all.join(", ")))?;
+        let suite = find(name)?;
         let mut cases = (suite.cases)(setup);
         if let Some(case) = case {
             let names: Vec<&str> = cases.iter().map(|case| case.name).collect();

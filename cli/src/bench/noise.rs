@@ -5,8 +5,12 @@
 //! one in a hundred it wins; with fewer than [`RUNS_MIN`] runs of each no order is so rare.
 //!
 //! Other work is what the machine did beside us: `/proc/stat` less our own and our children's times.
-#![allow(unsafe_code)] // getrusage, sched_setscheduler
+#![allow(unsafe_code)] // sched_setscheduler
 
+use crate::clock::{Used, monotonic_ns};
+use crate::file::euid;
+use crate::proc;
+use crate::term::plain;
 use std::io;
 
 /// Fewest runs of each with which one may win: 1 of 252 orders.
@@ -88,36 +92,8 @@ impl Others {
 }
 
 fn times() -> Option<[f64; 3]> {
-    let text = std::fs::read_to_string("/proc/stat").ok()?;
-    let busy = busy(&text)? / 100.0;
-    let mut ours = 0.0;
-    for who in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN] {
-        // SAFETY: the structure is filled by the call.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(who, &raw mut usage);
-            usage
-        };
-        for time in [usage.ru_utime, usage.ru_stime] {
-            ours += time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-        }
-    }
-    Some([crate::run::monotonic_ns() as f64 / 1e9, busy, ours])
-}
-
-/// Ticks of all CPUs in which somebody ran, other machines on the same processor among them.
-fn busy(text: &str) -> Option<f64> {
-    let mut words =
-        text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(|word| word.parse().unwrap_or(0.0));
-    let all: [f64; 8] = std::array::from_fn(|_| words.next().unwrap_or(0.0));
-    let [user, nice, system, _idle, _waiting, interrupts, soft, stolen] = all;
-    Some(user + nice + system + interrupts + soft + stolen)
-}
-
-/// The load average of the last minute.
-pub fn load() -> f64 {
-    let line = crate::doctor::read_line("/proc/loadavg").unwrap_or_default();
-    line.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+    let ours: u64 = [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].map(|who| Used::by(who).cpu_ns()).iter().sum();
+    Some([monotonic_ns() as f64 / 1e9, proc::busy_seconds()?, ours as f64 / 1e9])
 }
 
 /// Has this process, and all that it starts, run before others.
@@ -130,7 +106,7 @@ pub fn realtime() -> Result<(), String> {
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameter) } == 0 {
         return Ok(());
     }
-    let error = crate::term::plain(&io::Error::last_os_error());
+    let error = plain(&io::Error::last_os_error());
     Err(format!("--realtime: {error}: it needs root, CAP_SYS_NICE or `ulimit -r {PRIORITY}`"))
 }
 
@@ -142,8 +118,7 @@ pub fn is_realtime() -> bool {
 
 /// Whether it may ask to.
 pub fn may_be_realtime() -> bool {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    euid() == 0
 }
 
 #[cfg(test)]
@@ -178,8 +153,6 @@ mod tests {
 
     #[test]
     fn other_work_is_what_is_not_ours() {
-        assert_eq!(busy("cpu  10 2 3 1000 50 1 1 4 0 0\ncpu0 1"), Some(21.0));
-        assert_eq!(busy("nothing"), None);
         let begin = Others::begin();
         std::thread::sleep(std::time::Duration::from_millis(150));
         assert!(begin.end().is_some_and(|cpus| (0.0..10_000.0).contains(&cpus)));

@@ -4,7 +4,11 @@
 //! taken in pairs, the order within a pair alternating (A B, B A, …); each pair gives one difference, and the median
 //! of the differences has a confidence interval by ranks, whatever their distribution.
 
-use super::harness::median;
+use super::rows::median;
+use super::team::Random;
+use crate::clock::Used;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// The median of differences, and the interval that holds it with 95 %.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +39,23 @@ pub fn spread(values: &[f64]) -> Spread {
 /// The order of the slices of `pairs` pairs: whether each is one `with`.
 pub fn order(pairs: usize) -> impl Iterator<Item = bool> {
     (0..pairs).flat_map(|pair| if pair % 2 == 0 { [false, true] } else { [true, false] })
+}
+
+/// Does something a hundred times a second while `on`, until `stop`: a drainer beside those that are measured; its own CPU
+/// seconds.
+pub fn disturb(on: &AtomicBool, stop: &AtomicBool, mut what: impl FnMut()) -> f64 {
+    let mut due = Instant::now();
+    let mut jitter = Random::new(1);
+    while !stop.load(Relaxed) {
+        // Not in step with the clock's ticks: 8 to 12 ms.
+        due = (due + Duration::from_micros(8_000 + jitter.below(4_000) as u64)).max(Instant::now());
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        // Relaxed: what is measured is not handed over by it.
+        if on.load(Relaxed) {
+            what();
+        }
+    }
+    Used::by(libc::RUSAGE_THREAD).cpu_ns() as f64 / 1e9
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //! Ours, the C library's own, and those that are installed in the usual
 //! directories. What is missing is said, with the Debian package that has it.
 
-use super::harness::OURS;
-use allotment_engine::stat::board::CONF_ENV;
-use std::ffi::OsString;
+use super::rows::OURS;
+use crate::proc;
+use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,29 +34,23 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
 const DIRECTORIES: &[&str] =
     &["/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64"];
 
-impl Peer {
-    /// Preloads it in a command. Peers get no preload but their own.
-    pub fn apply(&self, command: &mut Command, conf: &Option<OsString>) {
-        command.env_remove("LD_PRELOAD").env_remove(CONF_ENV).env_remove("ALLOTMENT_SHARE");
-        if let Some(library) = &self.library {
-            command.env("LD_PRELOAD", library);
-        }
-        if let (OURS, Some(conf)) = (self.name.as_str(), conf) {
-            command.env(CONF_ENV, conf);
-        }
+/// Preloads a peer in a command, or nothing. It gets no preload but its own; where malloc is ours, or no peer's, the knobs
+/// `conf` and `more`.
+pub fn apply(peer: Option<&Peer>, command: &mut Command, conf: Option<&OsStr>, more: &str) {
+    command.env_remove("LD_PRELOAD").env_remove(CONF_ENV).env_remove(SHARE_ENV);
+    if let Some(library) = peer.and_then(|peer| peer.library.as_ref()) {
+        command.env("LD_PRELOAD", library);
+    }
+    let words = [conf.unwrap_or_default(), OsStr::new(more)].into_iter().filter(|word| !word.is_empty());
+    let words = words.collect::<Vec<_>>().join(OsStr::new(","));
+    if peer.is_none_or(|peer| peer.name == OURS) && !words.is_empty() {
+        command.env(CONF_ENV, words);
     }
 }
 
 /// The C library's own.
 fn system() -> Peer {
-    Peer { name: "glibc".into(), library: None, owner: "libc.so.6".into(), version: libc_version() }
-}
-
-/// The C library's version.
-pub fn libc_version() -> String {
-    let asked = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
-    let text = asked.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
-    text.strip_prefix("glibc ").unwrap_or(&text).to_owned()
+    Peer { name: "glibc".into(), library: None, owner: "libc.so.6".into(), version: proc::libc_version() }
 }
 
 /// The file of a library in the usual directories.
@@ -63,6 +58,11 @@ pub fn find_library(files: &[&str]) -> Option<PathBuf> {
     let in_order =
         files.iter().flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)));
     in_order.into_iter().find(|path| path.is_file())
+}
+
+/// Half a line about a program that is not here.
+pub fn missing(program: &str, package: &str) -> String {
+    format!("{program} is not installed (Debian: {package})")
 }
 
 /// A package's version, if Debian's tools are here.
@@ -103,7 +103,7 @@ pub fn peers(ours: &Path, asked: Option<&[String]>) -> Result<(Vec<Peer>, Vec<St
                     owner: path,
                     version: package_version(package),
                 }),
-                None => missing.push(format!("{name} is not installed (Debian: {package})")),
+                None => missing.push(self::missing(name, package)),
             }
         } else {
             return Err(format!("--peers {word}: known are {}, none, and NAME=PATH", all.join(", ")));
@@ -115,6 +115,20 @@ pub fn peers(ours: &Path, asked: Option<&[String]>) -> Result<(Vec<Peer>, Vec<St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn knobs_are_for_ours_only() {
+        let peer = |name: &str| Peer { name: name.into(), library: Some("/x.so".into()), ..system() };
+        let conf = |peer: Option<&Peer>, more: &str| {
+            let mut command = Command::new("true");
+            apply(peer, &mut command, Some(OsStr::new("a=1")), more);
+            let of = |name: &str| command.get_envs().find(|(key, _)| *key == name).and_then(|(_, value)| value);
+            (of("LD_PRELOAD").is_some(), of(CONF_ENV).map(|value| value.to_string_lossy().into_owned()))
+        };
+        assert_eq!(conf(Some(&peer(OURS)), ""), (true, Some("a=1".into())));
+        assert_eq!(conf(None, "b=2"), (false, Some("a=1,b=2".into())));
+        assert_eq!(conf(Some(&peer("other")), "b=2"), (true, None));
+    }
 
     #[test]
     fn peers_are_chosen_by_name() {

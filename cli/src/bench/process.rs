@@ -5,6 +5,9 @@
 //! owns `malloc`, other programs are looked at from outside while they run.
 #![allow(unsafe_code)] // wait4, poll, kill, dlsym, dladdr
 
+use super::rows::mib;
+use crate::clock::Used;
+use crate::proc::Maps;
 use std::ffi::{CStr, OsStr};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -73,16 +76,6 @@ pub fn run(command: &mut Command, limits: Limits) -> Result<Outcome, String> {
     Ok(Outcome { output, wall, rss })
 }
 
-/// Our own peak of resident memory in MiB.
-fn own_peak() -> f64 {
-    // SAFETY: the structure is filled by the call.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage.ru_maxrss as f64 / 1024.0
-    }
-}
-
 type Reader = Option<std::thread::JoinHandle<String>>;
 
 fn reader(stream: Option<impl std::io::Read + Send + 'static>) -> Reader {
@@ -97,6 +90,11 @@ fn reader(stream: Option<impl std::io::Read + Send + 'static>) -> Reader {
 
 fn collect(reader: Reader) -> String {
     reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
+}
+
+/// Our own peak of resident memory in MiB.
+fn own_peak() -> f64 {
+    mib(Used::by(libc::RUSAGE_SELF).peak)
 }
 
 /// Waits for the end; status and peak MiB. `None`: too long, and killed.
@@ -123,18 +121,17 @@ pub fn wait(child: &mut Child, most: Duration) -> Option<(i32, f64)> {
         if libc::wait4(id, &raw mut status, 0, &raw mut usage) != id || late {
             return None;
         }
-        Some((status, usage.ru_maxrss as f64 / 1024.0))
+        Some((status, mib(Used::of(&usage).peak)))
     }
 }
 
 /// Watches a process until the library is mapped; `false` if it ended before.
 pub fn wait_mapped(pid: u32, library: &Path) -> bool {
-    let path = format!("/proc/{pid}/maps");
     let wanted = std::fs::canonicalize(library).unwrap_or_else(|_| library.to_path_buf());
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(5) {
-        match std::fs::read(&path) {
-            Ok(maps) if names(&maps, &wanted) => return true,
+        match Maps::of(pid) {
+            Ok(maps) if maps.names(&wanted) => return true,
             // A zombie has no mappings: it ended unseen.
             Ok(maps) if maps.is_empty() => return false,
             Ok(_) => std::thread::sleep(Duration::from_micros(200)),
@@ -142,19 +139,6 @@ pub fn wait_mapped(pid: u32, library: &Path) -> bool {
         }
     }
     false
-}
-
-/// Whether a listing of mappings names a file.
-fn names(maps: &[u8], file: &Path) -> bool {
-    let wanted = file.as_os_str().as_bytes();
-    maps.split(|&byte| byte == b'\n').any(|line| line.ends_with(wanted) && line.len() > wanted.len())
-}
-
-/// A figure of `/proc/PID/status`, in KiB.
-pub fn status_kib(pid: &str, name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Whether `expect` owns this process's malloc: a path, or the name of a file.
@@ -227,12 +211,5 @@ mod tests {
     fn malloc_has_an_owner() {
         assert_eq!(owns_malloc(Path::new("libc.so.6")), Ok(()));
         assert!(owns_malloc(Path::new("libnobody.so")).expect_err("wrong").contains("malloc is"));
-    }
-
-    #[test]
-    fn mappings_are_found_by_whole_path() {
-        let maps = b"7f-80 r-xp 0 0:0 1   /usr/lib/liba.so\n80-81 rw-p 0 0:0 0\n";
-        assert!(names(maps, Path::new("/usr/lib/liba.so")));
-        assert!(!names(maps, Path::new("/usr/lib/libb.so")));
     }
 }

@@ -5,9 +5,9 @@
 //! marks a winner, which chance would seldom make ([`noise::wins`]). What Allotment
 //! loses is listed at the end, each by name.
 
-use super::harness::{OURS, Results, Row};
 use super::noise;
-use crate::term::Paint;
+use super::rows::{OURS, Results, Row};
+use crate::term::{Paint, plural};
 use std::fmt::Write as _;
 
 /// Rows that compete: same suite, case, threads and metric.
@@ -88,8 +88,7 @@ pub fn ratio(row: &Row, group: &[&Row]) -> Option<f64> {
 
 /// What a group is called.
 pub fn title(row: &Row) -> String {
-    let plural = if row.threads == 1 { "" } else { "s" };
-    format!("{}/{} × {} thread{plural}", row.suite, row.case, row.threads)
+    format!("{}/{} × {} thread{}", row.suite, row.case, row.threads, plural(row.threads as u64))
 }
 
 /// All blocks.

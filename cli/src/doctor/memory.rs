@@ -4,17 +4,16 @@
 //! refuses one says so only when asked.
 #![allow(unsafe_code)] // limits, and advice for a page of our own
 
-use super::{Finding, huge_pages, read_line};
+use super::finding::Finding;
+use crate::proc::{self, Status};
 use crate::term::bytes;
-use allotment_engine::arch::{cgroup, topology};
+use allotment_engine::arch::{PAGE, cgroup, topology};
 use std::ptr;
 
 /// What the advice is called where the C library has no name for it yet.
 const MADV_POPULATE_WRITE: i32 = 23;
 const MADV_GUARD_INSTALL: i32 = 102;
 const MPOL_PREFERRED: i64 = 1;
-const PAGE: usize = 4096;
-
 pub fn findings() -> Vec<Finding> {
     vec![huge(), defrag(), overcommit(), mappings(), limits(), group(), cpus(), pressure(), nodes(), filter(), calls()]
 }
@@ -24,7 +23,7 @@ fn yes(there: bool) -> &'static str {
 }
 
 fn huge() -> Finding {
-    let chosen = huge_pages();
+    let chosen = proc::huge_pages();
     let never = chosen.as_deref() == Some("never");
     Finding::new(
         "huge pages",
@@ -35,15 +34,15 @@ fn huge() -> Finding {
 }
 
 fn defrag() -> Finding {
-    let line = read_line("/sys/kernel/mm/transparent_hugepage/defrag");
-    let chosen = line.as_deref().and_then(super::chosen).unwrap_or("not known").to_owned();
+    let line = proc::line("/sys/kernel/mm/transparent_hugepage/defrag");
+    let chosen = line.as_deref().and_then(proc::chosen).unwrap_or("not known").to_owned();
     let stalls = chosen == "always";
     Finding::new("defrag", chosen, "whether a fault that wants a huge page waits until the kernel has made one")
         .notice_if(stalls, "echo defer+madvise > /sys/kernel/mm/transparent_hugepage/defrag, if faults stall")
 }
 
 fn overcommit() -> Finding {
-    let number = read_line("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+    let number = proc::line("/proc/sys/vm/overcommit_memory").unwrap_or_default();
     let value = match number.as_str() {
         "0" => "0 (guessed)",
         "1" => "1 (always)",
@@ -56,7 +55,7 @@ fn overcommit() -> Finding {
 }
 
 fn mappings() -> Finding {
-    let most = read_line("/proc/sys/vm/max_map_count");
+    let most = proc::line("/proc/sys/vm/max_map_count");
     let few = most.as_deref().and_then(|text| text.parse::<u64>().ok()).is_some_and(|most| most < 65_530);
     Finding::new(
         "map limit",
@@ -108,7 +107,7 @@ fn cpus() -> Finding {
 }
 
 fn pressure() -> Finding {
-    let there = read_line("/proc/pressure/memory").is_some();
+    let there = proc::line("/proc/pressure/memory").is_some();
     Finding::new(
         "pressure",
         if there { format!("{:.2} % of the last 10 s", cgroup::pressure() as f64 / 100.0) } else { "not told".into() },
@@ -130,11 +129,10 @@ fn nodes() -> Finding {
 }
 
 fn filter() -> Finding {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map_or("", str::trim);
+    let mode = Status::of(std::process::id()).ok().and_then(|status| status.seccomp);
     let (value, filtered) = match mode {
-        "0" => ("none", false),
-        "1" | "2" => ("yes", true),
+        Some(0) => ("none", false),
+        Some(1 | 2) => ("yes", true),
         _ => ("not known", false),
     };
     Finding::new("seccomp", value, "a filter may refuse what Allotment asks of the kernel, or kill for it").notice_if(

@@ -9,56 +9,16 @@
 //! ```
 //! Nothing is changed. What cannot be read is said to be not known, and is no fault.
 
+mod finding;
 mod memory;
 mod sequences;
 
-use crate::code;
-use crate::term::{Paint, finish, print, say};
+use crate::args;
+use crate::code::Failure;
+use crate::term::{Paint, finish, print};
+use finding::{Finding, Verdict};
 use serde::Serialize;
 use std::process::ExitCode;
-
-/// How good what was found is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    /// As Allotment likes it, or of no consequence.
-    Good,
-    /// It works, with something less.
-    Notice,
-    /// The best mode cannot be had.
-    Bad,
-}
-
-/// What there is, what it means, and what to change.
-#[derive(Debug, Serialize)]
-struct Finding {
-    name: &'static str,
-    value: String,
-    means: &'static str,
-    verdict: Verdict,
-    advice: Option<String>,
-}
-
-impl Finding {
-    fn new(name: &'static str, value: impl Into<String>, means: &'static str) -> Self {
-        Self { name, value: value.into(), means, verdict: Verdict::Good, advice: None }
-    }
-    /// Something less than the best.
-    fn notice_if(self, worse: bool, advice: impl Into<String>) -> Self {
-        self.judged(worse, Verdict::Notice, advice)
-    }
-    /// The best mode is out of reach.
-    fn bad_if(self, bad: bool, advice: impl Into<String>) -> Self {
-        self.judged(bad, Verdict::Bad, advice)
-    }
-    fn judged(mut self, applies: bool, verdict: Verdict, advice: impl Into<String>) -> Self {
-        if applies {
-            self.verdict = verdict;
-            self.advice = Some(advice.into());
-        }
-        self
-    }
-}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -69,28 +29,22 @@ struct Report {
 }
 
 /// Looks, and prints it.
-pub fn doctor(args: &crate::args::Doctor) -> ExitCode {
+pub fn doctor(asked: &args::Doctor) -> ExitCode {
+    finish(look(asked))
+}
+
+fn look(asked: &args::Doctor) -> Result<(), Failure> {
     let mut findings = sequences::findings();
     findings.extend(memory::findings());
-    let test = match sequences::self_test() {
-        Ok(test) => test,
-        Err(why) => {
-            say(&format!("the self-test could not be run: {why}"));
-            return code::FAILED.into();
-        }
-    };
-    let best = test.mode == "sequences";
+    let test = sequences::self_test().map_err(|why| format!("the self-test could not be run: {why}"))?;
+    let is_best = test.mode == "sequences";
     let report = Report { mode: test.mode, reason: test.reason, findings };
-    let text = if args.json {
+    print(if asked.json {
         serde_json::to_string_pretty(&report).map_or_else(|_| String::new(), |text| text + "\n")
     } else {
         text(&report, Paint::of(&std::io::stdout()))
-    };
-    match print(text) {
-        Ok(()) if best => code::DONE.into(),
-        Ok(()) => code::FAILED.into(),
-        failed => finish(failed),
-    }
+    })?;
+    if is_best { Ok(()) } else { Err(Failure::said()) }
 }
 
 fn text(report: &Report, paint: Paint) -> String {
@@ -112,30 +66,9 @@ fn text(report: &Report, paint: Paint) -> String {
     text
 }
 
-/// The first line of a file.
-pub fn read_line(path: &str) -> Option<String> {
-    std::fs::read_to_string(path).ok()?.lines().next().map(|line| line.trim().to_owned())
-}
-
-/// The chosen word of the huge-page setting.
-pub fn huge_pages() -> Option<String> {
-    chosen(&read_line("/sys/kernel/mm/transparent_hugepage/enabled")?).map(str::to_owned)
-}
-
-/// `always [madvise] never` → `madvise`.
-fn chosen(line: &str) -> Option<&str> {
-    line.split_once('[')?.1.split_once(']').map(|(word, _)| word)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_chosen_word_is_in_brackets() {
-        assert_eq!(chosen("always [madvise] never"), Some("madvise"));
-        assert_eq!(chosen("never"), None);
-    }
 
     #[test]
     fn advice_stands_below_what_it_is_about() {

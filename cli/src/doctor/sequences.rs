@@ -4,7 +4,8 @@
 //! fence that ends other threads' sequences. What a program really gets, only a program can say: [`self_test`].
 #![allow(unsafe_code)] // dlsym, getauxval, membarrier
 
-use super::{Finding, read_line};
+use super::finding::Finding;
+use crate::proc;
 use serde::Deserialize;
 use std::process::{Command, Stdio};
 
@@ -58,10 +59,10 @@ pub fn findings() -> Vec<Finding> {
     // The rule of DESIGN 4: an area exists if glibc says so; then the kernel's size counts.
     let usable = if size == 0 { 0 } else { feature.clamp(20, 32) };
     let compact = usable >= WITH_MM_CID;
-    let release = read_line("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = proc::release();
     let arch = std::env::consts::ARCH;
     let broken = broken(arch, &release);
-    let libc = crate::bench::libc_version();
+    let libc = proc::libc_version();
     vec![
         Finding::new(
             "kernel",

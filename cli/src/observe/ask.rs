@@ -11,8 +11,8 @@
 //! Units: `Duration`s are limits of waiting, not of what is asked for: that goes on.
 
 use super::find::Target;
-use super::process::{self, Status};
 use super::sys::{self, Mapping};
+use crate::proc::{self, Status};
 use allotment_engine::stat::board::{Reply, Request};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -158,14 +158,27 @@ fn excuse(pid: u32) -> Option<String> {
     if matches!(status.state, 'T' | 't') {
         return Some("is stopped: the request stays until it continues".into());
     }
-    if process::has_thread(pid, KEEPER) {
+    if proc::has_thread(pid, KEEPER) {
         return None;
     }
-    Some(if status.seccomp == 2 {
+    Some(if status.seccomp == Some(2) {
         "filters its system calls, so it has no housekeeper that could answer".into()
     } else {
         "has no housekeeper yet: it starts when the program next allocates beyond its caches; the request stays".into()
     })
+}
+
+/// An answer that is not `Done`, as one line.
+pub fn refusal(pid: u32, answer: Reply) -> Option<String> {
+    let why = match answer {
+        Reply::Done => return None,
+        Reply::Unknown => "does not know this request: it is of another version",
+        Reply::Range => "refused: an argument is out of range",
+        Reply::Fixed => "refused: this knob is read at the start only",
+        Reply::NoRoom => "has no room for it in its file: /dev/shm is full",
+        Reply::Confined => "filters its system calls and may not send fences: nothing was done",
+    };
+    Some(format!("process {pid} {why}"))
 }
 
 #[cfg(test)]
@@ -185,7 +198,7 @@ mod tests {
     fn target(path: &Path) -> Target {
         let file = File::options().read(true).write(true).open(path).expect("opened");
         let pid = std::process::id();
-        let born = process::Usage::of(pid).expect("readable").born;
+        let born = proc::Usage::of(pid).expect("readable").born;
         Target { pid, born, live: true, file, path: path.to_owned() }
     }
 

@@ -15,9 +15,8 @@
 //! not asked: it may hide a process that lives (`hidepid`), and shows none of other namespaces. A file with a second name
 //! is left alone, and by root somebody else's that is not as processes make them: anybody may use such a name.
 
-use super::process::{self, Maps, Status};
-use super::sys;
-use crate::file::{self, Found};
+use crate::file::{self, Found, euid};
+use crate::proc::{self, Maps, Status};
 use crate::term::plain;
 use allotment_engine::stat::board::{Board, MAGIC, SHARE_BYTES, SHARE_ENV, SHOW, VERSION};
 use allotment_engine::stat::profile::HEAP_SUFFIX;
@@ -55,7 +54,7 @@ impl Target {
     /// One line.
     pub fn of(pid: u32) -> Result<Self, String> {
         let status = Status::of(pid).map_err(|_| format!("there is no process {pid}"))?;
-        let who = format!("process {pid} ({})", process::name(pid));
+        let who = format!("process {pid} ({})", proc::name(pid));
         if matches!(status.state, 'Z' | 'X') {
             return Err(format!("{who} has ended (its parent has not taken notice yet)"));
         }
@@ -68,7 +67,7 @@ impl Target {
             }
             match error.kind() {
                 io::ErrorKind::PermissionDenied => match status.users.first() {
-                    Some(&user) if user != sys::euid() && sys::euid() != 0 => {
+                    Some(&user) if user != euid() && euid() != 0 => {
                         format!("{who} belongs to somebody else (user {user}): ask as that user, or as root")
                     }
                     _ => format!(
@@ -78,13 +77,13 @@ impl Target {
                 _ => format!("{who} cannot be looked into: {error}"),
             }
         };
-        let namespace = process::namespace(pid).map_err(denied)?;
+        let namespace = proc::namespace(pid).map_err(denied)?;
         let maps = Maps::of(pid).map_err(denied)?;
         if maps.is_empty() {
             return Err(format!("{who} has ended"));
         }
         let inner = status.ids.last().copied().unwrap_or(pid);
-        let root = root(pid);
+        let root = proc::root(pid);
         let published = name(namespace, inner, "");
         let (mut stale, mut taken) = (false, None);
         // A memfd has no mode of its own: only who may look into the process comes that far.
@@ -109,7 +108,7 @@ impl Target {
             }
             let file = found.open(true).map_err(denied)?;
             check(&file, &found.info, Some(inner)).map_err(|why| format!("{who}: {why}"))?;
-            let born = process::Usage::of(pid).map_or(0, |usage| usage.born);
+            let born = proc::Usage::of(pid).map_or(0, |usage| usage.born);
             return Ok(Self { pid, born, live: true, file, path: published });
         }
         Err(match (stale, maps.has_library(), taken) {
@@ -122,7 +121,7 @@ impl Target {
                 "{who} runs on Allotment but publishes nothing: start it by `allotment run`, or with ALLOTMENT_CONF=publish=on"
             ),
             (false, false, _) => {
-                format!("{who} does not run on Allotment: start it by `allotment run -- {}`", process::name(pid))
+                format!("{who} does not run on Allotment: start it by `allotment run -- {}`", proc::name(pid))
             }
         })
     }
@@ -145,7 +144,7 @@ impl Target {
     pub fn is_alive(&self) -> bool {
         self.live
             && Status::of(self.pid).is_ok_and(|status| !matches!(status.state, 'Z' | 'X'))
-            && process::Usage::of(self.pid).is_some_and(|usage| usage.born == self.born)
+            && proc::Usage::of(self.pid).is_some_and(|usage| usage.born == self.born)
             && self.file.metadata().is_ok_and(|info| Maps::of(self.pid).is_ok_and(|maps| maps.has(&info)))
     }
 }
@@ -153,11 +152,6 @@ impl Target {
 /// A file that a process publishes, by its namespace and its id there; `suffix` says what it is.
 pub fn name(namespace: u64, pid: u32, suffix: &str) -> PathBuf {
     Path::new(DIRECTORY).join(format!("{PREFIX}{namespace}-{pid}{suffix}"))
-}
-
-/// The directory that is a process's root.
-pub fn root(pid: u32) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/root"))
 }
 
 /// The board that `allotment run --stats` made for a process, by its environment: a descriptor of a process that is ours, or
@@ -168,27 +162,22 @@ fn shared(pid: u32, inner: u32, root: &Path, users: &[u32]) -> Option<io::Result
         Ok(found) => found,
         Err(error) => return Some(Err(error)),
     };
-    let own = sys::euid();
+    let own = euid();
     (process.uid() == own || own == 0 && users.contains(&process.uid())).then_some(Ok(found))
 }
 
 /// Process and descriptor that an environment names.
 fn shared_by_environment(pid: u32, inner: u32) -> Option<(u32, u32)> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let prefix = [SHARE_ENV.as_bytes(), b"="].concat();
-    let word = environment.split(|&byte| byte == 0).find_map(|word| word.strip_prefix(prefix.as_slice()))?;
-    let split = word.iter().rposition(|&byte| byte == b':')?;
-    let id: u32 = std::str::from_utf8(&word[split + 1..]).ok()?.parse().ok()?;
-    // Nothing else is opened because an environment says so.
-    let path = std::str::from_utf8(&word[..split]).ok()?;
-    let (owner, descriptor) = path.strip_prefix("/proc/")?.split_once("/fd/")?;
-    // (What it exec'ed or forked has the same environment.)
-    (id == inner).then_some((owner.parse().ok()?, descriptor.parse().ok()?))
+    let value = proc::variable(pid, SHARE_ENV)?;
+    let (path, id) = value.to_str()?.rsplit_once(':')?;
+    let id: u32 = id.parse().ok()?;
+    // (What it exec'ed or forked has the same environment.) Nothing else is opened because an environment says so.
+    proc::named_descriptor(path).filter(|_| id == inner)
 }
 
 /// Why a file is not believed.
 pub fn foreign(info: &Metadata, users: &[u32], private: bool) -> Option<String> {
-    let (own, owner) = (sys::euid(), info.uid());
+    let (own, owner) = (euid(), info.uid());
     if !info.is_file() {
         return Some("not a regular file".into());
     }
@@ -284,11 +273,11 @@ fn sweep_in(directory: &Path) -> usize {
 
 /// Whether this user may take a file for what a process left: it is the user's own, or (for root) as that process would have made it.
 fn is_its(info: &Metadata, file: &Published) -> bool {
-    let (own, owner) = (sys::euid(), info.uid());
+    let (own, owner) = (euid(), info.uid());
     if owner == own || own != 0 {
         return owner == own;
     }
-    let is_here = process::namespace(std::process::id()).is_ok_and(|own| own == file.namespace);
+    let is_here = proc::namespace(std::process::id()).is_ok_and(|own| own == file.namespace);
     let living = is_here.then(|| Status::of(file.id).ok()).flatten();
     info.mode() & 0o077 == 0 && living.is_none_or(|process| process.users.contains(&owner))
 }
@@ -297,7 +286,7 @@ fn is_its(info: &Metadata, file: &Published) -> bool {
 fn is_dead(opened: &File, file: &Published) -> bool {
     file::is_written(opened).map_or_else(
         // Where there are no leases: whether there is such a process, which nothing hides.
-        || process::namespace(std::process::id()).is_ok_and(|own| own == file.namespace) && !sys::is_process(file.id),
+        || proc::namespace(std::process::id()).is_ok_and(|own| own == file.namespace) && !proc::is_process(file.id),
         |is_written| !is_written,
     )
 }
@@ -321,7 +310,7 @@ fn is_younger(info: &Metadata, than: Duration) -> bool {
 
 /// Every process that publishes and may be looked into.
 pub fn all() -> Vec<Target> {
-    let Ok(own) = process::namespace(std::process::id()) else { return Vec::new() };
+    let Ok(own) = proc::namespace(std::process::id()) else { return Vec::new() };
     let boards = published(Path::new(DIRECTORY)).into_iter().filter(|file| file.is_board && file.namespace == own);
     boards.filter_map(|file| Target::of(file.id).ok()).collect()
 }
@@ -377,7 +366,7 @@ mod tests {
     #[test]
     fn what_the_dead_leave_is_swept_and_nothing_else() {
         let directory = scratch("sweep");
-        let own = process::namespace(std::process::id()).expect("readable");
+        let own = proc::namespace(std::process::id()).expect("readable");
         let mut child = Command::new("true").spawn().expect("started");
         let dead = child.id();
         child.wait().expect("ended");
@@ -420,7 +409,7 @@ mod tests {
     #[test]
     fn what_no_process_can_have_left_is_not_touched() {
         let directory = scratch("strangers");
-        let own = process::namespace(std::process::id()).expect("readable");
+        let own = proc::namespace(std::process::id()).expect("readable");
         let mut child = Command::new("true").spawn().expect("started");
         let dead = child.id();
         child.wait().expect("ended");
@@ -437,7 +426,7 @@ mod tests {
             fs::hard_link(&other, directory.join(format!("allotment-{own}-{dead}{suffix}"))).expect("linked");
         }
         assert_eq!((sweep_in(&directory), is_kept(&other, 0o640)), (0, true));
-        if sys::euid() == 0 {
+        if euid() == 0 {
             let given = |name: String, mode: u32| {
                 let path = make(&name, mode);
                 std::os::unix::fs::chown(&path, Some(65_534), None).expect("given away");

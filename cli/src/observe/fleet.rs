@@ -5,9 +5,10 @@
 
 use super::find::Target;
 use super::metrics;
-use super::process;
 use super::view::View;
-use crate::term::{plain, print, printable};
+use crate::file::unwritten;
+use crate::proc;
+use crate::term::{print, printable};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,22 +16,19 @@ use std::path::Path;
 
 /// The metrics of all.
 pub fn exposition() -> String {
-    let ids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut ids: Vec<u32> = ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    ids.sort_unstable();
-    let views: Vec<View> = ids
+    let views: Vec<View> = proc::processes()
         .into_iter()
         .filter_map(|id| View::take(&Target::of(id).ok()?, false).ok())
         // (One that ended meanwhile has no name any more.)
-        .filter(|view| !process::name(view.pid).is_empty())
+        .filter(|view| !proc::name(view.pid).is_empty())
         .collect();
     metrics::of_all(views.iter().map(|view| (labels(view.pid), view)))
 }
 
 /// Whose a sample is.
 fn labels(pid: u32) -> Vec<(&'static str, String)> {
-    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    vec![("pid", pid.to_string()), ("name", process::name(pid)), ("cgroup", printable(memory_cgroup(&cgroup)))]
+    let cgroups = proc::cgroups(pid);
+    vec![("pid", pid.to_string()), ("name", proc::name(pid)), ("cgroup", printable(memory_cgroup(&cgroups)))]
 }
 
 /// The cgroup that counts a process's memory: that of the controller where it has a hierarchy of its own, or the common one.
@@ -51,7 +49,7 @@ fn memory_cgroup(text: &str) -> &str {
 /// One line.
 pub fn write(path: Option<&Path>, text: &str) -> Result<(), String> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else { return print(text) };
-    let failed = |error: io::Error| format!("cannot write {}: {}", path.display(), plain(&error));
+    let failed = |error: io::Error| unwritten(path, &error);
     // A device or a pipe is no file to be replaced.
     if fs::metadata(path).is_ok_and(|info| !info.is_file()) {
         return OpenOptions::new()

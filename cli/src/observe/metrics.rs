@@ -459,7 +459,7 @@ pub mod tests {
             samples.iter().find(is).unwrap_or_else(|| panic!("no {name} {labels:?}")).value
         };
         assert_eq!(value("allotment_class_objects", &[("class", "64")]), 50_000.0);
-        assert_eq!(value("allotment_cold_alloc_total", &[]), 700.0);
+        assert_eq!(value("allotment_alloc_slowpath_total", &[]), 700.0);
         assert_eq!(value("allotment_set_frees_total", &[("set", "1")]), 30_003.0);
         assert_eq!(value("allotment_purge_bytes_total", &[]), 1_048_576.0);
         assert_eq!(value("allotment_slowpath_seconds_total", &[]), 0.0005);

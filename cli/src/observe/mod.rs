@@ -6,8 +6,8 @@
 //!     show ─── texts of the process ─► numbers        latency ── histograms in ticks ─► times
 //!   text, json, metrics ─ views ─► sections as in /proc, JSON, OpenMetrics        fleet ── the metrics of all processes
 //!   ask ───── the mailbox: one request, one answer       steer ──── tune, drain, purge
-//!   watch ─── again and again                         top ────── the live view
-//!   process, sys ─ texts of /proc; mapping, futex, flock
+//!   render, watch ─ what `stat` was asked for; again and again         top ─ the live view
+//!   sys ────── mapping, futex, flock
 //! ```
 //!
 //! Nothing of another process is trusted further than that its numbers are numbers. A board is read by `pread`; only the
@@ -19,7 +19,7 @@ mod fleet;
 mod json;
 mod latency;
 mod metrics;
-pub mod process;
+mod render;
 mod show;
 mod steer;
 mod sys;
@@ -33,13 +33,13 @@ pub use find::sweep;
 pub use json::object;
 pub use show::Texts;
 pub use steer::{drain, purge, tune};
-pub use sys::euid;
 pub use top::top;
 pub use view::View;
 
 use crate::args::Stat;
 use crate::term::{Paint, finish, print, say};
 use find::Target;
+use render::{is_asking, rendered};
 use std::io;
 use std::process::ExitCode;
 
@@ -97,31 +97,4 @@ fn once(target: &Target, asked: &Stat) -> Result<(), String> {
     }
     // (Without a file it is standard output.)
     fleet::write(asked.output.as_deref(), &text)
-}
-
-/// Whether the process must write its texts for this.
-fn is_asking(asked: &Stat) -> bool {
-    let written = |section: &crate::args::StatSection| text::shown(*section).is_some();
-    let wanted = asked.json && asked.sections.is_empty() || asked.openmetrics || asked.sections.iter().any(written);
-    wanted && !asked.no_ask
-}
-
-/// What was asked for, of one view.
-fn rendered(view: &View, asked: &Stat, before: Option<&View>, paint: Paint) -> String {
-    if asked.openmetrics {
-        return metrics::exposition(view);
-    }
-    if asked.json {
-        let object = json::object(view, &asked.sections);
-        return if asked.watch.is_some() { format!("{object}\n") } else { format!("{object:#}\n") };
-    }
-    if asked.sections.is_empty() {
-        let names: Vec<&str> = crate::args::StatSection::ALL.iter().map(|section| section.name()).collect();
-        return text::summary(view, paint) + &paint.faint(&format!("sections: {}\n", names.join(" ")));
-    }
-    let of = |&section| {
-        let text = text::section(view, section, before);
-        if asked.sections.len() == 1 { text } else { paint.bold(&format!("==> {} <==", section.name())) + "\n" + &text }
-    };
-    asked.sections.iter().map(of).collect::<Vec<_>>().join("\n")
 }

@@ -2,32 +2,19 @@
 //!
 //! `tune`, `drain` and `purge` ask at the mailbox and say what was done.
 
-use super::ask::{LONG, SOON, ask};
+use super::ask::{LONG, SOON, ask, refusal};
 use super::find::Target;
 use super::view::View;
-use super::{process, text, who};
+use super::{text, who};
 use crate::args;
-use crate::term::{bytes, count, finish, print, say};
-use crate::{code, conf};
+use crate::code::Failure;
+use crate::term::{bytes, count, finish, plural, print};
+use crate::{conf, proc};
 use allotment_engine::knob::{self, BY_CGROUP, Id, TABLE};
-use allotment_engine::stat::board::{EVERY_CPU, IDLE_CPUS, Reply, Request};
+use allotment_engine::stat::board::{EVERY_CPU, IDLE_CPUS, Request};
 use serde::Serialize;
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
-
-/// An answer that is not `Done`, as one line.
-pub fn refusal(pid: u32, answer: Reply) -> Option<String> {
-    let why = match answer {
-        Reply::Done => return None,
-        Reply::Unknown => "does not know this request: it is of another version",
-        Reply::Range => "refused: an argument is out of range",
-        Reply::Fixed => "refused: this knob is read at the start only",
-        Reply::NoRoom => "has no room for it in its file: /dev/shm is full",
-        Reply::Confined => "filters its system calls and may not send fences: nothing was done",
-    };
-    Some(format!("process {pid} {why}"))
-}
 
 /// Asks, and takes nothing but `Done`.
 fn request(
@@ -116,26 +103,23 @@ fn changed(at: usize, before: u64, value: u64) -> String {
 
 /// `allotment tune`.
 pub fn tune(asked: &args::Tune) -> ExitCode {
-    let wishes = match wishes(&asked.knobs) {
-        Ok(wishes) => wishes,
-        Err(line) => {
-            say(&line);
-            return code::USAGE.into();
-        }
-    };
-    finish(who::target(&asked.target).and_then(|target| {
-        if wishes.is_empty() {
-            return print(text::knobs(&View::take(&target, false)?));
-        }
-        for wish in wishes {
-            let line = match wish {
-                Wish::Print(at) => text::knob(at, View::take(&target, false)?.knob(at)),
-                Wish::Set(at, value) => changed(at, set(&target, at, value)?, value),
-            };
-            print(line + "\n")?;
-        }
-        Ok(())
-    }))
+    finish(tune_as(asked))
+}
+
+fn tune_as(asked: &args::Tune) -> Result<(), Failure> {
+    let wishes = wishes(&asked.knobs).map_err(Failure::usage)?;
+    let target = who::target(&asked.target)?;
+    if wishes.is_empty() {
+        return Ok(print(text::knobs(&View::take(&target, false)?))?);
+    }
+    for wish in wishes {
+        let line = match wish {
+            Wish::Print(at) => text::knob(at, View::take(&target, false)?.knob(at)),
+            Wish::Set(at, value) => changed(at, set(&target, at, value)?, value),
+        };
+        print(line + "\n")?;
+    }
+    Ok(())
 }
 
 /// What a drain took.
@@ -152,7 +136,6 @@ pub struct Drained {
 impl Drained {
     /// One line.
     pub fn line(&self) -> String {
-        let plural = |n: u64| if n == 1 { "" } else { "s" };
         let mut line = format!(
             "{} in {} object{} from {} set{}; {} fence{}, {} answer{}",
             bytes(self.bytes),
@@ -181,21 +164,15 @@ pub fn drain_now(target: &Target, cpu: u64, way: u64) -> Result<Drained, String>
     Ok(Drained { bytes, objects, reached, unreached, fences, answers })
 }
 
-/// Whether a number is in one of the kernel's lists, `0-3,8`; any is where the list cannot be read.
-fn is_listed(number: u32, list: &str) -> bool {
-    let is_in = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        first.parse().is_ok_and(|first: u32| last.parse().is_ok_and(|last: u32| (first..=last).contains(&number)))
-    };
-    list.is_empty() || list.trim_end().split(',').any(is_in)
-}
-
 /// `allotment drain`.
 pub fn drain(asked: &args::Drain) -> ExitCode {
-    let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    if let Some(cpu) = asked.cpu.filter(|&cpu| !is_listed(cpu, &possible)) {
-        say(&format!("there is no CPU {cpu}: this machine has {}", possible.trim_end()));
-        return code::USAGE.into();
+    finish(drain_as(asked))
+}
+
+fn drain_as(asked: &args::Drain) -> Result<(), Failure> {
+    let possible = proc::possible_cpus();
+    if let Some(cpu) = asked.cpu.filter(|&cpu| !proc::is_listed(cpu, &possible)) {
+        return Err(Failure::usage(format!("there is no CPU {cpu}: this machine has {possible}")));
     }
     let which = match asked.cpu {
         Some(cpu) => cpu.into(),
@@ -203,10 +180,8 @@ pub fn drain(asked: &args::Drain) -> ExitCode {
         None => EVERY_CPU,
     };
     let way = if asked.gentle { 1 } else { 2 * u64::from(asked.expedited) };
-    finish(who::target(&asked.target).and_then(|target| {
-        let drained = drain_now(&target, which, way)?;
-        if asked.json { print(format!("{:#}\n", serde_json::json!(drained))) } else { print(drained.line() + "\n") }
-    }))
+    let drained = drain_now(&who::target(&asked.target)?, which, way)?;
+    Ok(print(if asked.json { format!("{:#}\n", serde_json::json!(drained)) } else { drained.line() + "\n" })?)
 }
 
 /// What a purge gave back.
@@ -230,7 +205,7 @@ impl Purged {
 /// # Errors
 /// One line.
 pub fn purge_now(target: &Target) -> Result<Purged, String> {
-    let resident = || process::resident(target.pid).unwrap_or(0);
+    let resident = || proc::resident(target.pid).unwrap_or(0);
     let resident_before = resident();
     let [bytes, ..] = request(target, Request::Purge, [0; 2], LONG)?;
     Ok(Purged { bytes, resident_before, resident_after: resident() })
@@ -247,14 +222,6 @@ pub fn purge(asked: &args::Purge) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_cpus_are_the_kernels() {
-        for (cpu, is) in [(0, true), (3, true), (4, false), (8, true), (9, false)] {
-            assert_eq!(is_listed(cpu, "0-3,8\n"), is, "{cpu}");
-        }
-        assert!(is_listed(99, ""));
-    }
 
     #[test]
     fn words_are_read_before_anything_is_done() {
@@ -283,7 +250,5 @@ mod tests {
         let purged = Purged { bytes: 1 << 20, resident_before: 3 << 20, resident_after: 2 << 20 };
         assert_eq!(purged.line(), "1.0 MiB given back; resident 3.0 MiB → 2.0 MiB");
         assert_eq!(changed(Id::LazyFloor as usize, 1 << 20, 64 << 20), "lazy_floor: 1M → 64M");
-        assert_eq!(refusal(1, Reply::Done), None);
-        assert!(refusal(1, Reply::Fixed).is_some_and(|line| line.contains("start only")));
     }
 }

@@ -4,6 +4,7 @@
 //! Everything else is read through files.
 #![allow(unsafe_code)] // mapping, futex, flock, signal handlers
 
+use allotment_engine::arch::PAGE;
 use allotment_engine::stat::board::{BOARD_BYTES, Board, Mailbox};
 use std::fs::File;
 use std::io;
@@ -12,28 +13,6 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-
-/// The user that files must belong to.
-pub fn euid() -> u32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() }
-}
-
-/// Clock ticks a second in `/proc/PID/stat`.
-pub fn clock_ticks() -> u64 {
-    // SAFETY: a constant of the system.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100).max(1)
-}
-
-/// Whether there is a process of this number, visible or not.
-pub fn is_process(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-    // SAFETY: numbers; signal 0 is none.
-    unsafe { libc::kill(pid, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
-}
-
-/// A page.
-const PAGE: usize = 4096;
 
 /// Where a mapping is (0: none), and whether a page of it was gone when it was needed. Boards of others may be cut at any moment.
 struct Watched {

@@ -9,21 +9,18 @@
 //! Sums are taken from one read, so that classes always add up to their totals. Words change while they are read: a
 //! number is off by what happened during the read, and the texts are as old as `shown_age_ns` says.
 
-use super::ask::{self, SOON};
+use super::ask::{self, SOON, refusal};
 use super::find::Target;
 use super::latency::{Latency, Tick};
-use super::process;
 use super::show::Texts;
-use super::steer::refusal;
+use crate::clock::{monotonic_ns, ticks};
+use crate::proc;
 use crate::report::{Class, End, Missing, Report, Running, Snapshot};
-use crate::run::{monotonic_ns, ticks};
+use allotment_engine::arch::PAGE;
 use allotment_engine::knob::{Id, TABLE};
 use allotment_engine::slab::class::{SIZES, SLAB_ORDER};
 use allotment_engine::stat::board::Request;
 use allotment_engine::stat::{Event, Level, Timing};
-
-/// A page, bytes.
-const PAGE: u64 = 4096;
 
 /// All of it.
 #[derive(Clone, Debug)]
@@ -176,7 +173,7 @@ impl View {
         let slab = |class: &Class| {
             let at = SIZES.iter().position(|&size| u64::from(size) == class.size);
             let pages = at.map_or(0, |at| 1_u64 << SLAB_ORDER[at]);
-            let objperslab = (pages * PAGE).checked_div(class.size).unwrap_or(0);
+            let objperslab = (pages * PAGE as u64).checked_div(class.size).unwrap_or(0);
             let in_use = class.allocs.saturating_sub(class.frees);
             Slab {
                 name: format!("allot-{}", class.size),
@@ -219,15 +216,15 @@ fn shortened(command: &str) -> String {
 
 /// What `/proc` says of a running process.
 fn running(pid: u32) -> End {
-    let usage = process::Usage::of(pid).unwrap_or_default();
-    let resident = process::resident(pid);
+    let usage = proc::Usage::of(pid).unwrap_or_default();
+    let resident = proc::resident(pid);
     End {
-        program: shortened(&process::command(pid)),
+        program: shortened(&proc::command(pid)),
         pid,
         running: Some(Running { resident: resident.or(Some(0)) }),
         wall_ns: usage.wall_ns,
         cpu_ns: usage.cpu_ns,
-        rss_peak: process::Status::of(pid).map_or(0, |status| status.peak),
+        rss_peak: proc::Status::of(pid).map_or(0, |status| status.peak),
         // Nothing of the command's is in it.
         rss_floor: 0,
         minor_faults: usage.minor_faults,

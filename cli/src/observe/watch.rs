@@ -4,8 +4,9 @@
 //! reads: all four end with exit code 0.
 
 use super::find::Target;
+use super::render::{is_asking, rendered};
 use super::view::View;
-use super::{is_asking, rendered, sys, text};
+use super::{sys, text};
 use crate::args::Stat;
 use crate::term::{Paint, is_read, nanoseconds, say};
 use std::io;

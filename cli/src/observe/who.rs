@@ -6,11 +6,12 @@
 use super::find::{self, Target};
 use super::text;
 use super::view::View;
+use crate::proc;
 use crate::term::printable;
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// Letters that the kernel keeps of a process's name.
 const COMM: usize = 15;
@@ -67,14 +68,13 @@ fn nobody(name: &str) -> String {
 
 /// Whether a process, or the file of its program, has this name.
 fn is_called(pid: u32, word: &str) -> bool {
-    let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     let cut = &word.as_bytes()[..word.len().min(COMM)];
-    comm.strip_suffix(b"\n").unwrap_or(&comm) == cut || program(pid).is_some_and(|name| name == word)
+    proc::comm(pid).unwrap_or_default().as_bytes() == cut || program(pid).is_some_and(|name| name == word)
 }
 
 /// The name of the file of a process's program.
 fn program(pid: u32) -> Option<String> {
-    let path: PathBuf = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let path = proc::program(pid).ok()?;
     let name = path.file_name()?.to_str()?;
     // (As the kernel marks a file that was replaced.)
     Some(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
@@ -83,13 +83,12 @@ fn program(pid: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::process;
 
     #[test]
     fn a_process_is_called_by_its_file_and_its_name() {
         let own = std::process::id();
         let file = program(own).expect("readable");
-        assert!(is_called(own, &file) && is_called(own, process::name(own).as_str()));
+        assert!(is_called(own, &file) && is_called(own, proc::name(own).as_str()));
         assert!(!is_called(own, "") && !is_called(own, &file[1..]));
     }
 

@@ -14,11 +14,11 @@ mod read;
 mod symbols;
 
 use crate::args::Profile as Asked;
-
-use crate::code;
+use crate::clock::monotonic_ns;
+use crate::code::Failure;
 use crate::file::Found;
-use crate::observe::process::Maps;
 use crate::observe::who;
+use crate::proc::Maps;
 use crate::term::{Paint, bytes, count, finish, plain, print, printable, say};
 use named::{Named, Stack, Which};
 use read::{Amount, Profile};
@@ -37,8 +37,7 @@ const SHOWN: usize = 20;
 pub fn profile(asked: &Asked) -> ExitCode {
     // A terminal would obey a compressed file.
     if asked.output.as_deref() == Some(Path::new("-")) && io::stdout().is_terminal() {
-        say("standard output is a terminal: redirect it, or name a file");
-        return code::USAGE.into();
+        return finish(Err(Failure::usage("standard output is a terminal: redirect it, or name a file")));
     }
     finish(show(asked))
 }
@@ -153,17 +152,9 @@ fn save(path: &Path, profile: &Profile, symbols: &mut Symbols, seconds: Option<u
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let duration = match seconds {
         Some(seconds) => seconds * 1_000_000_000,
-        None => crate::run::monotonic_ns().saturating_sub(profile.start_ns),
+        None => monotonic_ns().saturating_sub(profile.start_ns),
     };
     write(path, |out| pprof::write(out, profile, symbols, now, duration))
-}
-
-/// What is left of a stack without the allocator's own frames (of a program that has Allotment built in).
-fn callers<'a>(frames: &'a [u64], symbols: &mut Symbols) -> &'a [u64] {
-    let skipped =
-        frames.iter().take_while(|&&frame| symbols.at(frame).iter().all(symbols::Function::is_allocators)).count();
-    // One that is nothing else is shown as it is.
-    if skipped < frames.len() { &frames[skipped..] } else { frames }
 }
 
 /// An amount of memory; of a difference it may be below zero.

@@ -9,7 +9,7 @@
 //! whose addresses have nothing in common: of two processes, of two versions of a program.
 
 use super::read::{Amount, Profile};
-use super::symbols::{Function, Symbols};
+use super::symbols::{self, Function, Symbols};
 use crate::term::printable;
 use inferno::flamegraph::color::{BasicPalette, Palette};
 use inferno::flamegraph::{self, Options};
@@ -57,7 +57,7 @@ impl Named {
     /// Finds the names.
     pub fn of(profile: &Profile, symbols: &mut Symbols) -> Self {
         let named = |stack: &super::read::Stack| Stack {
-            functions: super::callers(&stack.frames, symbols)
+            functions: symbols::callers(&stack.frames, symbols)
                 .iter()
                 .flat_map(|&frame| symbols.at(frame).to_vec())
                 .collect(),

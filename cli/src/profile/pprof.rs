@@ -5,7 +5,7 @@
 
 use super::named::{Named, Stack};
 use super::read::{Amount, Profile};
-use super::symbols::{Function, Symbols};
+use super::symbols::{self, Function, Symbols};
 use crate::term::printable;
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -256,7 +256,7 @@ fn encode(profile: &Profile, symbols: &mut Symbols, time_ns: u64, duration_ns: u
         if stack.allocated == Amount::default() && stack.live == Amount::default() {
             continue;
         }
-        let frames = super::callers(&stack.frames, symbols);
+        let frames = symbols::callers(&stack.frames, symbols);
         for &address in frames {
             if locations.contains_key(&address) {
                 continue;

@@ -6,7 +6,7 @@
 
 use crate::file::Found;
 use crate::observe::find;
-use crate::observe::process::{self, Maps, Status};
+use crate::proc::{self, Maps, Status};
 use allotment_engine::stat::profile::{
     DEPTH, FRAMES, FRAMES_AT, HEAP_SUFFIX, Header, MAGIC, MODULES, MODULES_AT, Module as ModuleWords, PROFILE_BYTES,
     STACKS, STACKS_AT, Stack as StackWords, VERSION,
@@ -226,13 +226,13 @@ impl Profile {
 /// One line.
 pub fn of_process(pid: u32) -> Result<File, String> {
     let status = Status::of(pid).map_err(|_| format!("there is no process {pid}"))?;
-    let namespace = process::namespace(pid).map_err(|error| match error.kind() {
+    let namespace = proc::namespace(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => format!("process {pid} belongs to somebody else"),
         _ => format!("process {pid}: {error}"),
     })?;
     let inner = status.ids.last().copied().unwrap_or(pid);
     let name = find::name(namespace, inner, HEAP_SUFFIX);
-    let found = Found::below(&find::root(pid), &name).and_then(|found| {
+    let found = Found::below(&proc::root(pid), &name).and_then(|found| {
         let maps = Maps::of(pid)?;
         // A program before its last exec may have left one.
         if maps.has(&found.info) { Ok(found) } else { Err(io::ErrorKind::NotFound.into()) }
@@ -254,7 +254,7 @@ pub fn of_process(pid: u32) -> Result<File, String> {
 /// The file of a process that was started from here.
 pub fn of_child(pid: u32) -> PathBuf {
     // (Without /proc a process takes 0 for its namespace.)
-    find::name(process::namespace(std::process::id()).unwrap_or(0), pid, HEAP_SUFFIX)
+    find::name(proc::namespace(std::process::id()).unwrap_or(0), pid, HEAP_SUFFIX)
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@
 
 use super::read::{Module, Profile};
 use crate::file::Found;
+use crate::proc::{self, Maps};
 use crate::term::printable;
 use addr2line::gimli::{self, EndianSlice, RunTimeEndian};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, SymbolMap, SymbolMapName};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes of the longest file that is read.
 const MOST: u64 = 2 << 30;
@@ -154,11 +154,11 @@ impl Symbols {
     pub fn new(profile: &Profile, live: Option<u32>, program: Option<&Path>) -> Self {
         let mut modules = profile.modules.clone();
         if let Some(pid) = live {
-            add_maps(&mut modules, &fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default());
+            add_maps(&mut modules, Maps::of(pid).unwrap_or_default().text());
         }
         // Readers of pprof's format take the first mapping for the program's. (Nothing is ever mapped in the program's place, so
         // its own place in the order does not matter.)
-        let own = live.and_then(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok());
+        let own = live.and_then(|pid| proc::program(pid).ok());
         let own = own.as_deref().or(program).map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
         let is_own = |module: &Module| {
             let path = Path::new(&module.path);
@@ -177,9 +177,8 @@ impl Symbols {
             let mut candidates = Vec::new();
             if module.path.is_empty() {
                 if let Some(pid) = live {
-                    let link = PathBuf::from(format!("/proc/{pid}/exe"));
-                    candidates.push(Found::at(&link, true));
-                    module.path = fs::read_link(&link).unwrap_or_default().to_string_lossy().into_owned();
+                    candidates.push(Found::at(&proc::program_link(pid), true));
+                    module.path = proc::program(pid).unwrap_or_default().to_string_lossy().into_owned();
                 }
                 if let Some(program) = program {
                     candidates.push(Found::at(program, true));
@@ -189,7 +188,7 @@ impl Symbols {
                 }
             } else {
                 if let Some(pid) = live {
-                    candidates.push(Found::below(&crate::observe::find::root(pid), Path::new(&module.path)));
+                    candidates.push(Found::below(&proc::root(pid), Path::new(&module.path)));
                 }
                 candidates.push(Found::at(Path::new(&module.path), true));
             }
@@ -235,6 +234,13 @@ impl Symbols {
 fn is_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.ends_with(".so") || name.contains(".so.") || name.starts_with('[')
+}
+
+/// What is left of a stack without the allocator's own frames (of a program that has Allotment built in).
+pub fn callers<'a>(frames: &'a [u64], symbols: &mut Symbols) -> &'a [u64] {
+    let skipped = frames.iter().take_while(|&&frame| symbols.at(frame).iter().all(Function::is_allocators)).count();
+    // One that is nothing else is shown as it is.
+    if skipped < frames.len() { &frames[skipped..] } else { frames }
 }
 
 /// What is mapped executable and not among the modules (code without unwind tables, or of an older C library).
@@ -326,9 +332,9 @@ mod tests {
 
     #[test]
     fn this_test_is_named() {
-        let maps = fs::read_to_string("/proc/self/maps").expect("maps");
+        let maps = Maps::of(std::process::id()).expect("maps");
         let mut profile = Profile::default();
-        add_maps(&mut profile.modules, &maps);
+        add_maps(&mut profile.modules, maps.text());
         let here = this_test_is_named as fn() as usize as u64;
         let mut symbols = Symbols::new(&profile, Some(std::process::id()), None);
         let functions = symbols.at(here + 8).to_vec();

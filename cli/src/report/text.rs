@@ -3,7 +3,7 @@
 //! Aligned columns: what, bytes for eyes, exact bytes, objects.
 
 use super::{ClassReport, Report, Running};
-use crate::term::{Paint, bytes, count, nanoseconds};
+use crate::term::{Paint, bytes, count, nanoseconds, plural};
 use allotment_engine::stat::Event;
 use std::fmt::Write as _;
 
@@ -37,8 +37,8 @@ impl Report {
         let state = if end.running.is_some() { String::new() } else { format!(" {}", ending(end.status)) };
         let title = format!("allotment: {} (pid {}){state}", end.program, end.pid);
         let _ = writeln!(text, "{}", paint.bold(&title));
-        let plural = if self.sets == 1 { "" } else { "s" };
-        line(text, "mode", &format!("{} ({}), {} set{plural} by {}", self.mode, self.reason, self.sets, self.index));
+        let sets = format!("{} set{} by {}", self.sets, plural(self.sets.into()), self.index);
+        line(text, "mode", &format!("{} ({}), {sets}", self.mode, self.reason));
         let slow = |text: &mut String| {
             if let Some(slow) = &self.slow {
                 let share = slow

@@ -10,8 +10,11 @@
 #![allow(unsafe_code)] // fork, exec, signals, wait: on buffers of this module
 
 use super::origin;
-use super::signals::Signals;
+use super::signals::{Finish, Signals};
 use super::watch::Watch;
+use crate::clock::{Used, monotonic_ns, ticks};
+use crate::proc;
+use crate::report::End;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -22,38 +25,11 @@ use std::ptr;
 
 /// Why a program did not start.
 #[derive(Debug)]
-pub enum Failure {
+pub enum NotStarted {
     /// Something here failed: one line.
     Own(String),
     /// exec failed.
     Exec(io::Error),
-}
-
-/// How a program ended and what it used.
-#[derive(Clone, Debug)]
-pub struct Finish {
-    /// Its id.
-    pub pid: u32,
-    /// Its name at the end, as `/proc` has it.
-    pub name: Option<String>,
-    /// As `wait` gives it.
-    pub status: i32,
-    /// From fork to end.
-    pub wall_ns: u64,
-    /// User and system time, of children it waited for too.
-    pub cpu_ns: u64,
-    /// Highest resident memory, bytes.
-    pub rss_peak: u64,
-    /// What the kernel counts to `rss_peak` from before exec: our own peak.
-    pub rss_floor: u64,
-    /// Page faults without input or output.
-    pub minor_faults: u64,
-    /// Page faults with.
-    pub major_faults: u64,
-    /// Time-stamp counter at the end; 0 if there is none.
-    pub ticks: u64,
-    /// `CLOCK_MONOTONIC` at the same moment.
-    pub now_ns: u64,
 }
 
 /// The environment of the program: `NAME=VALUE` words.
@@ -84,17 +60,17 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 /// The arguments as exec wants them.
-fn arguments(program: &[OsString]) -> Result<Vec<CString>, Failure> {
+fn arguments(program: &[OsString]) -> Result<Vec<CString>, NotStarted> {
     let string = |word: &OsString| CString::new(word.clone().into_vec());
     program
         .iter()
         .map(string)
         .collect::<Result<_, _>>()
-        .map_err(|_| Failure::Own("an argument holds a NUL byte".into()))
+        .map_err(|_| NotStarted::Own("an argument holds a NUL byte".into()))
 }
 
 /// Becomes the program; returns only if it cannot.
-pub fn replace(program: &[OsString], environment: Environment) -> Failure {
+pub fn replace(program: &[OsString], environment: Environment) -> NotStarted {
     let strings = match arguments(program) {
         Ok(strings) => strings,
         Err(failure) => return failure,
@@ -108,7 +84,7 @@ pub fn replace(program: &[OsString], environment: Environment) -> Failure {
     unsafe { libc::execvpe(argv[0], argv.as_ptr(), envp.as_ptr()) };
     let error = io::Error::last_os_error();
     streams.back();
-    Failure::Exec(error)
+    NotStarted::Exec(error)
 }
 
 /// A copy of standard error across [`origin::undo`].
@@ -194,8 +170,8 @@ pub fn attend(
     mut environment: Environment,
     share: Option<(&str, &File)>,
     is_said: bool,
-) -> Result<(Finish, Watch), Failure> {
-    let own = |what: &str| Failure::Own(format!("{what}: {}", io::Error::last_os_error()));
+) -> Result<(Finish, Watch), NotStarted> {
+    let own = |what: &str| NotStarted::Own(format!("{what}: {}", io::Error::last_os_error()));
     let strings = arguments(program)?;
     if let Some((name, _)) = share {
         environment.set(name, OsStr::new(""));
@@ -204,7 +180,8 @@ pub fn attend(
     let mut buffer = Vec::new();
     if let Some((name, file)) = share {
         words.pop();
-        buffer = format!("{name}=/proc/{}/fd/{}:", std::process::id(), file.as_raw_fd()).into_bytes();
+        let path = proc::descriptor(Some(std::process::id()), file.as_raw_fd());
+        buffer = [name.as_bytes(), b"=", path.as_os_str().as_bytes(), b":"].concat();
     }
     let digits_at = buffer.len();
     buffer.resize(digits_at + DIGITS + 1, 0);
@@ -213,7 +190,7 @@ pub fn attend(
         envp.insert(envp.len() - 1, buffer.as_ptr().cast());
     }
     let argv = pointers(&strings);
-    let (report, tell) = pipe().map_err(|error| Failure::Own(format!("pipe: {error}")))?;
+    let (report, tell) = pipe().map_err(|error| NotStarted::Own(format!("pipe: {error}")))?;
     let signals = Signals::block();
     let start_ns = monotonic_ns();
     // SAFETY: one thread; the child makes only async-signal-safe calls on
@@ -236,30 +213,19 @@ pub fn attend(
     }
     drop(tell);
     let failed = exec_error(&report);
-    let mut finish = Finish {
-        pid: child.cast_unsigned(),
-        name: None,
-        status: 0,
-        wall_ns: 0,
-        cpu_ns: 0,
-        rss_peak: 0,
-        rss_floor: own_peak(),
-        minor_faults: 0,
-        major_faults: 0,
-        ticks: 0,
-        now_ns: 0,
-    };
+    let (pid, rss_floor) = (child.cast_unsigned(), Used::by(libc::RUSAGE_SELF).peak);
+    let mut finish = Finish { name: None, end: End { pid, rss_floor, ..End::default() } };
     let given = share.and_then(|(_, file)| file.try_clone().ok());
-    let mut watch = Watch::new(finish.pid, given, start_ns, is_said);
+    let mut watch = Watch::new(pid, given, start_ns, is_said);
     let waited = signals.until_end(child, &mut finish, &mut watch);
     signals.restore();
     if let Some(error) = failed {
-        return Err(Failure::Exec(error));
+        return Err(NotStarted::Exec(error));
     }
-    waited.map_err(|error| Failure::Own(format!("wait: {error}")))?;
-    finish.now_ns = monotonic_ns();
-    finish.ticks = ticks();
-    finish.wall_ns = finish.now_ns.saturating_sub(start_ns);
+    waited.map_err(|error| NotStarted::Own(format!("wait: {error}")))?;
+    let end = &mut finish.end;
+    (end.now_ns, end.ticks) = (monotonic_ns(), ticks());
+    end.wall_ns = end.now_ns.saturating_sub(start_ns);
     Ok((finish, watch))
 }
 
@@ -286,38 +252,6 @@ fn exec_error(report: &OwnedFd) -> Option<io::Error> {
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             _ => return None,
         }
-    }
-}
-
-/// Our own highest resident memory, bytes.
-fn own_peak() -> u64 {
-    // SAFETY: all-zero bytes are a valid rusage, which the call fills.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024)
-}
-
-/// The monotonic clock.
-pub fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    (time.tv_sec.cast_unsigned()).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.cast_unsigned())
-}
-
-/// The time-stamp counter; 0 where there is none that this knows.
-pub fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: every x86-64 has it.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        0
     }
 }
 

@@ -14,9 +14,11 @@
 //! file system executes, and the path has no space or colon (`LD_PRELOAD` splits there). A file is taken only if every byte is as embedded; its name
 //! carries the content's hash, and it appears by an atomic rename, so that
 //! versions live side by side and half a file is never seen.
-#![allow(unsafe_code)] // geteuid, statvfs
+#![allow(unsafe_code)] // statvfs
 
 use super::launch;
+use crate::file::euid;
+use crate::proc;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -66,15 +68,14 @@ pub fn locate() -> Result<Library, String> {
         }
         return Ok(Library { path, held: None });
     }
-    // SAFETY: no arguments, cannot fail.
-    let user = unsafe { libc::geteuid() };
+    let user = euid();
     for directory in directories(user) {
         if let Ok(path) = keep(&directory, NAME, EMBEDDED, user) {
             return Ok(Library { path, held: None });
         }
     }
     let held = hold().map_err(|error| format!("no place for the library: {error}"))?;
-    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd()));
+    let path = proc::descriptor(Some(std::process::id()), held.as_raw_fd());
     Ok(Library { path, held: Some(held) })
 }
 
@@ -162,8 +163,7 @@ fn is_safe(path: &Path, user: u32) -> bool {
 
 /// Owned by this user and writable by nobody else.
 fn is_ours(info: &fs::Metadata) -> bool {
-    // SAFETY: no arguments, cannot fail.
-    info.uid() == unsafe { libc::geteuid() } && info.mode() & 0o022 == 0
+    info.uid() == euid() && info.mode() & 0o022 == 0
 }
 
 /// Whether `path` is ours and has exactly this content.
@@ -227,11 +227,6 @@ fn hold() -> io::Result<File> {
 mod tests {
     use super::*;
 
-    fn user() -> u32 {
-        // SAFETY: no arguments, cannot fail.
-        unsafe { libc::geteuid() }
-    }
-
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("allotment-test-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -241,10 +236,10 @@ mod tests {
     #[test]
     fn makes_mends_and_reuses_the_file() {
         let directory = scratch("keep").join("deep");
-        let keep = |directory: &Path, name: &str, content: &[u8]| keep(directory, name, content, user());
+        let keep = |directory: &Path, name: &str, content: &[u8]| keep(directory, name, content, euid());
         let path = keep(&directory, "liballotment-x.so", b"code").expect("made");
         assert_eq!(fs::read(&path).expect("read"), b"code");
-        let mode = if user() == 0 { 0o755 } else { 0o700 };
+        let mode = if euid() == 0 { 0o755 } else { 0o700 };
         assert_eq!(fs::metadata(&directory).expect("there").mode() & 0o777, mode);
         assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o755);
         let inode = fs::metadata(&path).expect("there").ino();
@@ -261,7 +256,7 @@ mod tests {
     fn a_damaged_block_is_mended() {
         let directory = scratch("damaged");
         let content: Vec<u8> = (0..450_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let keep = || keep(&directory, "liballotment-x.so", &content, user()).expect("kept");
+        let keep = || keep(&directory, "liballotment-x.so", &content, euid()).expect("kept");
         let path = keep();
         for (at, length) in [(0, 1), (225_000, 1), (200_704, 4096), (content.len() - 1, 1)] {
             let time = fs::metadata(&path).and_then(|info| info.modified()).expect("there");
@@ -277,7 +272,7 @@ mod tests {
     #[test]
     fn a_home_that_does_not_exist_is_not_made() {
         let home = scratch("home");
-        assert!(keep(&home.join(".cache/allotment"), "liballotment-x.so", b"code", user()).is_err());
+        assert!(keep(&home.join(".cache/allotment"), "liballotment-x.so", b"code", euid()).is_err());
         assert!(!home.exists());
     }
 
@@ -286,7 +281,7 @@ mod tests {
         let directory = scratch("open");
         fs::create_dir_all(&directory).expect("made");
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("opened");
-        assert!(keep(&directory, "liballotment-x.so", b"code", user()).is_err());
+        assert!(keep(&directory, "liballotment-x.so", b"code", euid()).is_err());
     }
 
     /// Whoever owns or may write a directory above could put another one into its place.
@@ -295,7 +290,7 @@ mod tests {
         let above = scratch("above");
         let directory = above.join("cache/allotment");
         fs::create_dir_all(above.join("cache")).expect("made");
-        let kept = || keep(&directory, "liballotment-x.so", b"code", user());
+        let kept = || keep(&directory, "liballotment-x.so", b"code", euid());
         fs::set_permissions(&above, fs::Permissions::from_mode(0o777)).expect("opened");
         assert!(kept().is_err() && !directory.exists(), "others may write above");
         fs::set_permissions(&above, fs::Permissions::from_mode(0o1777)).expect("opened");
@@ -305,10 +300,10 @@ mod tests {
         // By a link: what it leads to counts.
         let link = scratch("above-link");
         std::os::unix::fs::symlink(&above, &link).expect("linked");
-        let by_link = keep(&link.join("cache/allotment"), "liballotment-x.so", b"code", user()).expect("followed");
+        let by_link = keep(&link.join("cache/allotment"), "liballotment-x.so", b"code", euid()).expect("followed");
         assert!(by_link.starts_with(fs::canonicalize(&above).expect("there")), "{}", by_link.display());
         fs::remove_file(&link).expect("removed");
-        if user() != 0 {
+        if euid() != 0 {
             return;
         }
         fs::set_permissions(&above, fs::Permissions::from_mode(0o700)).expect("shut");
@@ -321,12 +316,12 @@ mod tests {
     #[test]
     fn refuses_a_link_in_place_of_the_file() {
         let directory = scratch("link");
-        let path = keep(&directory, "liballotment-x.so", b"code", user()).expect("made");
+        let path = keep(&directory, "liballotment-x.so", b"code", euid()).expect("made");
         let other = directory.join("other");
         fs::rename(&path, &other).expect("moved");
         std::os::unix::fs::symlink(&other, &path).expect("linked");
         assert!(!holds(&path, b"code"));
-        keep(&directory, "liballotment-x.so", b"code", user()).expect("replaced");
+        keep(&directory, "liballotment-x.so", b"code", euid()).expect("replaced");
         assert!(fs::symlink_metadata(&path).expect("there").is_file());
     }
 

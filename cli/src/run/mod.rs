@@ -23,23 +23,24 @@ mod program;
 mod signals;
 mod watch;
 
-pub use launch::{monotonic_ns, ticks};
 pub use library::locate as locate_library;
 pub use program::search;
 
 use crate::args::Run;
-use crate::code;
+use crate::code::{self, Failure};
 use crate::conf::{self, Merged};
+use crate::file;
 use crate::observe::{self, Texts, View};
-use crate::profile::Heir;
+use crate::profile::{self, Heir};
 use crate::report::{End, Missing, Snapshot};
 use crate::term::{self, Paint, plain, say};
 use allotment_engine::knob::{Id, TABLE};
 use allotment_engine::stat::Event;
 use allotment_engine::stat::board::{CONF_ENV, SHARE_BYTES, SHARE_ENV};
 use allotment_engine::stat::profile::HEIR_ENV;
-use launch::{Environment, Failure, Finish};
+use launch::{Environment, NotStarted};
 use program::Reach;
+use signals::Finish;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
@@ -69,10 +70,7 @@ pub fn run(asked: &Run) -> ExitCode {
     observe::sweep();
     match start(asked, conf) {
         Ok(exit) => exit,
-        Err(line) => {
-            say(&line);
-            code::RUN_FAILED.into()
-        }
+        Err(line) => term::finish(Err(Failure { code: code::RUN_FAILED, line })),
     }
 }
 
@@ -129,7 +127,7 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
 /// What follows the program's end: statistics, and the same status.
 fn end(
     asked: &Run,
-    finish: Result<(Finish, Watch), Failure>,
+    finish: Result<(Finish, Watch), NotStarted>,
     output: Option<Output>,
     limit: Option<u64>,
     reach: Reach,
@@ -137,8 +135,8 @@ fn end(
 ) -> Result<ExitCode, String> {
     let name = asked.program[0].display();
     match finish {
-        Err(Failure::Own(line)) => Err(line),
-        Err(Failure::Exec(error)) => {
+        Err(NotStarted::Own(line)) => Err(line),
+        Err(NotStarted::Exec(error)) => {
             let missing = error.raw_os_error() == Some(libc::ENOENT);
             let hint = if missing && found.is_some() { " (its interpreter is missing)" } else { "" };
             say(&format!("cannot run '{name}': {}{hint}", plain(&error)));
@@ -146,7 +144,7 @@ fn end(
         }
         Ok((finish, mut watch)) => {
             let program = found.unwrap_or_else(|| Path::new(&asked.program[0]));
-            let board = watch.end(finish.name.as_deref(), program, libc::WIFEXITED(finish.status));
+            let board = watch.end(finish.name.as_deref(), program, libc::WIFEXITED(finish.end.status));
             match board {
                 Some(board) if output.is_some() || limit.is_some() => statistics(asked, &finish, &board, output, limit),
                 None if !watch.is_said() && (output.is_some() || !watch.is_on()) => say(&match reach.why_not() {
@@ -156,41 +154,28 @@ fn end(
                 _ => {}
             }
             if !is_profiled(asked) {
-                crate::profile::remove_of_child(finish.pid);
+                profile::remove_of_child(finish.end.pid);
             }
             if is_profiled(asked) {
                 let path = asked.profile.clone().flatten();
                 let heir = Heir { save: asked.profile.is_some(), path, leaks: asked.leaks };
-                heir.tell(finish.pid, &name.to_string(), found);
+                heir.tell(finish.end.pid, &name.to_string(), found);
             }
-            Ok(launch::end_like(finish.status))
+            Ok(launch::end_like(finish.end.status))
         }
     }
 }
 
 /// Prints what the program left on its board.
 fn statistics(asked: &Run, finish: &Finish, share: &File, output: Option<Output>, limit: Option<u64>) {
-    let end = End {
-        program: term::printable(&asked.program[0].to_string_lossy()),
-        pid: finish.pid,
-        status: finish.status,
-        running: None,
-        wall_ns: finish.wall_ns,
-        cpu_ns: finish.cpu_ns,
-        rss_peak: finish.rss_peak,
-        rss_floor: finish.rss_floor,
-        minor_faults: finish.minor_faults,
-        major_faults: finish.major_faults,
-        ticks: finish.ticks,
-        now_ns: finish.now_ns,
-    };
+    let end = End { program: term::printable(&asked.program[0].to_string_lossy()), ..finish.end.clone() };
     let texts = Texts::read(share).unwrap_or_default();
-    let view = Snapshot::read(share).map(|snapshot| View::new(finish.pid, false, snapshot, texts, None, end));
+    let view = Snapshot::read(share).map(|snapshot| View::new(finish.end.pid, false, snapshot, texts, None, end));
     match view {
         Ok(view) => {
             let refused = view.report.event(Event::LimitRefused);
             if let Some(limit) = limit.filter(|_| refused > 0) {
-                let (name, plural) = (asked.program[0].display(), if refused == 1 { "" } else { "s" });
+                let (name, plural) = (asked.program[0].display(), term::plural(refused));
                 let limit = TABLE[Id::HardLimit as usize].show(limit);
                 let refused = term::count(refused);
                 say(&format!("{name} was refused memory {refused} time{plural} under hard_limit={limit}"));
@@ -214,7 +199,7 @@ enum Output {
 impl Output {
     /// Opens it before the program starts, so that a wrong path is known at once.
     fn file(path: &Path) -> Result<Self, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write {}: {}", path.display(), plain(&error)))?;
+        let file = file::create(path)?;
         let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         Ok(Self::File { file, json })
     }

@@ -20,8 +20,10 @@
 //! to leave no core. It must be called before the process has begun: right after the signal, by nobody else.
 #![allow(unsafe_code)] // sigprocmask, sigwaitinfo, wait4, kill
 
-use super::launch::Finish;
 use super::watch::Watch;
+use crate::clock::Used;
+use crate::proc;
+use crate::report::End;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::ptr;
@@ -43,6 +45,15 @@ pub struct Signals {
     before: libc::sigset_t,
     taken: libc::sigset_t,
     child_action: libc::sigaction,
+}
+
+/// How a program ended.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// Its name at the end, as `/proc` has it.
+    pub name: Option<String>,
+    /// What it used; not yet what was asked to run.
+    pub end: End,
 }
 
 /// What happened to the child.
@@ -122,7 +133,7 @@ impl Signals {
             watch.look();
             match signal {
                 -1 | libc::SIGCHLD => continue,
-                libc::SIGCONT if std::mem::take(&mut resumed) && !is_stopped(child) => continue,
+                libc::SIGCONT if std::mem::take(&mut resumed) && !proc::is_stopped(child.cast_unsigned()) => continue,
                 libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => asked_to_stop |= bit(signal),
                 _ => {}
             }
@@ -182,12 +193,6 @@ fn stop_too(signal: i32) {
     }
 }
 
-/// Whether a process stands.
-fn is_stopped(child: libc::pid_t) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
-}
-
 /// The next change of the child, if there is one; its end fills `finish`.
 fn reap(child: libc::pid_t, finish: &mut Finish) -> io::Result<Option<Change>> {
     // What it is called at its end: the name goes with the process.
@@ -198,8 +203,7 @@ fn reap(child: libc::pid_t, finish: &mut Finish) -> io::Result<Option<Change>> {
         libc::waitid(libc::P_PID, child.cast_unsigned(), &raw mut info, how) == 0 && info.si_pid() == child
     };
     if has_ended {
-        let name = std::fs::read(format!("/proc/{child}/comm")).ok();
-        finish.name = name.map(|name| String::from_utf8_lossy(&name).trim_end().to_owned());
+        finish.name = proc::comm(child.cast_unsigned()).map(|name| name.to_string_lossy().trim_end().to_owned());
     }
     let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
     let mut status = 0;
@@ -217,13 +221,9 @@ fn reap(child: libc::pid_t, finish: &mut Finish) -> io::Result<Option<Change>> {
         _ if libc::WIFSTOPPED(status) => Ok(Some(Change::Stopped(libc::WSTOPSIG(status)))),
         _ if libc::WIFCONTINUED(status) => Ok(Some(Change::Continued)),
         _ => {
-            let positive = |number: i64| u64::try_from(number).unwrap_or(0);
-            let time = |time: libc::timeval| positive(time.tv_sec) * 1_000_000_000 + positive(time.tv_usec) * 1_000;
-            finish.status = status;
-            finish.cpu_ns = time(usage.ru_utime) + time(usage.ru_stime);
-            finish.rss_peak = positive(usage.ru_maxrss).saturating_mul(1024);
-            finish.minor_faults = positive(usage.ru_minflt);
-            finish.major_faults = positive(usage.ru_majflt);
+            let (used, end) = (Used::of(&usage), &mut finish.end);
+            (end.status, end.cpu_ns, end.rss_peak) = (status, used.cpu_ns(), used.peak);
+            (end.minor_faults, end.major_faults) = (used.minor_faults, used.major_faults);
             Ok(Some(Change::Ended))
         }
     }

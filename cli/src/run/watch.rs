@@ -12,9 +12,9 @@
 //! Cost: a few reads of `/proc` in the first seconds.
 
 use super::program;
-use crate::file::Found;
+use crate::file::{Found, euid};
 use crate::observe::find;
-use crate::observe::process::{self, Maps};
+use crate::proc::{self, Maps};
 use crate::term::say;
 use allotment_engine::stat::board::{BOARD_BYTES, Board};
 use std::fs::{self, File};
@@ -71,7 +71,7 @@ impl Watch {
         let has =
             |file: &Option<File>| file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|info| maps.has(&info)));
         let is_on = maps.has_library() || has(&self.given);
-        let Ok(program) = fs::read_link(format!("/proc/{}/exe", self.pid)) else { return };
+        let Ok(program) = proc::program(self.pid) else { return };
         if is_on {
             (self.with, self.without) = (Some(program), None);
             return self.find_published();
@@ -97,11 +97,8 @@ impl Watch {
         if let Some(why) = program::inspect(program).why_not() {
             return why;
         }
-        let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
-        let is_named = environment
-            .split(|&byte| byte == 0)
-            .any(|word| word.starts_with(b"LD_PRELOAD=") && word.windows(12).any(|part| part == b"liballotment"));
-        if is_named {
+        let preload = proc::variable(self.pid, "LD_PRELOAD").unwrap_or_default();
+        if preload.to_string_lossy().contains("liballotment") {
             "the dynamic linker could not load the library there".to_owned()
         } else {
             "what started it dropped LD_PRELOAD from the environment".to_owned()
@@ -109,13 +106,13 @@ impl Watch {
     }
 
     fn published_name(&self) -> PathBuf {
-        find::name(process::namespace(std::process::id()).unwrap_or(0), self.pid, "")
+        find::name(proc::namespace(std::process::id()).unwrap_or(0), self.pid, "")
     }
 
     /// What the process publishes itself: one that became another user cannot open what it was given.
     fn find_published(&mut self) {
         let Ok(found) = Found::at(&self.published_name(), false) else { return };
-        let own = crate::observe::euid();
+        let own = euid();
         if found.info.uid() == own || own == 0 {
             self.published = found.open(false).ok().or(self.published.take());
         }

@@ -1,21 +1,6 @@
 /* Areas from C and C++: include/allotment.h. */
-#include <allotment.h>
-#include <errno.h>
-#include <pthread.h>
+#include "api.h"
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                                                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { THREADS = 4, ROUNDS = 3000, PAGE = 4096 };
 
@@ -84,11 +69,7 @@ int main(void)
     free(other);
     CHECK(allotment_area_free(NULL) == 0);
 
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++)
-        CHECK(pthread_create(&threads[i], NULL, use, NULL) == 0);
-    for (int i = 0; i < THREADS; i++)
-        CHECK(pthread_join(threads[i], NULL) == 0);
+    TOGETHER(THREADS, use);
 
     void *kept = allotment_area_alloc(9 * PAGE, 0, 0);
     pid_t child = fork();

@@ -1,24 +1,8 @@
 /* Uses every function of allotment.h; built by C11 and C++17 with all warnings. */
-#include <allotment.h>
-
-#include <errno.h>
-#include <pthread.h>
+#include "api.h"
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/time.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define CHECK(condition)                                                                 \
-    do {                                                                                 \
-        if (!(condition)) {                                                              \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);              \
-            exit(1);                                                                     \
-        }                                                                                \
-    } while (0)
 
 enum { THREADS = 4, ROUNDS = 1000000 };
 

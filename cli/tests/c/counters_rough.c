@@ -2,10 +2,9 @@
  * the child of a vfork (argument "vfork"; wrapped by the preload library), and
  * where a filter that came later refuses membarrier. */
 #include "deny.h"
+#include "step.h"
 #include <allotment.h>
 #include <pthread.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
 
 static allotment_counter_event *events;
 static allotment_counter_level *level;
@@ -29,15 +28,8 @@ static void step_by_step(void)
         CHECK(allotment_counter_quota_sub(quota, 10) == 1);
         _exit(0);
     }
-    CHECK(child > 0);
     int status;
-    long steps = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    while (WIFSTOPPED(status)) {
-        CHECK(++steps < 2000000, "a sequence that never ends?");
-        CHECK(!ptrace(PTRACE_SINGLESTEP, child, NULL, NULL));
-        CHECK(waitpid(child, &status, 0) == child);
-    }
+    long steps = step_through(child, &status);
     CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == SKIPPED), "status %#x", status);
     printf("%ld steps\n", steps);
 }

@@ -1,18 +1,5 @@
 /* Draining from C and C++: include/allotment.h. "expect": this heap is malloc's. */
-#include <allotment.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                                                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "api.h"
 
 enum { OBJECTS = 512, ROUNDS = 400 };
 static int stop;

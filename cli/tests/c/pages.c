@@ -1,20 +1,5 @@
 /* Pages from C and C++: include/allotment.h. */
-#include <allotment.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                                                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "api.h"
 
 enum { THREADS = 4, ROUNDS = 3000, BULK = 5000 };
 
@@ -57,11 +42,7 @@ int main(void)
     free(other);
     CHECK(allotment_pages_free(NULL) == 0);
 
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++)
-        CHECK(pthread_create(&threads[i], NULL, use, NULL) == 0);
-    for (int i = 0; i < THREADS; i++)
-        CHECK(pthread_join(threads[i], NULL) == 0);
+    TOGETHER(THREADS, use);
 
     static void *blocks[BULK];
     CHECK(allotment_pages_alloc_bulk(0, -1, 0, blocks, BULK) == BULK);

@@ -1,18 +1,5 @@
 /* Per-CPU memory from C and C++: include/allotment.h. */
-#include <allotment.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                                                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "api.h"
 
 enum { THREADS = 4, ROUNDS = 20000 };
 

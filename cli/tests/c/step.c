@@ -1,9 +1,7 @@
 /* Runs a child that allocates one instruction at a time, as a debugger does. A
  * restartable sequence is interrupted at every step then and can never commit:
  * it must give up and go another way. Passes on plain glibc. */
-#include "check.h"
-#include <sys/ptrace.h>
-#include <sys/wait.h>
+#include "step.h"
 
 static Held held;
 
@@ -26,15 +24,8 @@ int main(void)
         }
         _exit(0);
     }
-    CHECK(child > 0);
     int status;
-    long steps = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    while (WIFSTOPPED(status)) {
-        CHECK(++steps < 2000000, "a sequence that never ends?");
-        CHECK(!ptrace(PTRACE_SINGLESTEP, child, NULL, NULL));
-        CHECK(waitpid(child, &status, 0) == child);
-    }
+    long steps = step_through(child, &status);
     if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
         return SKIPPED;
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %#x", status);

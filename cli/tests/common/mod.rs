@@ -459,7 +459,7 @@ pub fn compile(name: &str, output: &str, extra: &[&str]) -> Option<PathBuf> {
 
 /// A C test program; those that need the early library get it.
 pub fn program(name: &str) -> Option<String> {
-    let early = matches!(name, "fork.c" | "limits.c");
+    let early = matches!(name, "fork.c" | "life.c");
     if early {
         compile("early.c", "libearly.so", &["-shared", "-fPIC"])?;
     }

@@ -1,6 +1,6 @@
 //! # Sequences on malloc's sets
 //!
-//! What each does, may be refused for and leaves behind: [`super::contract`]. Every line of assembly carries its line of
+//! What each does, may be refused for and leaves behind: [`crate::arch::contract`]. Every line of assembly carries its line of
 //! that page.
 //!
 //! ## Where a sequence finds its data
@@ -102,7 +102,7 @@ mod x86_64 {
         if out == 0 { Outcome::Refused } else { Outcome::Aborted }
     }
 
-    /// See [`super::contract`].
+    /// See [`crate::arch::contract`].
     ///
     /// # Safety
     /// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
@@ -133,7 +133,7 @@ mod x86_64 {
         outcome(object, object)
     }
 
-    /// See [`super::contract`].
+    /// See [`crate::arch::contract`].
     ///
     /// # Safety
     /// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
@@ -163,7 +163,7 @@ mod x86_64 {
         outcome(out, ())
     }
 
-    /// See [`super::contract`]. Up to `n` objects go to `into`; returns how many.
+    /// See [`crate::arch::contract`]. Up to `n` objects go to `into`; returns how many.
     ///
     /// # Safety
     /// As [`pop`]; `into` has room for `n`.
@@ -209,7 +209,7 @@ mod x86_64 {
         outcome(out, taken)
     }
 
-    /// See [`super::contract`]. Up to `n` objects come from `from`; returns how many.
+    /// See [`crate::arch::contract`]. Up to `n` objects come from `from`; returns how many.
     ///
     /// # Safety
     /// As [`push`], for each of the `n` objects at `from`.
@@ -255,7 +255,7 @@ mod x86_64 {
         outcome(out, given)
     }
 
-    /// See [`super::contract`]: `set[at]` becomes `new` if it is `old`.
+    /// See [`crate::arch::contract`]: `set[at]` becomes `new` if it is `old`.
     ///
     /// # Safety
     /// As [`pop`]; `at` is the offset of a word in a set, `new` a valid word for it.
@@ -281,7 +281,7 @@ mod x86_64 {
         outcome(out, ())
     }
 
-    /// See [`super::contract`]: the word at offset `at` of this set's tally grows by `n`.
+    /// See [`crate::arch::contract`]: the word at offset `at` of this set's tally grows by `n`.
     ///
     /// # Safety
     /// As [`pop`]; `at` is the offset of a word in a tally.
@@ -305,7 +305,7 @@ mod x86_64 {
         outcome(out, ())
     }
 
-    /// See [`super::contract`]: this set belongs to this CPU. The caller fences before it
+    /// See [`crate::arch::contract`]: this set belongs to this CPU. The caller fences before it
     /// uses the set (see `cache::Sets::adopt`).
     ///
     /// # Safety
@@ -330,7 +330,7 @@ mod x86_64 {
         outcome(out, ())
     }
 
-    /// See [`super::contract`]: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
+    /// See [`crate::arch::contract`]: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
     ///
     /// # Safety
     /// As [`pop`]; `old` is the address of a set, `new` the offset of one that nobody else uses, or 0; the

@@ -1,7 +1,7 @@
 //! # Sequences on per-CPU memory
 //!
 //! What [`super::seq`] is for sets, for memory that exists once per CPU index. What each does, may be refused for and
-//! leaves behind: [`super::contract`]. Every line of assembly carries its line of that page.
+//! leaves behind: [`crate::arch::contract`]. Every line of assembly carries its line of that page.
 //!
 //! ```text
 //! handle ──► [ nobody's unit ][ unit of index 0 ][ unit of index 1 ] …      UNIT bytes each
@@ -77,7 +77,7 @@ mod x86_64 {
         };
     }
 
-    /// See [`super::contract`].
+    /// See [`crate::arch::contract`].
     ///
     /// # Safety
     /// `place.base` is this thread's area's (see `rseq::area`), with an index word at `INDEX`; `place.at` is an aligned `u64` of an
@@ -97,7 +97,7 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See [`super::contract`]. `delta` is at most 128.
+    /// See [`crate::arch::contract`]. `delta` is at most 128.
     ///
     /// # Safety
     /// As [`add`], but for a byte.
@@ -120,7 +120,7 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See [`super::contract`]. `delta` is at most 128.
+    /// See [`crate::arch::contract`]. `delta` is at most 128.
     ///
     /// # Safety
     /// As [`add`], but for a byte.
@@ -144,7 +144,7 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See [`super::contract`].
+    /// See [`crate::arch::contract`].
     ///
     /// # Safety
     /// As [`add`].
@@ -167,7 +167,7 @@ mod x86_64 {
         Outcome::Done(())
     }
 
-    /// See [`super::contract`].
+    /// See [`crate::arch::contract`].
     ///
     /// # Safety
     /// As [`add`], but for a byte.

@@ -9,11 +9,14 @@ use crate::cache::{DrainMode, DrainReport};
 use crate::reclaim::Host;
 use crate::reclaim::drain::DrainTarget;
 use crate::reclaim::life::SECOND;
-use crate::stat::Event;
+use crate::stat::{BadPointer, Event};
 
 impl<E: Environment> Host for Heap<E> {
     fn enter(&self) -> Option<Inside<'_>> {
         self.enter()
+    }
+    fn reporter(&self) -> fn(usize, BadPointer) {
+        E::report
     }
     fn start_keeper(&self) -> bool {
         E::start_keeper()

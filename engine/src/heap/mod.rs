@@ -29,18 +29,19 @@ pub mod side;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use crate::arch::crew::Crew;
-use crate::arch::gate::Gate;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, opaque, sys};
 use crate::cache::{Cache, Sets};
-use crate::page::{PageSource, Pages, Regions};
-use crate::reclaim::{Mm, Reclaim};
+use crate::page::Regions;
+use crate::reclaim::Mm;
+use crate::reclaim::mm::Parts;
+use crate::slab::SlabSource;
 use crate::slab::class::{self, CLASSES, SMALL_MAX};
-use crate::slab::{SlabSource, Slabs};
 use crate::stat::BadPointer;
 use crate::stat::{Event, Mode, Timing};
-use crate::vmap::{Areas, Freed, Fresh, Vmap};
+use crate::vmap::{Freed, Fresh};
 use core::marker::PhantomData;
+use core::ops::Deref;
 use core::ptr;
 use open::Door;
 pub use open::Opening;
@@ -126,21 +127,15 @@ const LARGE: u64 = 16 << 20;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Heap<E> {
-    /// Where a fork waits for those inside.
-    gate: Gate,
     side: Side,
     /// Whether the fork in flight had its fence.
     fenced: AtomicBool,
     /// This process.
     pid: AtomicU32,
-    reclaim: Reclaim,
     door: Door,
     /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
     small: AtomicUsize,
-    cache: Cache,
-    pages: Pages,
-    slabs: Slabs,
-    areas: Areas,
+    parts: Parts,
     profile: profile::Profile,
     environment: PhantomData<fn() -> E>,
 }
@@ -151,22 +146,26 @@ impl<E: Environment> Default for Heap<E> {
     }
 }
 
+/// The parts of memory are the heap's own.
+impl<E> Deref for Heap<E> {
+    type Target = Parts;
+    #[inline(always)]
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
 impl<E: Environment> Heap<E> {
     /// A closed heap.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            gate: Gate::new(),
             side: Side::new(),
             fenced: AtomicBool::new(false),
             pid: AtomicU32::new(0),
-            reclaim: Reclaim::new(),
             door: Door::new(),
             small: AtomicUsize::new(0),
-            cache: Cache::new(),
-            pages: Pages::new(),
-            slabs: Slabs::new(),
-            areas: Areas::new(),
+            parts: Parts::new(),
             profile: profile::Profile::new(),
             environment: PhantomData,
         }
@@ -182,25 +181,10 @@ impl<E: Environment> Heap<E> {
     #[inline]
     #[must_use]
     pub fn mm(&self) -> Mm<'_> {
-        Mm {
-            gate: &self.gate,
-            reclaim: &self.reclaim,
-            cache: &self.cache,
-            pages: &self.pages,
-            slabs: &self.slabs,
-            areas: &self.areas,
-            report: E::report,
-            host: self,
-        }
+        Mm { parts: &self.parts, host: self }
     }
     fn slab_source(&self) -> SlabSource<'_> {
-        self.mm().slab_source()
-    }
-    fn page_source(&self) -> PageSource<'_> {
-        self.mm().page_source()
-    }
-    fn vmap(&self) -> Vmap<'_> {
-        self.mm().vmap()
+        self.parts.slab_source(E::report)
     }
 
     /// Asks for it once the heap is large or can be looked into: small programs start with few calls.
@@ -238,7 +222,8 @@ impl<E: Environment> Heap<E> {
     pub unsafe fn free(&self, object: *mut u8) {
         // Opaque, so that one address is computed, once: that of the sets, which the sequence wants.
         let sets = opaque((&raw const self.cache.sets) as usize);
-        let regions = sets + (core::mem::offset_of!(Self, pages.regions) - core::mem::offset_of!(Self, cache.sets));
+        let regions =
+            sets + (core::mem::offset_of!(Self, parts.pages.regions) - core::mem::offset_of!(Self, parts.cache.sets));
         // SAFETY: references to parts of this heap.
         let (sets, regions) = unsafe { (&*(sets as *const Sets), &*(regions as *const Regions)) };
         let mut aborted = false;

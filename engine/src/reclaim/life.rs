@@ -92,7 +92,7 @@ impl Mm<'_> {
     /// process's threads behind its fork counts its own. (A frame of this thread that is inside keeps ours from ending:
     /// then they stay.)
     pub fn dismiss_threads(&self) {
-        let (keeper, gate) = (&self.reclaim.keeper, self.gate);
+        let (keeper, gate) = (&self.reclaim.keeper, &self.gate);
         let Some(crew) = self.host.crew().filter(|crew| !crew.is_gone() || !keeper.is_none()) else { return };
         if gate.is_inside() || gate.is_forking_self() {
             return;

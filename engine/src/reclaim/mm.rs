@@ -1,17 +1,16 @@
 //! # The context that giving back works on
 //!
 //! ```text
-//!                     ┌ gate     who is inside, whether a fork waits
-//! heap ──lends──► Mm ─┤ reclaim  what was decided and done lately
-//!                     │ cache, pages, slabs, areas
-//!                     └ host     what only those above know: threads, requests, other people's pointers
+//!                     ┌ parts  gate (who is inside), reclaim (what was decided and done lately), cache, pages, slabs, areas
+//! heap ──lends──► Mm ─┤
+//!                     └ host   what only those above know: threads, requests, other people's pointers
 //! ```
 //! Everything of this room is a method of [`Mm`], of the plain state in [`Reclaim`], or of numbers alone ([`super::policy`]).
 //! The host is asked on slow paths and in threads of ours only.
 //!
-//! Locks: none. Cost: a few words that are put together where a slow path begins.
+//! Locks: none. Cost: three words that are put together where a slow path begins.
 
-use super::Reclaim;
+use super::state::Reclaim;
 use crate::arch::PAGE;
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
@@ -24,6 +23,7 @@ use crate::slab::{SlabSource, Slabs};
 use crate::stat::BadPointer;
 use crate::vmap::{Areas, Vmap};
 use core::fmt;
+use core::ops::Deref;
 
 /// All classes of a set: sizes, then page lists.
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
@@ -39,6 +39,8 @@ pub fn bytes_of(class: usize) -> usize {
 pub trait Host {
     /// Comes in; `None` beside a fork.
     fn enter(&self) -> Option<Inside<'_>>;
+    /// What is told of a pointer that cannot be freed.
+    fn reporter(&self) -> fn(usize, BadPointer);
     /// Starts a thread that calls [`Mm::keep`]; false if it cannot.
     fn start_keeper(&self) -> bool;
     /// Starts a thread that calls [`Mm::work`]; false if it cannot.
@@ -53,53 +55,87 @@ pub trait Host {
     fn look_for_tracer(&self);
 }
 
-/// What giving back works on.
+/// What memory consists of; the heap owns it. (In this order: see [`Heap`](crate::heap::Heap).)
+#[repr(C)]
+#[derive(Debug)]
+pub struct Parts {
+    /// Where a fork waits for those inside.
+    pub gate: Gate,
+    /// Decisions, limits, threads.
+    pub reclaim: Reclaim,
+    /// The per-CPU sets, with knobs and board.
+    pub cache: Cache,
+    /// Zones and lists.
+    pub pages: Pages,
+    /// Objects.
+    pub slabs: Slabs,
+    /// Areas.
+    pub areas: Areas,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Parts {
+    /// Closed, and zero bytes.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            gate: Gate::new(),
+            reclaim: Reclaim::new(),
+            cache: Cache::new(),
+            pages: Pages::new(),
+            slabs: Slabs::new(),
+            areas: Areas::new(),
+        }
+    }
+    /// Zones as the page lists' source.
+    #[must_use]
+    pub fn page_source(&self) -> PageSource<'_> {
+        PageSource { pages: &self.pages, cache: &self.cache, first: CLASSES }
+    }
+    /// Slabs as the sets' source; `report` is told of pointers that cannot be freed.
+    #[must_use]
+    pub fn slab_source(&self, report: fn(usize, BadPointer)) -> SlabSource<'_> {
+        SlabSource { slabs: &self.slabs, cache: &self.cache, pages: &self.pages, report }
+    }
+    /// Areas, with what they need.
+    #[must_use]
+    pub fn vmap(&self) -> Vmap<'_> {
+        Vmap { areas: &self.areas, regions: &self.pages.regions, cache: &self.cache, gate: &self.gate }
+    }
+}
+
+/// What giving back works on: small, because it lies on small stacks.
 #[derive(Clone, Copy)]
 pub struct Mm<'a> {
-    /// Where a fork waits for those inside.
-    pub gate: &'a Gate,
-    /// Decisions, limits, threads.
-    pub reclaim: &'a Reclaim,
-    /// The per-CPU sets, with knobs and board.
-    pub cache: &'a Cache,
-    /// Zones and lists.
-    pub pages: &'a Pages,
-    /// Objects.
-    pub slabs: &'a Slabs,
-    /// Areas.
-    pub areas: &'a Areas,
-    /// Is told of a pointer that cannot be freed.
-    pub report: fn(usize, BadPointer),
+    /// Memory.
+    pub parts: &'a Parts,
     /// Those above.
     pub host: &'a dyn Host,
 }
 
+impl Deref for Mm<'_> {
+    type Target = Parts;
+    fn deref(&self) -> &Parts {
+        self.parts
+    }
+}
+
 impl fmt::Debug for Mm<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.debug_struct("Mm").field("reclaim", self.reclaim).finish_non_exhaustive()
+        f.debug_struct("Mm").field("reclaim", &self.reclaim).finish_non_exhaustive()
     }
 }
 
 impl<'a> Mm<'a> {
-    /// Slabs as the sets' source.
-    #[must_use]
-    pub fn slab_source(&self) -> SlabSource<'a> {
-        SlabSource { slabs: self.slabs, cache: self.cache, pages: self.pages, report: self.report }
-    }
-    /// Zones as the page lists' source.
-    #[must_use]
-    pub fn page_source(&self) -> PageSource<'a> {
-        PageSource { pages: self.pages, cache: self.cache, first: CLASSES }
-    }
     /// The source of every class.
     #[must_use]
     pub fn everything(&self) -> Everything<'a> {
-        Everything { slabs: self.slab_source(), pages: self.page_source() }
-    }
-    /// Areas, with what they need.
-    #[must_use]
-    pub fn vmap(&self) -> Vmap<'a> {
-        Vmap { areas: self.areas, regions: &self.pages.regions, cache: self.cache, gate: self.gate }
+        Everything { slabs: self.parts.slab_source(self.host.reporter()), pages: self.parts.page_source() }
     }
 }
 

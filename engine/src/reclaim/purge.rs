@@ -5,9 +5,9 @@
 //! Lock: `purging`; a slice of areas that was gathered goes without it.
 #![allow(unsafe_code)] // gives pages back
 
-use super::NAPS;
 use super::mm::Mm;
 use super::policy::{self, Rules, Use};
+use super::state::NAPS;
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::Guard;

@@ -44,6 +44,7 @@
 #![allow(unsafe_code)] // tasks, and memory by number
 
 use super::mm::Mm;
+use super::state::Reaper;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicUsize};
 use crate::arch::number::leading;
@@ -110,21 +111,6 @@ struct Handover {
 
 /// Bytes of the mapping.
 const HANDOVER: usize = size_of::<Handover>().next_multiple_of(PAGE) + STACKS;
-
-/// Which process began, and which one ended, to leave a reaper.
-#[derive(Debug, Default)]
-pub struct Reaper {
-    reaping: AtomicU32,
-    reaped: AtomicU32,
-}
-
-impl Reaper {
-    /// None has.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { reaping: AtomicU32::new(0), reaped: AtomicU32::new(0) }
-    }
-}
 
 impl Mm<'_> {
     /// Leaves a reaper, if this process, whose number was `own`, is large enough and may; whether it did. For the end of a

@@ -7,7 +7,7 @@
 //! ```
 //! Nothing is mapped or unmapped. What was freed last may be cached: sets, barns and lazy areas are emptied first.
 //!
-//! Where nothing was found, nothing is looked for again until something was freed ([`Barren`]).
+//! Where nothing was found, nothing is looked for again until something was freed ([`super::barren`]).
 //!
 //! Lock: `Reclaim::purging`; each layer's own while it gives or takes.
 //! Cost: a drain, a purge and a look at all blocks of a zone for a request that would fail; a few refused system calls; for the
@@ -16,62 +16,14 @@
 
 use super::mm::{ALL_CLASSES, Mm};
 use crate::arch::PAGE;
-use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicU64, AtomicUsize};
-use crate::cache::sets::Sets;
 use crate::cpu::NODES;
 use crate::page::give_back;
-use crate::stat::{Event, Level};
+use crate::stat::Level;
 
 /// Pages that go to the areas at a time, if there are so many together.
 const PIECE: usize = 512;
 /// Runs of a zone that are worth to be joined with free runs of the areas.
 const WORTH: usize = 16;
-
-/// What was looked for in vain last.
-#[derive(Debug)]
-pub(super) struct Barren {
-    bytes: AtomicUsize,
-    signature: AtomicU64,
-}
-
-impl Barren {
-    /// Nothing.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { bytes: AtomicUsize::new(0), signature: AtomicU64::new(0) }
-    }
-
-    /// What `look` finds of `bytes`, unless it would be in vain: as little was not there, and nothing was freed since.
-    ///
-    /// Relaxed, all: frees only add up, so no two states have one signature, and what is stored beside an older one is looked
-    /// for once more.
-    fn look<T>(&self, sets: &Sets, bytes: usize, look: impl FnOnce() -> Option<T>) -> Option<T> {
-        // Before the look: what is freed meanwhile makes another.
-        let signature = signature(sets);
-        let is_known = self.signature.load(Relaxed) == signature;
-        if is_known && bytes >= self.bytes.load(Relaxed) {
-            return None;
-        }
-        let found = look();
-        if found.is_none() {
-            self.bytes.store(bytes, Relaxed);
-            self.signature.store(signature, Relaxed);
-        }
-        found
-    }
-}
-
-/// Changes with everything that may leave free memory.
-fn signature(sets: &Sets) -> u64 {
-    let frees = sets.frees();
-    let events =
-        [Event::FreeSlowpath, Event::AreaFree, Event::AreaGrow, Event::AreaMove].map(|event| sets.event(event));
-    let levels = [Level::Lazy, Level::PagesFree, Level::Mapped].map(|level| sets.level(level));
-    // (A hash: Knuth's multiplier.)
-    let mix = |sum: u64, word: &u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    events.iter().chain(&levels).fold(frees.wrapping_add(1), mix)
-}
 
 impl Mm<'_> {
     /// A block of 2^`order` pages, or what is made of such, that the system refuses: tried again with what is cached, and

@@ -13,6 +13,7 @@
 //! signal and at a panic.
 
 mod draw;
+mod look;
 mod state;
 
 use super::find::{self, Target};
@@ -21,6 +22,7 @@ use super::{steer, sys, who};
 use crate::args::Top;
 use crate::term::{finish, print, say};
 use allotment_engine::stat::board::EVERY_CPU;
+use look::Look;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use state::{Action, Sample, State};
 use std::io::{self, BufRead as _, IsTerminal as _};
@@ -97,8 +99,6 @@ fn watch(target: Target, interval: f64) -> Result<(), String> {
     }
     done.map_err(|error| format!("the terminal: {}", crate::term::plain(&error)))
 }
-
-pub use draw::Look;
 
 /// Tells every event of the terminal.
 fn listen(tell: &Sender<News>) {

@@ -2,7 +2,7 @@
 //!
 //! No terminal and no clock in here: a [`Sample`] comes in, a key comes in, an [`Action`] may come out.
 
-use super::draw::Look;
+use super::look::Look;
 use crate::observe::latency::Latency;
 use crate::observe::show::{self, Areas, Set};
 use crate::observe::text;

@@ -112,7 +112,7 @@ pub fn complain(text: &[u8]) {
     }
 }
 
-/// A new file for this user alone, `bytes` long, zero and without pages (see [`make_sure`]); open for reading and
+/// A new file for this user alone, `bytes` long, zero and without pages (see [`make_sure`](super::make_sure)); open for reading and
 /// writing. What an earlier process of this number left there loses the name, and whoever maps it keeps it. The process's
 /// limit is asked first: beyond, the kernel sends a signal that ends it.
 ///

@@ -19,7 +19,7 @@ pub(super) const PAIR: usize = ORDERS - 1;
 /// The order of a block.
 pub(super) const WHOLE: usize = BLOCK_SHIFT as usize;
 
-/// Blocks that [`Zone::take_dirty`] gives at once, at most: 8 MiB.
+/// Blocks that [`Change::take_dirty`] gives at once, at most: 8 MiB.
 const DIRTY_BLOCKS: usize = 4;
 
 #[derive(Debug)]

@@ -1,0 +1,119 @@
+//! # The limits, kept: what slow paths do when one is near
+//!
+//! What is limited, and how often what is done: [`super::limits`]. Nothing here but the reading of the limits opens a file, and
+//! nothing waits for an answer: it runs inside `malloc`. Lock: `Reclaim::purging`, with nothing else held.
+
+use super::mm::{ALL_CLASSES, Mm};
+use crate::arch::{cgroup, sys};
+use crate::cache::drain::CpuSet;
+use crate::cache::{DrainMode, DrainReport};
+use crate::stat::{Event, Mode, Timing};
+
+impl Mm<'_> {
+    /// Reads what the memory cgroup allows, for the limits that are its.
+    pub fn learn_limits(&self) {
+        self.cache.knobs.set_cgroup(cgroup::memory_high(), cgroup::memory_limit());
+    }
+
+    /// The same for the housekeeper, which may not read files everywhere.
+    pub fn learn_limits_if_allowed(&self) {
+        if self.reclaim.keeper.may_read() {
+            self.learn_limits();
+        }
+    }
+
+    /// Before a slow path takes more memory: drains all caches if the soft limit is near. (What is known to be free,
+    /// every purge keeps below the limit.)
+    #[inline]
+    pub fn approach(&self) {
+        if self.cache.is_tight() {
+            self.relieve();
+        }
+    }
+
+    #[cold]
+    fn relieve(&self) {
+        let (limits, start) = (&self.reclaim.limits, self.cache.sets.clock.ticks());
+        if !limits.relieves(start) {
+            return;
+        }
+        let Some(held) = self.reclaim.try_lock() else { return };
+        self.cache.sets.count(Event::SoftLimit, 1);
+        self.empty_caches(|_| true);
+        drop(held);
+        limits.relieved(start, self.cache.sets.clock.ticks());
+    }
+
+    /// Empties all caches that can be reached into the free memory of the heap, as far as the knob `drain` lets drains
+    /// go that nobody asked for. `runs`: see `Cache::drain`. The caller holds `Reclaim::purging`.
+    pub fn empty_caches(&self, mut runs: impl FnMut(u32) -> bool) {
+        let Some(mode) = self.background() else {
+            return self.cache.empty_barns(&self.everything(), ALL_CLASSES);
+        };
+        self.empty_caches_by(mode, &mut runs);
+    }
+
+    /// The same, some way.
+    pub fn empty_caches_by(&self, mode: DrainMode, runs: &mut dyn FnMut(u32) -> bool) {
+        let (sets, everything) = (&self.cache.sets, self.everything());
+        // A filter may kill for a fence.
+        let confined = self.reclaim.keeper.is_confined();
+        let fences = !confined || sets.mode() == Mode::Fallback || sys::single_threaded();
+        let start = self.cache.sets.clock.ticks();
+        // Twice: slabs that the first pass empties become pages in this CPU's lists.
+        for _ in 0..2 {
+            for window in CpuSet::windows(sets.top()) {
+                let mut all = CpuSet::around(window);
+                let reachable = |&index: &usize| fences || sets.is_parked(index);
+                all.window(sets.top()).filter(reachable).for_each(|index| all.insert(index));
+                self.cache.drain(&everything, &all, mode, |cpu| !confined && runs(cpu), &mut DrainReport::default());
+            }
+            self.cache.empty_barns(&everything, ALL_CLASSES);
+        }
+        sets.time(Timing::Drain, start);
+    }
+
+    /// Whether the hard limit refuses so many bytes more.
+    #[inline]
+    pub fn is_limited(&self, bytes: usize) -> bool {
+        let limit = self.cache.knobs.hard_limit();
+        limit < u64::MAX && self.cache.sets.board().held().saturating_add(bytes as u64) > limit
+    }
+
+    /// Gives all that is free back, for a request that the hard limit refuses; whether it is worth another try.
+    #[cold]
+    pub fn squeeze(&self) -> bool {
+        let limits = &self.reclaim.limits;
+        let seen = limits.squeezed();
+        let held = self.reclaim.lock();
+        if limits.squeezed() != seen {
+            // Somebody has, while this one waited.
+            return true;
+        }
+        let start = self.cache.sets.clock.ticks();
+        let drains = limits.squeezes(start);
+        if drains {
+            self.empty_caches(|_| true);
+        }
+        let end = self.cache.sets.clock.ticks();
+        if !drains && !limits.finds(self.free_resident()) {
+            return false;
+        }
+        self.purge_all(held);
+        self.vmap().wait_giants();
+        limits.end(self.free_resident(), drains.then_some((start, end)));
+        true
+    }
+
+    /// A refused request of so many bytes, tried again after [`Mm::squeeze`]; counted if it is refused again. One that
+    /// no squeeze could serve is refused at once.
+    #[cold]
+    pub fn squeezed<T>(&self, bytes: usize, again: impl FnOnce() -> Option<T>) -> Option<T> {
+        let could = bytes as u64 <= self.cache.knobs.hard_limit();
+        let served = if could && self.squeeze() { again() } else { None };
+        if served.is_none() {
+            self.cache.sets.count(Event::LimitRefused, 1);
+        }
+        served
+    }
+}
