@@ -184,6 +184,7 @@ mod tests {
     fn a_free_helps_by_how_far_the_limit_is_passed() {
         let limit = 100 * MIB;
         let helps = |idle: u64, bytes: usize| help(idle * MIB, limit, bytes);
+        assert_eq!((HELP as u64, HELP_MORE as u64), (8 * MIB, 32 * MIB));
         assert_eq!(helps(50, 0), Help { most: HELP, is_pressed: false, waits: false }, "what is queued");
         assert_eq!(helps(101, 0), Help { most: HELP, is_pressed: false, waits: false });
         assert_eq!(helps(200, 0), Help { most: HELP, is_pressed: false, waits: false });
