@@ -1,6 +1,7 @@
 //! The heap profile: programs that say themselves what they allocate where, and what the profile says of them.
 
 mod common;
+use allotment_engine::stat::profile::VERSION;
 use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, copy_program, find, modes, need, program, skip};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -409,10 +410,12 @@ fn a_sampled_object_freed_twice_is_reported() {
 fn what_is_no_profile_is_said_in_one_line() {
     let scratch = Scratch::new("foreign");
     let file = scratch.join("x");
+    let head = |version: u32| [b"ALOTHEAP", &u64::from(version).to_ne_bytes()[..]].concat();
     for (content, words) in [
         (vec![], "no heap profile"),
         (vec![b'x'; 10_000], "no heap profile"),
-        (b"ALOTHEAP\x01\0\0\0\0\0\0\0".to_vec(), "cut short"),
+        (head(VERSION), "cut short"),
+        (head(!VERSION), "made by another version"),
     ] {
         std::fs::write(&file, content).unwrap();
         let line = asked(&[file.to_str().unwrap()]).unwrap_err();
