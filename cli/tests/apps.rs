@@ -1,4 +1,4 @@
-//! Real programs under Allotment, in both modes: what they compute is compared
+//! Real programs under Allotment: what they compute is compared
 //! with the same program without it, and the statistics must show that the
 //! preload took. `ALLOTMENT_TEST_LONG=1` makes the workloads longer.
 //!
@@ -11,15 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
-
-/// Programs here use all CPUs for long: one at a time, so that none starves.
-static TURN: Mutex<()> = Mutex::new(());
-
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// Runs `words` without and with Allotment: same output, same status.
 fn same(words: &[&str], directory: &Path, allocs: u64) {
@@ -86,7 +78,6 @@ fn python_tests(python: &str, mode: Mode, tests: &str) -> Done {
 
 #[test]
 fn python_runs_its_own_tests() {
-    let _turn = turn();
     let name = "python_runs_its_own_tests";
     let mut ran = 0;
     for python in pythons() {
@@ -133,7 +124,6 @@ fn python_runs_its_own_tests() {
 /// Threads, forks, pools of processes and large objects in one script.
 #[test]
 fn python_script() {
-    let _turn = turn();
     let script = r#"
 import json, hashlib, threading, multiprocessing, gc, sys, subprocess, mmap, pickle
 def work(n):
@@ -243,7 +233,6 @@ fn redis_keeps_its_data() {
     else {
         return;
     };
-    let _turn = turn();
     let requests = if long() { "1000000" } else { "60000" };
     for mode in modes(BOTH) {
         let mut server = Server::start(mode);
@@ -284,7 +273,6 @@ fn redis_keeps_its_data() {
 #[test]
 fn sqlite_many_rows() {
     let Some(_) = need("sqlite_many_rows", "sqlite3", "sqlite3") else { return };
-    let _turn = turn();
     let scratch = Scratch::new("sqlite");
     let rows = if long() { 1_000_000 } else { 150_000 };
     let script = format!(
@@ -362,7 +350,6 @@ fn generate(directory: &Path, files: usize) {
 fn gcc_and_make_build_a_project() {
     let test = "gcc_and_make_build_a_project";
     let (Some(_), Some(_)) = (need(test, "gcc", "gcc"), need(test, "make", "make")) else { return };
-    let _turn = turn();
     let scratch = Scratch::new("project");
     generate(scratch.path(), if long() { 120 } else { 12 });
     let build = |mode: Mode| {
@@ -395,7 +382,6 @@ fn gcc_and_make_build_a_project() {
 fn git_on_a_repository() {
     let test = "git_on_a_repository";
     let Some(_) = need(test, "git", "git") else { return };
-    let _turn = turn();
     // This repository, or, where it came without its history, one made of its files.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let scratch = Scratch::new("git");
@@ -435,7 +421,6 @@ fn git_on_a_repository() {
 #[test]
 fn node_script() {
     let Some(_) = need("node_script", "node", "nodejs") else { return };
-    let _turn = turn();
     let script = "const crypto = require('crypto'), zlib = require('zlib'), { Worker, isMainThread } = require('worker_threads');
         const buffers = []; for (let i = 0; i < 2000; i++) buffers.push(Buffer.alloc(1 + i * 37 % 90000, i % 251));
         const all = Buffer.concat(buffers); const hash = b => crypto.createHash('sha256').update(b).digest('hex');
@@ -463,7 +448,6 @@ fn java_compiles_and_runs() {
     else {
         return;
     };
-    let _turn = turn();
     let scratch = Scratch::new("java");
     let source = r#"
 import java.nio.*; import java.util.*; import java.util.concurrent.*; import java.util.zip.*;
@@ -491,7 +475,6 @@ public class Main {
 #[test]
 fn perl_script() {
     let Some(_) = need("perl_script", "perl", "perl") else { return };
-    let _turn = turn();
     let script = r#"my (%h, @a); srand(5); for my $i (1..300000) { $h{"key " . $i % 9973} .= "x$i"; push @a, [$i, "s" x ($i % 40)] if $i % 3 == 0;
         splice @a, 0, 500 if @a > 5000; } my $s = 0; $s = ($s * 31 + length $h{$_}) % 1000003 for sort keys %h; print "$s ", scalar @a, "\n";
         my $t = join ",", map { join ":", @$_ } @a; $t =~ s/(\d+):(s*)/length($2) . $1/ge; print length $t, "\n";
@@ -527,7 +510,6 @@ fn missing_programs_are_skipped_with_their_packages() {
 #[test]
 fn xz_round_trip() {
     let Some(_) = need("xz_round_trip", "xz", "xz-utils") else { return };
-    let _turn = turn();
     let scratch = Scratch::new("xz");
     let mut state = 1_u64;
     let bytes: Vec<u8> = (0..if long() { 12_000_000 } else { 4_000_000 })

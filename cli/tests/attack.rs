@@ -1,8 +1,8 @@
 //! What works under glibc works under Allotment: each file of `tests/attack` is a program that once broke it, or that
 //! tries to, and one test (`cargo test --test attack NAME`).
 //!
-//! A program is run under glibc, then under the preloaded library with sequences and on the fallback, then by `allotment
-//! run`, where it publishes. Each time it must end in the same way, by the same exit status or signal, with the same
+//! A program is run under glibc, then under the preloaded library with sequences, then by `allotment run`, where it
+//! publishes; and on the fallback, where that is asked for (`ALLOTMENT_TEST_MODES=unregistered`: only there). Each time it must end in the same way, by the same exit status or signal, with the same
 //! standard output, within 20 s, and without a line of ours on standard error. So it prints only what must be equal.
 //! If it cannot run here it says `skipped: why` and ends with 77.
 //!
@@ -22,7 +22,7 @@
 //! // rare: why           likewise, but it does not always fail
 //! ```
 //!
-//! `ALLOTMENT_TEST_LONG=1` runs each 20 times.
+//! `ALLOTMENT_TEST_LONG=1` runs each 20 times, on the fallback, too.
 
 mod common;
 use common::{ALLOTMENT, SKIPPED, Scratch};
@@ -70,6 +70,19 @@ enum Way {
     Run,
 }
 
+impl Way {
+    /// Those to compare with glibc.
+    fn all() -> &'static [Self] {
+        if common::only_unregistered() {
+            &[Self::Fallback]
+        } else if common::long() {
+            &[Self::Sequences, Self::Fallback, Self::Run]
+        } else {
+            &[Self::Sequences, Self::Run]
+        }
+    }
+}
+
 /// How it ended.
 struct End {
     status: Option<ExitStatus>,
@@ -81,7 +94,7 @@ struct End {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most of them wait for something most of the time.
-    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
+    let threads = std::thread::available_parallelism().map_or(4, |count| count.get() * 2);
     arguments.test_threads.get_or_insert(threads);
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack");
     let mut attacks: Vec<Attack> =
@@ -163,7 +176,7 @@ impl Attack {
             }
             let hang = if self.known.is_some() { KNOWN_HANG } else { HANG }.max(plain.took * 4);
             assert!(plain.status.is_some(), "{name} {args} hangs under glibc\n{}", plain.err);
-            for way in [Way::Sequences, Way::Fallback, Way::Run] {
+            for &way in Way::all() {
                 let end = self.run(way, &program, args, &scratch, hang);
                 let what = |what| format!("[{way:?}] {name} {args}: {what}\n--- stderr\n{}", end.err);
                 let Some(status) = end.status else { return Err(what("hangs".to_owned())) };

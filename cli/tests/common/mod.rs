@@ -109,15 +109,25 @@ impl Mode {
     }
 }
 
-/// The modes asked for in the environment, or else `modes`.
+/// The modes asked for in the environment, or else `modes`. The fallback is a run of its own (`.ci/run unregistered`):
+/// here it is left out of what runs with sequences as well, unless the long versions are asked for.
 pub fn modes(modes: &[Mode]) -> Vec<Mode> {
     match std::env::var("ALLOTMENT_TEST_MODES") {
-        Err(_) => modes.to_vec(),
+        Err(_) => {
+            let locked = |mode: &Mode| matches!(mode, Mode::Fallback | Mode::Unregistered);
+            let here = |mode: &Mode| long() || !locked(mode) || modes.iter().all(locked);
+            modes.iter().copied().filter(here).collect()
+        }
         Ok(names) => names
             .split(',')
             .map(|name| Mode::ALL.iter().find(|mode| mode.0 == name).unwrap_or_else(|| panic!("no mode {name}")).1)
             .collect(),
     }
+}
+
+/// Whether this run is the one of the fallback.
+pub fn only_unregistered() -> bool {
+    std::env::var("ALLOTMENT_TEST_MODES").is_ok_and(|names| names == Mode::Unregistered.name())
 }
 
 /// The two modes that a user can meet.
