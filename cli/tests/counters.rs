@@ -45,13 +45,21 @@ fn counters_go_on_where_sequences_cannot() {
     }
     let scratch = Scratch::new("counters");
     let program = build("counters_rough.c", "gcc", &["-std=gnu11"], &scratch);
-    runs(&mut Command::new(&program));
-    runs(Command::new(&program).env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"));
-    // By the CPU's number, as where there is no `mm_cid`.
-    runs(Command::new(&program).env("ALLOTMENT_CONF", "index=cpu"));
-    for knobs in [&[][..], &["--set", "index=cpu"], &["--set", "mode=fallback"]] {
-        runs(Command::new(ALLOTMENT).arg("run").args(knobs).arg("--").arg(&program).arg("vfork"));
-    }
+    std::thread::scope(|scope| {
+        // By the CPU's number, as where there is no `mm_cid`.
+        for (name, value) in
+            [("LC_ALL", "C"), ("GLIBC_TUNABLES", "glibc.pthread.rseq=0"), ("ALLOTMENT_CONF", "index=cpu")]
+        {
+            let program = &program;
+            scope.spawn(move || runs(Command::new(program).env(name, value)));
+        }
+        for knobs in [&[][..], &["--set", "index=cpu"], &["--set", "mode=fallback"]] {
+            let program = &program;
+            scope.spawn(move || {
+                runs(Command::new(ALLOTMENT).arg("run").args(knobs).arg("--").arg(program).arg("vfork"))
+            });
+        }
+    });
 }
 
 /// The functions that the header declares.
