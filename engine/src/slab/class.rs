@@ -167,4 +167,65 @@ mod tests {
             assert!((bytes % size) * 8 <= bytes, "class {class}");
         }
     }
+
+    /// All of them, written out: memory that programs take depends on each.
+    #[test]
+    fn the_classes_are_these() {
+        let sizes = [
+            16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 288, 320, 352, 384, 416, 448,
+            480, 512, 528, 576, 640, 704, 768, 832, 896, 960, 1024, 1040, 1152, 1280, 1408, 1536, 1664, 1792, 1920,
+            2048, 2080, 2304, 2560, 2816, 3072, 3328, 3584, 3840, 4096, 4160, 4608, 5120, 5632, 6144, 6656, 7168, 7680,
+            8192, 8320, 9216, 10240, 11264, 12288, 13312, 14336, 15360, 16384, 16640, 18432, 20480, 22528, 24576,
+            26624, 28672, 30720, 32768,
+        ];
+        assert_eq!(SIZES[1..], sizes);
+        // (Order, up to this size.)
+        let orders = [
+            (2, 1024),
+            (3, 2048),
+            (4, 2080),
+            (3, 2304),
+            (4, 3328),
+            (3, 3584),
+            (4, 3840),
+            (3, 4096),
+            (5, 4160),
+            (4, 4608),
+            (5, 6656),
+            (4, 7168),
+            (5, 7680),
+            (4, 8192),
+            (5, 16384),
+            (6, 32768),
+        ];
+        let mut class = 1;
+        for (order, last) in orders {
+            while class < CLASSES && SIZES[class] <= last {
+                assert_eq!(SLAB_ORDER[class], order, "{}", SIZES[class]);
+                class += 1;
+            }
+        }
+        assert_eq!((SIZES[0], SLAB_ORDER[0], SLAB_PAGES_MAX), (0, 0, 64));
+        assert_eq!((CLASSES, STEPS), (79, 2049));
+    }
+
+    #[test]
+    fn an_alignment_takes_the_smallest_class_that_has_it() {
+        for (size, align, class_size) in [
+            (1, 1, 16),
+            (17, 32, 32),
+            (100, 64, 128),
+            (520, 8, 528),
+            (1000, 1024, 1024),
+            (4097, 4096, 8192),
+            (32_768, 4096, 32_768),
+        ] {
+            assert_eq!(aligned(size, align).map(|class| SIZES[class]), Some(class_size), "{size} {align}");
+        }
+        for (size, align) in [(32_769, 1), (28_673, 8192), (SMALL_MAX, 1 << 16), (usize::MAX, 16)] {
+            assert!(aligned(size, align).is_none_or(|class| SIZES[class] as usize % align == 0), "{size} {align}");
+        }
+        assert_eq!(aligned(32_769, 1), None);
+        assert_eq!(aligned(usize::MAX, 16), None);
+    }
 }
