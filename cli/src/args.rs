@@ -318,7 +318,7 @@ pub struct Bench {
     /// Write the rows as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write report.md and one drawing per suite into DIR
+    /// Write one page for a browser, report.html, into DIR
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
     /// Fewer and shorter runs

@@ -7,13 +7,15 @@
 //!
 //! What a suite is made of stands in [`suite`]; a later one joins by one file in [`suites`].
 
-mod draw;
+mod load;
 mod machine;
 mod measure;
 mod noise;
 mod paired;
 mod peer;
 mod process;
+mod queue;
+mod report;
 mod rivals;
 mod rows;
 mod suite;
@@ -117,7 +119,8 @@ fn bench_all(asked: &Bench) -> Result<(), Failure> {
             .map_err(|error| file::unwritten(path, &error))?;
     }
     if let Some(directory) = &asked.report {
-        draw::report(directory, &machine.case, &results)?;
+        let command: Vec<String> = std::env::args().collect();
+        report::report(directory, &command.join(" "), &machine.case, &results)?;
     }
     // (After the files: hours may be in them.)
     printed?;

@@ -23,12 +23,16 @@ pub struct Peer {
     pub version: String,
 }
 
-/// What can be installed: name, files by preference, package.
+/// What can be installed: name, files by preference, where from.
 const KNOWN: &[(&str, &[&str], &str)] = &[
     ("jemalloc", &["libjemalloc.so.2"], "libjemalloc2"),
     ("tcmalloc", &["libtcmalloc_minimal.so.4", "libtcmalloc_minimal.so.4.5.9"], "libtcmalloc-minimal4"),
-    ("mimalloc", &["libmimalloc.so.3", "libmimalloc.so.2"], "libmimalloc2.0"),
+    ("mimalloc", &["libmimalloc.so.2"], "libmimalloc2.0"),
+    ("mimalloc3", &["libmimalloc.so.3"], CMEEL),
 ];
+
+/// PyPI's package of mimalloc 3.
+const CMEEL: &str = "cmeel-mimalloc";
 
 /// Where libraries are.
 const DIRECTORIES: &[&str] =
@@ -53,16 +57,38 @@ fn system() -> Peer {
     Peer { name: "glibc".into(), library: None, owner: "libc.so.6".into(), version: proc::libc_version() }
 }
 
-/// The file of a library in the usual directories.
+/// The file of a library in the usual directories, or in those of Python's packages.
 pub fn find_library(files: &[&str]) -> Option<PathBuf> {
-    let in_order =
-        files.iter().flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)));
+    let directories: Vec<PathBuf> = DIRECTORIES.iter().map(PathBuf::from).chain(of_python()).collect();
+    let in_order = files.iter().flat_map(|file| directories.iter().map(move |directory| directory.join(file)));
     in_order.into_iter().find(|path| path.is_file())
+}
+
+/// Where Python's packages put libraries (`cmeel.prefix/lib`): in this environment, for this user, for all.
+fn of_python() -> Vec<PathBuf> {
+    let home = |rest: &str| std::env::var_os("HOME").map(|home| Path::new(&home).join(rest));
+    let above = [
+        std::env::var_os("VIRTUAL_ENV").map(|place| Path::new(&place).join("lib")),
+        home(".local/lib"),
+        Some("/usr/local/lib".into()),
+        Some("/usr/lib".into()),
+    ];
+    let mut found = Vec::new();
+    for above in above.into_iter().flatten() {
+        let Ok(entries) = std::fs::read_dir(above) else { continue };
+        for python in entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"python3")) {
+            for packages in ["site-packages", "dist-packages"] {
+                found.push(python.path().join(packages).join("cmeel.prefix/lib"));
+            }
+        }
+    }
+    found
 }
 
 /// Half a line about a program that is not here.
 pub fn missing(program: &str, package: &str) -> String {
-    format!("{program} is not installed (Debian: {package})")
+    let from = if package == CMEEL { "PyPI" } else { "Debian" };
+    format!("{program} is not installed ({from}: {package})")
 }
 
 /// A package's version, if Debian's tools are here.

@@ -155,6 +155,50 @@ pub fn losses(rows: &[Row]) -> Vec<String> {
     lines
 }
 
+/// What two contenders are to each other over many groups: geometric means of times and of memory, to Allotment's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mean {
+    /// Who.
+    pub name: String,
+    /// Time (or what is lost of a rate).
+    pub time: Option<f64>,
+    /// Memory.
+    pub memory: Option<f64>,
+}
+
+/// Of everybody but Allotment, in the order in which they ran, over the groups in which both have a figure.
+pub fn means(rows: &[Row]) -> Vec<Mean> {
+    let groups = groups(rows);
+    let mean = |name: &str, is_memory: bool| {
+        let mut logs = Vec::new();
+        for group in groups.iter().filter(|group| (group[0].unit == "MiB") == is_memory && group[0].metric != "faults")
+        {
+            let Some(row) = group.iter().find(|row| row.name == name) else { continue };
+            let Some(ratio) = ratio(row, group).filter(|&ratio| ratio > 0.0) else { continue };
+            logs.push(if row.higher_is_better { -ratio.ln() } else { ratio.ln() });
+        }
+        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for row in rows.iter().filter(|row| row.name != OURS) {
+        if !names.contains(&row.name.as_str()) {
+            names.push(&row.name);
+        }
+    }
+    let of = |name: &str| Mean { name: name.to_owned(), time: mean(name, false), memory: mean(name, true) };
+    names.into_iter().map(of).filter(|mean| mean.time.is_some() || mean.memory.is_some()).collect()
+}
+
+/// One line of them; nothing if there are none.
+fn mean_line(rows: &[Row]) -> Option<String> {
+    let said = |what: &str, of: Option<f64>| of.map_or_else(String::new, |of| format!(" {what} {of:.2}×"));
+    let means: Vec<String> = means(rows)
+        .iter()
+        .map(|mean| format!("{}{}{}", mean.name, said("time", mean.time), said("memory", mean.memory)))
+        .collect();
+    (!means.is_empty()).then(|| format!("Geometric means, to Allotment's: {}.", means.join("; ")))
+}
+
 /// Everything, as the terminal shows it.
 pub fn whole(machine: &str, results: &Results, paint: Paint) -> String {
     let mut text = format!("{machine}\n\n{}", table(&results.rows, paint));
@@ -163,6 +207,9 @@ pub fn whole(machine: &str, results: &Results, paint: Paint) -> String {
     }
     for line in losses(&results.rows) {
         let _ = writeln!(text, "{}", if line.contains("loses") { paint.notice(&line) } else { line });
+    }
+    if let Some(line) = mean_line(&results.rows) {
+        let _ = writeln!(text, "{line}");
     }
     for line in doubts(results) {
         let _ = writeln!(text, "{}", paint.notice(&line));
@@ -250,6 +297,19 @@ pub mod tests {
         }
         // Nobody to win against.
         assert!(!table(&[row("a", OURS, "op", 2.0)], Paint::none()).contains('*'));
+    }
+
+    #[test]
+    fn means_are_geometric_and_apart_for_memory() {
+        let mut rows = vec![row("a", OURS, "op", 2.0), row("a", "x", "op", 4.0), row("b", OURS, "op", 2.0)];
+        rows.extend([row("b", "x", "op", 16.0), row("a", OURS, "rate", 1.0), row("a", "x", "rate", 0.25)]);
+        let memory = |name: &str, median| Row { unit: "MiB".into(), ..row("a", name, "rss", median) };
+        rows.extend([memory(OURS, 10.0), memory("x", 5.0), row("c", "y", "op", 1.0)]);
+        let means = means(&rows);
+        // 2, 8 and 4 (of a rate that is a quarter): 4. What Allotment did not run says nothing.
+        assert!(means.len() == 1 && means[0].name == "x", "{means:?}");
+        assert!((means[0].time.expect("there") - 4.0).abs() < 1e-9 && means[0].memory == Some(0.5), "{means:?}");
+        assert_eq!(mean_line(&rows).expect("there"), "Geometric means, to Allotment's: x time 4.00× memory 0.50×.");
     }
 
     #[test]

@@ -143,6 +143,7 @@ mod tests {
             }
         }
         assert_eq!(offset_of(0), 16);
+        assert_eq!(offset_of(SMALL_MAX + 17) / 16, CLASSES - 1, "no entry lies behind the last");
     }
 
     #[test]

@@ -4,12 +4,16 @@
 //! in `bench`.
 
 mod apps;
+mod blocks;
 mod counters;
 mod drain;
 mod free;
+mod large;
 mod malloc;
 mod pages;
 mod percpu;
+mod phases;
+mod threads;
 mod vmap;
 
 use super::suite::Suite;
@@ -24,6 +28,10 @@ pub const SUITES: &[Suite] = &[
     vmap::SUITE,
     free::SUITE,
     malloc::SUITE,
+    blocks::SUITE,
+    large::SUITE,
+    threads::SUITE,
+    phases::SUITE,
     apps::SUITE,
 ];
 

@@ -1,4 +1,4 @@
-//! # The queue of case `pass`
+//! # A queue between two threads
 //!
 //! One producer, one consumer, 1,024 slots; each end remembers what it last saw
 //! of the other, so that the lines move once per lap and not per object.
@@ -7,6 +7,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// A bounded queue between two threads.
+#[derive(Debug)]
 pub struct Queue {
     slots: Vec<AtomicPtr<libc::c_void>>,
     head: Apart,
@@ -14,6 +15,7 @@ pub struct Queue {
 }
 
 /// A word with its cache lines to itself.
+#[derive(Debug)]
 #[repr(align(128))]
 struct Apart(AtomicUsize);
 
@@ -30,9 +32,13 @@ impl Queue {
     }
     /// The producer's end; `known` is what it last saw of the consumer's.
     pub fn put(&self, object: *mut libc::c_void, known: &mut usize) {
+        self.put_within(object, known, Self::ROOM);
+    }
+    /// The same, with at most so many (not more than there is room for) under way.
+    pub fn put_within(&self, object: *mut libc::c_void, known: &mut usize, most: usize) {
         let tail = self.tail.0.load(Relaxed);
         let mut spins = 0;
-        while tail.wrapping_sub(*known) >= Self::ROOM {
+        while tail.wrapping_sub(*known) >= most.min(Self::ROOM) {
             // Acquire pairs with the consumer's release: the slot is read before it is written again.
             *known = self.head.0.load(Acquire);
             wait(&mut spins);

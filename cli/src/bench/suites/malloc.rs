@@ -1,42 +1,27 @@
-//! # What a worker of suite `malloc` does
+//! # Suite `malloc`: the C functions, in small
 //!
-//! Only the C functions are called, through `libc`, so that whatever is
-//! preloaded is what is measured; what they return goes through `black_box`.
-//! One thread's part of a workload is a function of its number of operations.
-//!
-//! Unit of the result: ns per operation = wall time × CPUs busy / operations
-//! of all threads, where CPUs busy = min(threads, CPUs). Peak memory is the
-//! kernel's `VmHWM` of this process alone.
-#![allow(unsafe_code)] // malloc and free, on pointers that one owner holds
+//! Each run is a worker process with the contender preloaded; see [`crate::bench::load`] for what is measured. The suites
+//! `blocks`, `large`, `threads` and `phases` go further into each.
 
-use super::queue::Queue;
-use crate::bench::rows::mib;
-use crate::bench::suite::{Job, Metric, TWICE_CPUS, Work, lower, work};
-use crate::bench::team::{Random, cpus, together};
-use crate::bench::worker::sample;
-use crate::proc::Status;
+use crate::bench::load::{
+    Heirloom, Load, METRICS, Object, Team, calloc, free, load, look, malloc, realloc, replace, run, size, touch,
+    touch_all,
+};
+use crate::bench::suite::{Case, Setup, Suite, TWICE_CPUS, Work, work};
+use crate::bench::team::Random;
+use crate::bench::worker::contenders;
 use allotment_engine::arch::PAGE;
-use std::hint::black_box;
-use std::time::Instant;
 
-/// What is measured.
-pub const METRICS: &[Metric] = &[lower("op", "ns/op"), lower("rss", "MiB")];
+/// The suite.
+pub const SUITE: Suite =
+    Suite::new("malloc", "the C functions, in small", cases).of_workers(|job| run(job, WORKS), METRICS);
 
-/// A load.
-#[derive(Clone, Copy, Debug)]
-pub struct Load {
-    /// Operations of one thread in a full run.
-    ops: u64,
-    /// Does that many (or a few more) and says how many it did.
-    body: fn(&Team, usize, u64) -> u64,
-}
-
-const fn load(ops: u64, body: fn(&Team, usize, u64) -> u64) -> Load {
-    Load { ops, body }
+fn cases(setup: &Setup) -> Vec<Case> {
+    Case::of(WORKS, |work, threads| contenders(SUITE, setup, work, threads))
 }
 
 /// The loads. Full runs take 0.1 to 0.5 s each.
-pub const WORKS: &[Work<Load>] = &[
+const WORKS: &[Work<Load>] = &[
     work("pair-64", "malloc(64) and free, one after the other", &[1, 2, TWICE_CPUS], &[], load(16_000_000, pair)),
     work("batch-1000", "1,000 × malloc(64), then 1,000 × free in the same order", &[1, 2], &[], load(8_000_000, batch)),
     work(
@@ -114,77 +99,6 @@ pub const WORKS: &[Work<Load>] = &[
     work("calloc-256k", "calloc(256 KiB), read every page, free", &[1], &[], load(10_000, calloc_large)),
 ];
 
-/// Does a job.
-pub fn run(job: &Job) -> Result<(), String> {
-    let load = job.find(WORKS)?.kind;
-    let ops = job.part(load.ops, 1);
-    let team = Team::new(job.threads);
-    // Every thread warms up alone, then all start together.
-    let parts = together(job.threads, |number, start| {
-        (load.body)(&team, number, ops / 20 + 1);
-        start.wait();
-        // Each thread reads the clock itself: a thread that only watched
-        // could wake after the work is done, and would call it free.
-        let began = Instant::now();
-        let done = (load.body)(&team, number, ops);
-        Part { began, ended: Instant::now(), done }
-    })?;
-    let (wall, total) = whole(&parts);
-    let busy = job.threads.min(cpus()) as f64;
-    let peak = Status::of(std::process::id()).map_or(0, |status| status.peak);
-    sample("op", wall * busy / total.max(1) as f64);
-    sample("rss", mib(peak));
-    Ok(())
-}
-
-/// One thread's part of a run.
-struct Part {
-    began: Instant,
-    ended: Instant,
-    done: u64,
-}
-
-/// Nanoseconds from the first beginning to the last end, and all operations.
-fn whole(parts: &[Part]) -> (f64, u64) {
-    let first = parts.iter().map(|part| part.began).min();
-    let last = parts.iter().map(|part| part.ended).max();
-    let wall = first.zip(last).map_or(0, |(first, last)| last.duration_since(first).as_nanos());
-    (wall as f64, parts.iter().map(|part| part.done).sum())
-}
-
-/// What threads share: one queue for each pair of neighbours.
-struct Team {
-    queues: Vec<Queue>,
-}
-
-impl Team {
-    fn new(threads: usize) -> Self {
-        Self { queues: (0..threads.div_ceil(2)).map(|_| Queue::new()).collect() }
-    }
-}
-
-/// A pointer from malloc; the value has one owner at a time.
-type Object = *mut libc::c_void;
-
-fn malloc(bytes: usize) -> Object {
-    // SAFETY: any size may be asked for.
-    let object = black_box(unsafe { libc::malloc(black_box(bytes)) });
-    assert!(!object.is_null(), "out of memory");
-    object
-}
-
-/// Gives an object back, or nothing if it is null.
-fn free(object: Object) {
-    // SAFETY: `object` is null or came from the C allocator, and its only owner gives it away.
-    unsafe { libc::free(black_box(object)) }
-}
-
-/// Writes one byte at `at`, which lies inside the object.
-fn touch(object: Object, at: usize) {
-    // SAFETY: every caller stays below the size that it asked for.
-    unsafe { object.cast::<u8>().add(at).write_volatile(1) }
-}
-
 fn pair(_: &Team, _: usize, ops: u64) -> u64 {
     for _ in 0..ops {
         let object = malloc(64);
@@ -210,24 +124,8 @@ fn batch(_: &Team, _: usize, ops: u64) -> u64 {
     rounds * BATCH
 }
 
-/// Sizes from 16 to 16 << `doublings`, every doubling equally often.
-fn size(random: &mut Random, doublings: usize) -> usize {
-    let base = 16_usize << random.below(doublings);
-    base + 1 + random.below(base)
-}
-
 fn mixed(_: &Team, number: usize, ops: u64) -> u64 {
-    const LIVE: usize = 4000;
-    let mut random = Random::new(number as u64);
-    let mut objects = vec![std::ptr::null_mut(); LIVE];
-    for _ in 0..ops {
-        let at = random.below(LIVE);
-        free(objects[at]);
-        objects[at] = malloc(size(&mut random, 9));
-        touch(objects[at], 0);
-    }
-    objects.into_iter().for_each(free);
-    ops
+    replace(4000, number, ops, |random| size(random, 9))
 }
 
 fn calloc_small(_: &Team, number: usize, ops: u64) -> u64 {
@@ -237,8 +135,7 @@ fn calloc_small(_: &Team, number: usize, ops: u64) -> u64 {
     for _ in 0..ops {
         let at = random.below(LIVE);
         free(objects[at]);
-        // SAFETY: any size may be asked for.
-        objects[at] = black_box(unsafe { libc::calloc(1, black_box(size(&mut random, 7))) });
+        objects[at] = calloc(size(&mut random, 7));
         touch(objects[at], 0);
     }
     objects.into_iter().for_each(free);
@@ -248,13 +145,8 @@ fn calloc_small(_: &Team, number: usize, ops: u64) -> u64 {
 fn calloc_large(_: &Team, _: usize, ops: u64) -> u64 {
     const BYTES: usize = 256 << 10;
     for _ in 0..ops {
-        // SAFETY: any size may be asked for; the reads stay inside.
-        let (object, sum) = unsafe {
-            let object = black_box(libc::calloc(1, black_box(BYTES)));
-            assert!(!object.is_null(), "out of memory");
-            let read = |at| u64::from(object.cast::<u8>().add(at).read_volatile());
-            (object, (0..BYTES).step_by(PAGE).map(read).sum::<u64>())
-        };
+        let object = calloc(BYTES);
+        let sum: u64 = (0..BYTES).step_by(PAGE).map(|at| u64::from(look(object, at))).sum();
         assert_eq!(sum, 0, "calloc gave memory that is not zero");
         // The next one must be cleared again.
         touch(object, BYTES / 2);
@@ -266,8 +158,7 @@ fn calloc_large(_: &Team, _: usize, ops: u64) -> u64 {
 fn large(ops: u64, bytes: usize, all: bool) -> u64 {
     for _ in 0..ops {
         let object = malloc(bytes);
-        let until = if all { bytes } else { 1 };
-        (0..until).step_by(PAGE).for_each(|at| touch(object, at));
+        touch_all(object, if all { bytes } else { 1 });
         free(object);
     }
     ops
@@ -283,9 +174,7 @@ fn grow(ops: u64, step: fn(usize) -> usize) -> u64 {
         touch(object, 0);
         while bytes < MOST && done < ops {
             let more = step(bytes).min(MOST);
-            // SAFETY: `object` is ours and is replaced by what comes back.
-            object = black_box(unsafe { libc::realloc(object, black_box(more)) });
-            assert!(!object.is_null(), "out of memory");
+            object = realloc(object, more);
             (bytes..more).step_by(PAGE).for_each(|at| touch(object, at));
             bytes = more;
             done += 1;
@@ -328,12 +217,6 @@ fn pass(team: &Team, number: usize, ops: u64) -> u64 {
     }
 }
 
-/// Objects that one generation of threads leaves to the next.
-struct Heirloom(Vec<Object>);
-
-// SAFETY: the objects are plain memory, and the vector has one owner at a time.
-unsafe impl Send for Heirloom {}
-
 fn churn(_: &Team, number: usize, ops: u64) -> u64 {
     const LIVE: usize = 1000;
     const LIFE: u64 = 10_000;
@@ -360,33 +243,10 @@ fn churn(_: &Team, number: usize, ops: u64) -> u64 {
     generations * LIFE
 }
 
-/// Runs every load small, in this process, whatever its malloc is.
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn every_load_does_what_it_was_asked() {
-        for work in WORKS {
-            let threads = if work.name == "pass" { 2 } else { 1 };
-            let (load, team) = (work.kind, Team::new(threads));
-            let ops = (load.ops / 2000).max(1);
-            let done = together(threads, |number, _| (load.body)(&team, number, ops)).expect("no panic");
-            assert!(done.iter().sum::<u64>() >= ops, "{}", work.name);
-        }
-    }
-
-    #[test]
-    fn time_is_from_the_first_beginning_to_the_last_end() {
-        let zero = Instant::now();
-        let at = |ns| zero + std::time::Duration::from_nanos(ns);
-        let parts = [Part { began: at(10), ended: at(50), done: 3 }, Part { began: at(20), ended: at(90), done: 4 }];
-        assert_eq!(whole(&parts), (80.0, 7));
-    }
-
-    #[test]
-    fn sizes_stay_in_their_range() {
-        let mut random = Random::new(3);
-        assert!((0..10_000).map(|_| size(&mut random, 9)).all(|size| (17..=8192).contains(&size)));
+        crate::bench::load::tests::all_do(super::WORKS);
     }
 }
