@@ -56,7 +56,7 @@ impl<E: Environment> Heap<E> {
             return Ok(());
         }
         let Some((_, pfn)) = self.pages.regions.find(address) else { return Err(BadPointer::Foreign) };
-        let free = matches!(self.pages.regions.desc(pfn).kind(), Kind::Lazy | Kind::Run);
+        let free = matches!(self.pages.regions.desc(pfn).kind(), Kind::Lazy | Kind::Dirty | Kind::Tail | Kind::Run);
         Err(if free { BadPointer::Double } else { BadPointer::Interior })
     }
 

@@ -310,10 +310,10 @@ impl<E: Environment> Heap<E> {
         object.unwrap_or(0) as *mut u8
     }
 
-    /// A lazy area, or a part of one; the heap is open.
+    /// Freed memory that still has its pages; the heap is open.
     #[inline]
     fn reuse_area(&self, size: usize, align: usize) -> Option<Fresh> {
-        self.vmap().reuse(size, align).or_else(|| self.vmap().reuse_part(size, align))
+        self.vmap().reuse(size, align)
     }
 
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of

@@ -23,6 +23,10 @@ pub enum Kind {
     Lazy = 5,
     /// First page of a free run of `vmap`.
     Run = 6,
+    /// First page of a dirty run of `vmap`.
+    Dirty = 7,
+    /// Last page of a dirty run of two pages and more: `link` is its first.
+    Tail = 8,
 }
 
 /// One page's descriptor. 16 bytes; every field is a relaxed atomic because the
@@ -50,6 +54,8 @@ impl Desc {
             4 => Kind::Area,
             5 => Kind::Lazy,
             6 => Kind::Run,
+            7 => Kind::Dirty,
+            8 => Kind::Tail,
             _ => Kind::None,
         }
     }

@@ -1,22 +1,24 @@
 //! # `vmap`: areas of whole pages, above 32 KiB
 //!
 //! ```text
-//! busy ──free──► lazy (still mapped, on the list of its exact size) ──gather──► pending ──purge──► free run
-//!   ▲             │ of the CPU's node                              (sorted, merged)    (clean, in the tree)
-//!   └── reuse ────┘                                                                            │
-//!   └──────────────────────────────────── take lowest fit ────────────────────────────────────┘
+//! busy ──free──► front (lazy: on the list of its exact size, of the CPU's node; few) ──when full──┐
+//!  ▲ ▲ ▲            │                                                                             ▼
+//!  │ │ └── reuse ───┘      larger than 1 MiB ──────────────────────► dirty runs (neighbours merged)
+//!  │ └───────────────────── shortest run that it fits into ──────────────┘    │ gather: the longest
+//!  │                                                                          ▼
+//!  └── lowest fit ── free runs (clean, in the tree) ◄── purge ── pending (sorted, merged)
 //! ```
-//! A freed area is lazy: an allocation of the same size takes it back in a few
-//! loads, with its old contents. A purge takes all lazy areas at once, sorts
-//! and merges them, gives them back to the system in slices without any
-//! lock, and settles the counters once (Linux `mm/vmalloc.c`,
+//! A freed area keeps its pages: an allocation of the same size takes it back in a few loads, one of another size takes
+//! a part of a dirty run, and neither faults. Only where there is none fresh memory is used. A purge takes dirty runs, the longest first, gives
+//! them back to the system in slices without any lock, and settles the counters once (Linux `mm/vmalloc.c`,
 //! `__purge_vmap_area_lazy`). No rounding: 36 KiB cost 36 KiB.
 //!
 //! | kind of the first page's descriptor | resident | in |
 //! |---|---|---|
 //! | `Area` | yes | the program's hands |
-//! | `Lazy` | yes | a list of a [`node`] or of its space, pending, or a purge's hand |
-//! | `Run` | no (zero when touched) | tree |
+//! | `Lazy` | yes | the front of a [`node`], pending, a purge's hand; with a guard or moved: a list of its space |
+//! | `Dirty` | yes | [`dirty`] |
+//! | `Run` | no (zero when touched) | [`tree`] |
 //!
 //! Huge-page areas live in a space (and windows) of their own. Areas above half
 //! a window (*giant* ones) have a window of their own, are not reused but given back: at once or soon, in slices,
@@ -24,10 +26,11 @@
 //!
 //! Units: pages inside, bytes at the door. Locks: a turn of a node (nobody waits for one), then one per
 //! space (`areas`), held across no advice but of fresh memory. The levels `Areas` and
-//! `Lazy` are off by what the nodes have not told yet: [`LENT`] bytes each, see `Sets::level`.
-//! Cost: reuse and free ≈ 25 loads and one compare-and-swap each; else O(log n).
+//! `Lazy` are off by what the nodes have not folded yet: [`LENT`] bytes each, see `Sets::level`.
+//! Cost: the front's reuse and free ≈ 25 loads and one compare-and-swap each; a dirty run's a lock and ≈ 40 loads and stores; else O(log n).
 #![allow(unsafe_code)] // address space by number
 
+pub mod dirty;
 pub mod flight;
 pub mod node;
 mod purge;
@@ -47,8 +50,9 @@ use crate::page::region::{self, WINDOW_PAGES};
 use crate::page::{Kind, Owner, Paging, Pfn, Regions};
 use crate::stat::board::VMAP_NODES;
 use crate::stat::{Board, Event, Level, Mode};
+use dirty::Dirty;
 use flight::Flights;
-use node::{Lists, Node, Turn, Want};
+use node::{LISTS, Lists, Node, Turn, Want};
 use purge::Queue;
 use tree::Tree;
 
@@ -64,8 +68,11 @@ const CONGRUENT: usize = 512;
 /// Areas from this many pages begin at a page table's beginning, so that those move whole. (Smaller ones move quickly
 /// enough, and the gaps before them would be a part of all.)
 const MOVES_WHOLE: usize = 8 * CONGRUENT;
-/// Parts of larger lazy areas are looked for on all nodes from this many pages on: to fault them in costs more.
-const FAR: usize = 64;
+/// The front takes areas of at most so many pages, and so many of them for a node: what it holds merges with nothing.
+const FRONT_PAGES: usize = 256;
+const FRONT: u32 = 4;
+/// Zeros in areas from this many pages on are fresh memory, of which perhaps little will be used.
+const SPARSE: usize = 256;
 /// Areas above this many pages get a window of their own.
 const GIANT: usize = WINDOW_PAGES / 2;
 /// Most bytes of one, and of its alignment: half of the addresses that there are.
@@ -86,13 +93,14 @@ const ALONE: u32 = MOVED | GUARD;
 #[derive(Debug)]
 struct Space {
     state: Lock<State>,
-    /// Lazy areas that no node could take; under the lock, but for a peek.
+    /// Lazy areas that merge with nothing ([`ALONE`]); under the lock, but for a peek.
     rest: Lists,
 }
 
 #[derive(Debug)]
 struct State {
     tree: Tree,
+    dirty: Dirty,
     /// Pages of its windows.
     opened: usize,
     /// A page of the newest of them.
@@ -196,7 +204,7 @@ impl Areas {
     #[must_use]
     pub const fn new() -> Self {
         const fn space() -> Space {
-            Space { state: Lock::new(State { tree: Tree::new(), opened: 0, newest: Pfn::NONE }), rest: Lists::new() }
+            Space { state: Lock::new(State { tree: Tree::new(), dirty: Dirty::new(), opened: 0, newest: Pfn::NONE }), rest: Lists::new() }
         }
         Self {
             spaces: [const { space() }; 2],
@@ -257,6 +265,40 @@ impl State {
             && owned
             && self.extend(regions, board, page, (tail.0 as usize + more).saturating_sub(end.0 as usize))
             && self.tree.take_at(regions, tail, more)
+    }
+
+    /// `pages` pages of a dirty run with free ones behind and before it, as many dirty ones as can be had; with their number.
+    fn take_mixed(&mut self, regions: &Regions, pages: usize) -> Option<(Pfn, usize)> {
+        const LOOKS: usize = 8;
+        let free_behind = |end: Pfn| {
+            let is_run = regions.contains(end) && regions.desc(end).kind() == Kind::Run;
+            if is_run { regions.desc(end).len() } else { 0 }
+        };
+        let mut best = (Pfn::NONE, 0);
+        for run in self.dirty.some_longest(regions, LOOKS) {
+            let len = regions.desc(run).len();
+            let behind = if run.same_window(run.add(len)) { free_behind(run.add(len)) } else { 0 };
+            let before = self.tree.ends_at(regions, run).map_or(0, |free| regions.desc(free).len());
+            if len > best.1 && len + behind + before >= pages {
+                best = (run, len);
+            }
+        }
+        let (run, len) = best;
+        if run == Pfn::NONE {
+            return None;
+        }
+        let end = run.add(len);
+        let behind = if run.same_window(end) { free_behind(end).min(pages - len) } else { 0 };
+        let before = pages - len - behind;
+        let free = self.tree.ends_at(regions, run);
+        self.dirty.take_run(regions, run);
+        let first = Pfn(run.0 - before as u32);
+        let mut whole = behind == 0 || self.tree.take_at(regions, end, behind);
+        if before > 0 {
+            whole &= free.is_some_and(|free| self.tree.carve(regions, free, first, before).is_some());
+        }
+        debug_assert!(whole, "it was there");
+        Some((first, len))
     }
 
     /// A free run from more memory: the newest window's last run made longer, or a new window.
@@ -342,7 +384,7 @@ impl Vmap<'_> {
 
     /// A new area of at least `bytes`, aligned to `align` bytes; `None` without memory.
     pub fn alloc(&self, bytes: usize, align: usize) -> Option<Fresh> {
-        self.reuse(bytes, align).or_else(|| self.alloc_fresh(bytes, align))
+        self.reuse(bytes, align).or_else(|| self.reuse_mixed(bytes, align)).or_else(|| self.alloc_fresh(bytes, align))
     }
 
     /// Whole pages, how they are aligned, and where such areas live; `None` for giants.
@@ -356,10 +398,15 @@ impl Vmap<'_> {
         (pages, if pages >= MOVES_WHOLE { align.max(CONGRUENT) } else { align }, Some(flags))
     }
 
-    /// The same for who wants zeros: no giant area with old contents, of which no more than a part may be in memory.
+    /// The same for whoever wants zeros: no giant area with old contents, of which no more than a part may be in memory,
+    /// and no part of a dirty run where clearing costs more than it may be worth.
     pub fn alloc_zero(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align_pages, flags) = self.shape(bytes, align);
-        if flags.is_none() { self.alloc_charged(flags, pages, [align_pages; 2], 0) } else { self.alloc(bytes, align) }
+        if flags.is_none() {
+            return self.alloc_charged(flags, pages, [align_pages; 2], 0);
+        }
+        let reused = if pages < SPARSE { self.reuse(bytes, align) } else { self.reuse_whole(bytes, align) };
+        reused.or_else(|| self.alloc_fresh(bytes, align))
     }
 
     /// Counts `bytes` that are about to be an area, if there is a hard limit and they do not pass it by more than
@@ -389,34 +436,55 @@ impl Vmap<'_> {
         }
     }
 
-    /// A lazily freed area of that size, with its old contents; `None` if there is none.
-    /// Cost: a turn.
+    /// An area of freed memory with its old contents: one of that size, or a part of a dirty run; `None` if there is none.
+    /// Cost: a turn, or a turn and a lock.
     pub fn reuse(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let asked = align.div_ceil(PAGE).max(1);
         let (pages, align, flags) = self.shape(bytes, align);
         let Some(flags) = flags else { return self.reuse_giant(pages, align) };
-        self.reuse_like(Want { pages, align, flags, mask: LIKE })
+        // (What is reused is aligned as was asked, not as moves like it.)
+        self.reuse_like(Want { pages, align: asked, flags, mask: LIKE }).or_else(|| self.reuse_part(flags, pages, asked))
     }
 
-    /// A part of a larger lazily freed area of this node, likewise: what a program that frees one size and asks for
-    /// another would otherwise fault in anew, and give back. Not for who wants zeros. Cost: see [`Lists::take_part`].
-    #[cold]
-    #[inline(never)]
-    pub fn reuse_part(&self, bytes: usize, align: usize) -> Option<Fresh> {
+    /// The same, only of that very size: what is cleared as a whole should be what was used as a whole.
+    fn reuse_whole(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let (pages, align, flags) = self.shape(bytes, align);
-        let want = Want { pages, align, flags: flags?, mask: LIKE };
-        let home = self.home();
-        let others = if pages < FAR { 0 } else { self.areas.top.load(Relaxed) as usize };
-        let pfn = core::iter::once(home).chain((0..others).filter(|&at| at != home)).find_map(|at| {
-            let node = &self.areas.nodes[at];
-            if node.is_empty() {
-                return None;
-            }
-            let turn = node.enter()?;
-            let pfn = turn.take_part(self.regions, want, ALONE)?;
-            self.lend(at, &turn, -((pages * PAGE) as isize));
-            Some(pfn)
-        });
-        pfn.map(|pfn| self.reused(pfn))
+        self.reuse_like(Want { pages, align, flags: flags?, mask: LIKE })
+    }
+
+    /// A part of a dirty run.
+    fn reuse_part(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
+        let mut state = self.space(flags).state.lock_elided();
+        let pfn = state.dirty.take(self.regions, pages, align)?;
+        self.take_in(pfn, pages, flags);
+        drop(state);
+        self.account((pages * PAGE) as isize, -((pages * PAGE) as isize));
+        self.cache.sets.count(Event::AreaReuse, 1);
+        Some(Fresh { address: self.regions.address(pfn), zero: false })
+    }
+
+    /// A dirty run with the free pages beside it, where no dirty run is long enough: fewer pages to fault in than in a
+    /// free run.
+    fn reuse_mixed(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        let (pages, _, flags) = self.shape(bytes, align);
+        // (With a hard limit every fresh page is charged before it is taken.)
+        if align > PAGE || self.cache.knobs.hard_limit() != u64::MAX {
+            return None;
+        }
+        let flags = flags?;
+        let mut state = self.space(flags).state.lock_elided();
+        let (pfn, dirty) = state.take_mixed(self.regions, pages)?;
+        self.take_in(pfn, pages, flags);
+        drop(state);
+        self.account((pages * PAGE) as isize, -((dirty * PAGE) as isize));
+        Some(Fresh { zero: false, ..self.begin(pfn, Event::AreaAlloc) })
+    }
+
+    /// Pages that were taken off a structure, under its lock, are an area.
+    fn take_in(&self, pfn: Pfn, pages: usize, flags: u32) {
+        let desc = self.regions.desc(pfn);
+        desc.set_len(pages);
+        desc.set(Kind::Area, flags);
     }
 
     #[inline]
@@ -446,7 +514,7 @@ impl Vmap<'_> {
         Some(pfn)
     }
 
-    /// From any node, or what no node could take.
+    /// From any node, or one that merges with nothing.
     #[cold]
     fn reuse_elsewhere(&self, want: Want) -> Option<Pfn> {
         let top = self.areas.top.load(Relaxed) as usize;
@@ -458,8 +526,7 @@ impl Vmap<'_> {
             let state = space.state.lock_elided();
             let pfn = space.rest.take(self.regions, want)?;
             drop(state);
-            let bytes = (want.pages * PAGE) as isize;
-            self.account(bytes, -bytes);
+            self.account((want.pages * PAGE) as isize, -((want.pages * PAGE) as isize));
             Some(pfn)
         })
     }
@@ -528,9 +595,7 @@ impl Vmap<'_> {
             run = state.grow(regions, board, Self::paging(flags), pages, align);
         }
         let pfn = run?;
-        let desc = self.regions.desc(pfn);
-        desc.set_len(pages);
-        desc.set(Kind::Area, flags);
+        self.take_in(pfn, pages, flags);
         drop(state);
         if !charged {
             self.account((pages * PAGE) as isize, 0);
@@ -596,12 +661,12 @@ impl Vmap<'_> {
                 let pfn = first.add(at);
                 let desc = self.regions.desc(pfn);
                 let (kind, flags, len) = (desc.kind(), desc.rest(), desc.len());
-                if matches!(kind, Kind::Area | Kind::Lazy) {
+                if matches!(kind, Kind::Area | Kind::Lazy | Kind::Dirty) {
                     let giant = self.regions.giant(pfn).bytes.load(Relaxed);
                     each(Shown {
                         address: self.regions.address(pfn),
                         bytes: if len == 0 { giant } else { len << PAGE_SHIFT },
-                        lazy: kind == Kind::Lazy,
+                        lazy: kind != Kind::Area,
                         huge: flags & HUGE != 0,
                         moved: flags & MOVED != 0,
                         guard: flags & GUARD != 0,
@@ -609,7 +674,7 @@ impl Vmap<'_> {
                     });
                 }
                 // (A word that changes meanwhile may say anything: one step on, nothing is missed for long.)
-                at += if matches!(kind, Kind::Area | Kind::Lazy | Kind::Run) { len.clamp(1, pages - at) } else { 1 };
+                at += if matches!(kind, Kind::Area | Kind::Lazy | Kind::Dirty | Kind::Run) { len.clamp(1, pages - at) } else { 1 };
             }
         });
     }
@@ -655,24 +720,54 @@ impl Vmap<'_> {
     /// Puts an area that is `Lazy` and in our hand where the next one looks for it; whether the levels were told.
     fn make_lazy(&self, pfn: Pfn, pages: usize, flags: u32) -> bool {
         let bytes = (pages * PAGE) as isize;
-        if let Some((at, turn)) = self.enter() {
-            turn.put(self.regions, pfn, pages);
-            // Relaxed: a hint for who looks elsewhere, and a purge looks at all.
-            if at >= self.areas.top.load(Relaxed) as usize {
-                self.areas.top.fetch_max(at as u32 + 1, Relaxed);
-            }
-            return self.lend(at, &turn, bytes);
+        let front = if pages <= FRONT_PAGES && flags & ALONE == 0 { self.enter() } else { None };
+        let Some((at, turn)) = front else {
+            self.put_aside(pfn, pages, flags);
+            self.account(-bytes, bytes);
+            return true;
+        };
+        // What the front holds is what the node has lent; the rest is told.
+        let out = if turn.count() >= FRONT { turn.take_all().0 } else { [Pfn::NONE; LISTS] };
+        let moved = self.chains(&out).map(|at| self.regions.desc(at).len() * PAGE).sum::<usize>().cast_signed();
+        turn.put(self.regions, pfn, pages);
+        let told = self.lend(at, &turn, bytes - moved);
+        drop(turn);
+        // Relaxed: a hint for who looks elsewhere, and a purge looks at all.
+        if at >= self.areas.top.load(Relaxed) as usize {
+            self.areas.top.fetch_max(at as u32 + 1, Relaxed);
         }
-        self.put_aside(pfn, pages, flags);
-        self.account(-bytes, bytes);
+        if moved == 0 {
+            return told;
+        }
+        self.account(-moved, moved);
+        for at in self.chains(&out) {
+            let desc = self.regions.desc(at);
+            self.put_aside(at, desc.len(), desc.rest());
+        }
         true
     }
 
-    /// Puts a lazy area on the list of its space.
+    /// The areas of lists that are in our hand. (Each may go elsewhere when it is its turn.)
+    fn chains(&self, heads: &[Pfn; LISTS]) -> impl Iterator<Item = Pfn> {
+        heads.iter().flat_map(move |&head| {
+            let mut next = head;
+            core::iter::from_fn(move || {
+                let at = next;
+                (at != Pfn::NONE).then(|| next = self.regions.desc(at).links().0)?;
+                Some(at)
+            })
+        })
+    }
+
+    /// Puts lazy pages in our hand where they merge with others, or on the list of their space.
     fn put_aside(&self, pfn: Pfn, pages: usize, flags: u32) {
         let space = self.space(flags);
-        let _state = space.state.lock_elided();
-        space.rest.put(self.regions, pfn, pages);
+        let mut state = space.state.lock_elided();
+        if flags & ALONE == 0 {
+            state.dirty.insert(self.regions, pfn, pages, flags);
+        } else {
+            space.rest.put(self.regions, pfn, pages);
+        }
     }
 
     /// Makes an area `bytes` long where it is; false if its neighbour is in the way.
@@ -723,7 +818,7 @@ impl Vmap<'_> {
         while at < end && ((at.0 - tail.0) as usize) < pages {
             let desc = self.regions.desc(at);
             match (desc.kind(), desc.rest()) {
-                (Kind::Lazy, rest) if rest == flags => {}
+                (Kind::Lazy | Kind::Dirty, rest) if rest == flags => {}
                 (Kind::Run, _) => {}
                 _ => return false,
             }
@@ -745,6 +840,13 @@ impl Vmap<'_> {
             } else {
                 (Kind::Run, 0, 0)
             };
+            if kind == Kind::Dirty && rest == flags {
+                let some = self.take_dirty_behind(at, left, flags);
+                if some > 0 {
+                    got += some;
+                    continue;
+                }
+            }
             if kind == Kind::Lazy && rest == flags && len > 0 && self.take_this(at, len, flags) {
                 self.regions.desc(at).set(Kind::None, 0);
                 if len > left {
@@ -763,11 +865,23 @@ impl Vmap<'_> {
         got
     }
 
-    /// Pages of an area that is cut become a lazy one.
+    /// Pages of an area that is cut are dirty.
     fn put_lazy(&self, first: Pfn, pages: usize, flags: u32) {
-        self.regions.desc(first).set_len(pages);
-        self.regions.desc(first).set(Kind::Lazy, flags);
-        self.make_lazy(first, pages, flags);
+        self.put_aside(first, pages, flags);
+        self.account(-((pages * PAGE) as isize), (pages * PAGE) as isize);
+    }
+
+    /// Takes up to `pages` pages of the dirty run that begins there, if there still is one; how many.
+    fn take_dirty_behind(&self, at: Pfn, pages: usize, flags: u32) -> usize {
+        let mut state = self.space(flags).state.lock();
+        // (Under the lock nobody else makes a run one or takes it; a window's end was looked at before.)
+        if self.regions.desc(at).kind() != Kind::Dirty || self.regions.desc(at).rest() != flags {
+            return 0;
+        }
+        let got = state.dirty.take_at(self.regions, at, pages);
+        drop(state);
+        self.account((got * PAGE) as isize, -((got * PAGE) as isize));
+        got
     }
 
     /// Takes a lazy area off whichever list it is on; false if it is in somebody's hand, or hard to find.
@@ -827,8 +941,8 @@ impl Vmap<'_> {
         }
         // (Its pages move: what it has counts as gone.)
         let (pages, align, flags) = self.shape(bytes, PAGE);
-        let reused = if flags.is_some() { self.reuse(bytes, PAGE) } else { None };
-        let fresh = reused.or_else(|| self.alloc_charged(flags, pages, [align, 1], area.bytes))?;
+        // (Not dirty pages, which the move would throw away.)
+        let fresh = self.alloc_charged(flags, pages, [align, 1], area.bytes)?;
         let target = self.find(fresh.address)?;
         let from = self.regions.address(area.pfn);
         // SAFETY: both are ours; the target's contents are not needed.
@@ -921,6 +1035,7 @@ impl Vmap<'_> {
         }
         for space in &self.areas.spaces {
             let state = space.state.lock();
+            state.dirty.verify(self.regions, &mut |_, len| pages += len);
             let mut last = Pfn::NONE;
             state.tree.verify(self.regions, &mut |at, len| {
                 assert!(at > last.add(1) || !at.same_window(last), "runs overlap or touch");

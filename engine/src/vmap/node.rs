@@ -1,4 +1,4 @@
-//! # Nodes: where lazily freed areas wait, by exact size
+//! # Nodes: the front, where the areas freed last wait, by exact size
 //!
 //! ```text
 //! node of a CPU index   held │ bits: which lists have something │ heads[64] ──► area ──► area ──► …
@@ -22,7 +22,6 @@
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicU64};
-use crate::arch::sort::sort;
 use crate::arch::sys;
 use crate::page::{Kind, Pfn, Regions};
 
@@ -30,10 +29,6 @@ use crate::page::{Kind, Pfn, Regions};
 pub const LISTS: usize = 64;
 /// Areas of a list looked at for one of the right size, alignment and kind.
 const LOOKS: usize = 16;
-/// Most areas of all lists that are looked at for one to be cut.
-const FEW: usize = 32;
-/// How many times as large such an area may be.
-const PIECES: usize = 8;
 /// How long who must have the node sleeps between two looks, in ns.
 const PATIENCE: u64 = 50_000;
 /// How often.
@@ -86,6 +81,12 @@ impl Lists {
     /// Whether there is anything; likewise.
     pub fn is_empty(&self) -> bool {
         self.bits.load(Relaxed) == 0
+    }
+
+    /// Areas here.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.count.load(Relaxed)
     }
 
     /// Puts an area.
@@ -154,69 +155,6 @@ impl Lists {
             }
         }
         self.count.store(self.count.load(Relaxed) - 1, Relaxed);
-    }
-
-    /// Takes a part of a larger area, or of neighbours that are one together; only while there are few areas, and none
-    /// is cut into very small pieces. What is left stays, merged. Areas with one of the bits `alone` stay as they are.
-    /// Cost: a few loads and stores for each area.
-    #[cold]
-    pub fn take_part(&self, regions: &Regions, want: Want, alone: u32) -> Option<Pfn> {
-        if self.count.load(Relaxed) as usize > FEW {
-            return None;
-        }
-        let (mut areas, mut count) = ([(0, 0); FEW], 0);
-        for mut at in self.take_all().0 {
-            while at != Pfn::NONE {
-                areas[count] = (at.0, regions.desc(at).len());
-                count += 1;
-                at = regions.desc(at).links().0;
-            }
-        }
-        sort(&mut areas[..count]);
-        let mut runs = 0;
-        for next in 0..count {
-            let (at, pages) = (Pfn(areas[next].0), areas[next].1);
-            let flags = regions.desc(at).rest();
-            if let Some((first, len)) = areas[..runs].last_mut()
-                && Pfn(*first).add(*len) == at
-                && Pfn(*first).same_window(at)
-                && regions.desc(Pfn(*first)).rest() == flags
-                && flags & alone == 0
-            {
-                *len += pages;
-                regions.desc(at).set(Kind::None, 0);
-            } else {
-                areas[runs] = (at.0, pages);
-                runs += 1;
-            }
-        }
-        let give = |at: Pfn, pages: usize, flags: u32| {
-            if pages > 0 {
-                regions.desc(at).set_len(pages);
-                regions.desc(at).set(Kind::Lazy, flags);
-                self.put(regions, at, pages);
-            }
-        };
-        let skip = |at: Pfn| (at.0 as usize).next_multiple_of(want.align) - at.0 as usize;
-        let fits = |&&(at, pages): &&(u32, usize)| {
-            let flags = regions.desc(Pfn(at)).rest();
-            let cut = flags & alone == 0 && pages <= want.pages * PIECES;
-            skip(Pfn(at)) + want.pages <= pages && flags & want.mask == want.flags && cut
-        };
-        let best = areas[..runs].iter().filter(fits).min_by_key(|area| area.1).copied();
-        for &(at, pages) in &areas[..runs] {
-            if best.is_none_or(|best| best.0 != at) {
-                give(Pfn(at), pages, regions.desc(Pfn(at)).rest());
-            }
-        }
-        let (at, pages) = best?;
-        let (at, flags) = (Pfn(at), regions.desc(Pfn(at)).rest());
-        let part = at.add(skip(at));
-        give(part.add(want.pages), pages - skip(at) - want.pages, flags);
-        give(at, skip(at), flags);
-        regions.desc(part).set_len(want.pages);
-        regions.desc(part).set(Kind::Lazy, flags);
-        Some(part)
     }
 
     /// Takes everything: the heads of the lists, and how many areas there are.

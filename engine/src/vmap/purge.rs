@@ -1,11 +1,12 @@
 //! # Purge: what is lazy goes back to the system
 //!
 //! ```text
-//! gather   every node's lists (a turn each) and the spaces' rests ──► one list, sorted by address: pending
+//! gather   the longest dirty runs, as much as is wanted (all of it: every node's front, a turn each, and the spaces'
+//!          rests, too) ──► one list, sorted by address: pending
 //! queue    pending, and giant areas as they are freed: those first
 //! slice    first of the queue, neighbours merged, up to so many bytes or 32 ranges, cut at a huge-page boundary
 //! release  one vector call, or a call for each range; no lock, no turn
-//! settle   what the system reported done ──► tree; all else ──► lazy again. Counters once, for all slices
+//! settle   what the system reported done ──► tree; all else ──► dirty again. Counters once, for all slices
 //! ```
 //! One thread gathers at a time (`Reclaim::purging`); any number take slices, each its own (see [`super::flight`]).
 //! A purge may end after any slice: what is queued stays lazy, in nobody's hand, and the next one goes on there. So
@@ -29,6 +30,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
 use crate::knob::Id;
+use super::node::LISTS;
 use crate::page::{Kind, Pfn, give_back};
 use crate::stat::{Event, Level, Timing};
 
@@ -153,7 +155,7 @@ impl Vmap<'_> {
             bytes += released;
             if sliced == 0 {
                 // What could not be released lies on the spaces' lists, and this purge gathers once.
-                if !core::mem::take(&mut gather) || !self.gather() {
+                if !core::mem::take(&mut gather) || !self.gather(most - tried) {
                     break;
                 }
             }
@@ -367,20 +369,30 @@ impl Vmap<'_> {
         false
     }
 
-    /// Makes everything lazy pending, and giant areas that are kept wait again; false if there is nothing. The caller
-    /// has the right to gather, and nothing was pending before.
-    fn gather(&self) -> bool {
+    /// Makes about `most` bytes of what is lazy pending, and giant areas that are kept wait again; false if there is nothing.
+    /// The caller has the right to gather, and nothing was pending before.
+    fn gather(&self, most: usize) -> bool {
         let (mut list, mut pages) = (Pfn::NONE, 0);
-        let mut chain = |heads: &[Pfn]| {
-            for &head in heads {
-                let mut at = head;
-                while at != Pfn::NONE {
-                    let next = self.next(at);
-                    pages += self.regions.desc(at).len();
-                    self.regions.desc(at).set_links(list, Pfn::NONE);
-                    list = at;
-                    at = next;
-                }
+        let wanted = most.div_ceil(PAGE);
+        for space in &self.areas.spaces {
+            let mut state = space.state.lock();
+            while pages < wanted
+                && let Some((at, len, flags)) = state.dirty.take_longest(self.regions, wanted - pages, CONGRUENT)
+            {
+                let desc = self.regions.desc(at);
+                desc.set_len(len);
+                desc.set_links(list, Pfn::NONE);
+                desc.set(Kind::Lazy, flags);
+                list = at;
+                pages += len;
+            }
+        }
+        let is_all = most == usize::MAX || list == Pfn::NONE;
+        let mut chain = |heads: &[Pfn; LISTS]| {
+            for at in self.chains(heads) {
+                pages += self.regions.desc(at).len();
+                self.regions.desc(at).set_links(list, Pfn::NONE);
+                list = at;
             }
         };
         // All of them: `top` may lag. A look at a node that was never used is two loads.
@@ -390,7 +402,7 @@ impl Vmap<'_> {
             }
             // (Its holder may not come to run; the next purge comes.)
             let Some(turn) = node.enter_patiently() else { continue };
-            let (heads, count) = turn.take_all();
+            let (heads, count) = if is_all { turn.take_all() } else { ([Pfn::NONE; LISTS], 0) };
             // Relaxed: both words are changed in a turn only.
             let lent = tally.lent.load(Relaxed) as isize;
             tally.lent.store(0, Relaxed);
@@ -399,7 +411,7 @@ impl Vmap<'_> {
             self.account(-lent, lent);
             chain(&heads);
         }
-        for space in self.areas.spaces.iter().filter(|space| !space.rest.is_empty()) {
+        for space in self.areas.spaces.iter().filter(|space| is_all && !space.rest.is_empty()) {
             let state = space.state.lock();
             let (heads, _) = space.rest.take_all();
             drop(state);
@@ -659,10 +671,11 @@ impl Vmap<'_> {
                     match run.end {
                         End::Clean => state.tree.insert(self.regions, run.first, run.pages),
                         End::Lost => desc.set(Kind::None, 0),
-                        End::Dirty => {
+                        End::Dirty if run.flags & ALONE != 0 => {
                             desc.set_len(run.pages);
                             space.rest.put(self.regions, run.first, run.pages);
                         }
+                        End::Dirty => state.dirty.insert(self.regions, run.first, run.pages, run.flags),
                     }
                 }
             }

@@ -204,7 +204,7 @@ impl Model<'_> {
                 }
             }
             Op::Part(pages, shift) => {
-                if let Some(fresh) = vmap.reuse_part(pages * PAGE, PAGE << shift) {
+                if let Some(fresh) = vmap.reuse(pages * PAGE, PAGE << shift) {
                     let area = vmap.find(fresh.address).unwrap();
                     assert!(area.flags & GUARD == 0 && area.bytes == pages * PAGE && !fresh.zero);
                     self.add(Some(fresh), pages, 1 << shift);
@@ -409,7 +409,7 @@ fn threads_and_purges_hand_nothing_out_twice() {
                         HERE.set(x as usize % 3);
                         let _inside = world.gate.enter_patiently();
                         let pages = 9 + (x >> 20) as usize % 4;
-                        let part = if x >> 60 < 8 { world.vmap().reuse_part(pages * PAGE, PAGE) } else { None };
+                        let part = if x >> 60 < 8 { world.vmap().reuse(pages * PAGE, PAGE) } else { None };
                         let fresh = part.or_else(|| world.vmap().alloc(pages * PAGE, PAGE)).unwrap();
                         if fresh.zero {
                             assert!(Model::stamps(fresh.address, pages).all(|word| unsafe { word.read() } == 0));
