@@ -151,11 +151,11 @@ knobs! {
         "the caches of all CPUs together hold at most one part in this many of the bytes in use, the barns behind them a quarter of that";
     CacheFloor "cache_floor" Kind::Bytes, MIB, 0, GIB,
         "but may always hold this much";
-    LazyShare "lazy_share" Kind::Count, 16, 1, 1024,
-        "lazily freed areas and free dirty pages hold at most one part in this many of the bytes in use";
+    LazyShare "lazy_share" Kind::Count, 4, 1, 1024,
+        "freed areas and free dirty pages hold at most one part in this many of the bytes lately in use";
     LazyFloor "lazy_floor" Kind::Bytes, MIB, 0, 64 * GIB,
         "but may always hold this much";
-    LazyCeiling "lazy_ceiling" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
+    LazyCeiling "lazy_ceiling" Kind::Bytes, 1024 * GIB, 0, 1024 * GIB,
         "and never more than this for each doubling of the CPUs";
     HugeBytes "huge_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
         "areas from this size ask for huge pages (0: none does)";

@@ -1,13 +1,10 @@
 //! # `reclaim`: memory that goes back
 //!
-//! What is free but still resident (lazily freed areas, dirty free pages) may
-//! be at most one part in `lazy_share` of the bytes in use, at least
-//! `lazy_floor`, at most `lazy_ceiling` for each doubling of the CPUs; and on top
-//! of that what the program used a moment ago and may well use again: the
-//! distance to its recent high, which shrinks by a quarter every 2²⁸ ticks
-//! (an eighth of a second). So a program that works in waves does not fault its
-//! memory in anew with each, and what is resident never exceeds its own recent
-//! high by more than the limit; and never more than the soft limit leaves, and nothing under memory pressure
+//! What is free but still resident (dirty and lazily freed areas, dirty free pages) may be at most one part in `lazy_share`
+//! of the recent high of the bytes in use ([`highs`]: of the last second), at least `lazy_floor`, at most `lazy_ceiling` for
+//! each doubling of the CPUs; and on top of that the distance to this high. So a program that works in waves, or replaces
+//! blocks of random sizes, does not fault its memory in anew, and what is resident never exceeds its own recent high by
+//! more than the share; and never more than the soft limit leaves, and nothing under memory pressure
 //! (see [`limits`]). `trim` drains the per-CPU sets first and then gives back everything. What a program that has
 //! become idle does not free any more, the [`keeper`] gives back.
 //!
@@ -27,6 +24,7 @@
 mod barren;
 pub mod drain;
 pub mod free;
+mod highs;
 pub mod keeper;
 pub mod life;
 pub mod limits;

@@ -48,18 +48,10 @@ impl Mm<'_> {
         self.reclaim.keeper.is_out() || self.cache.knobs.get(Id::IdleSeconds) == 0
     }
 
-    /// How far the bytes in use are below their recent high. (Relaxed and racy: a heuristic.)
+    /// How far the bytes in use are below their recent high.
     fn recent(&self, in_use: u64) -> u64 {
-        let board = self.cache.sets.board();
-        let above = board.level(Level::Recent).saturating_sub(in_use);
-        if above == 0 {
-            return 0;
-        }
-        let now = policy::period(self.cache.sets.clock.ticks());
-        if self.reclaim.shrunk.load(Relaxed) != now && self.reclaim.shrunk.swap(now, Relaxed) != now {
-            board.set(Level::Recent, policy::decayed(in_use, above));
-        }
-        above
+        let window = policy::window(self.cache.sets.clock.ticks());
+        self.reclaim.highs.look(self.cache.sets.board(), window, in_use) - in_use
     }
 
     /// Bytes that are free and resident.
@@ -131,15 +123,17 @@ impl Mm<'_> {
 
     /// One slice; the bytes given back.
     fn slice(&self, limit: u64, most: usize) -> usize {
-        let (board, keep) = (self.cache.sets.board(), policy::keep(limit));
-        let passed = self.idle() > limit;
-        let areas = if passed && board.level(Level::Lazy) > keep {
-            self.vmap().purge(most)
+        let (board, idle) = (self.cache.sets.board(), self.idle());
+        // Areas first, of which the longest go: where they are large, few calls give back much.
+        let above = if idle > limit { idle - policy::keep(limit) } else { 0 };
+        let areas = if above > 0 && board.level(Level::Lazy) > 0 {
+            self.vmap().purge(most.min(usize::try_from(above).unwrap_or(most)))
         } else {
             self.vmap().purge_pending(most)
         };
-        let blocks = if passed && board.level(Level::PagesDirty) > keep {
-            self.purge_pages(policy::least_order(most), keep, || self.gate.is_wanted())
+        let (left, dirty) = (above.saturating_sub(areas as u64), board.level(Level::PagesDirty));
+        let blocks = if left > 0 && dirty > 0 {
+            self.purge_pages(policy::least_order(most), dirty.saturating_sub(left), || self.gate.is_wanted())
         } else {
             0
         };
@@ -168,7 +162,7 @@ impl Mm<'_> {
                 self.vmap().purge_pending(SLICE)
             } else if !gathered {
                 gathered = true;
-                self.vmap().purge(SLICE)
+                self.vmap().purge_first_of_all(SLICE)
             } else {
                 break;
             };

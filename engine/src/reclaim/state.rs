@@ -4,11 +4,12 @@
 //! late costs a purge too many or too few.
 
 use super::barren::Barren;
+use super::highs::Highs;
 use super::keeper::{Keeper, Tending, Youth};
 use super::limits::Limits;
 use super::workers::Workers;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use crate::arch::atomic::{AtomicBool, AtomicU32};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::sys;
 
@@ -27,8 +28,8 @@ pub struct Reclaim {
     pub(super) short: AtomicBool,
     /// No call that gives memory back is allowed any more.
     frozen: AtomicBool,
-    /// The [`period`](super::policy::period) in which the recent high last shrank.
-    pub(super) shrunk: AtomicU64,
+    /// What was in use lately.
+    pub(super) highs: Highs,
     /// Whether somebody has read what the system says about CPUs and nodes.
     learnt: AtomicU32,
     /// What was done for the limits lately.
@@ -62,7 +63,7 @@ impl Reclaim {
             cpus: AtomicU32::new(0),
             short: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
-            shrunk: AtomicU64::new(0),
+            highs: Highs::new(),
             learnt: AtomicU32::new(0),
             limits: Limits::new(),
             barren: [const { Barren::new() }; 2],

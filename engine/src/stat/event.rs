@@ -81,7 +81,7 @@ table! {
     Level {
         Taken = "taken", "bytes of objects out of slabs: in use or cached per CPU";
         TakenPeak = "taken_peak", "highest sum of `taken` and `areas` so far";
-        Recent = "recent", "recent high of that sum; shrinks with time (see `reclaim`)";
+        Recent = "recent", "highest sum of the last look's eighth of a second (see `reclaim`)";
         Areas = "areas", "bytes of areas in use";
         Lazy = "lazy", "bytes of areas freed lazily: still mapped, reusable at once";
         Slabs = "slabs", "bytes of slabs";

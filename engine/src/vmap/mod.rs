@@ -204,7 +204,10 @@ impl Areas {
     #[must_use]
     pub const fn new() -> Self {
         const fn space() -> Space {
-            Space { state: Lock::new(State { tree: Tree::new(), dirty: Dirty::new(), opened: 0, newest: Pfn::NONE }), rest: Lists::new() }
+            Space {
+                state: Lock::new(State { tree: Tree::new(), dirty: Dirty::new(), opened: 0, newest: Pfn::NONE }),
+                rest: Lists::new(),
+            }
         }
         Self {
             spaces: [const { space() }; 2],
@@ -277,6 +280,11 @@ impl State {
         let mut best = (Pfn::NONE, 0);
         for run in self.dirty.some_longest(regions, LOOKS) {
             let len = regions.desc(run).len();
+            if len >= pages {
+                // (Another thread has freed it since this one looked.)
+                self.dirty.take_at(regions, run, pages);
+                return Some((run, pages));
+            }
             let behind = if run.same_window(run.add(len)) { free_behind(run.add(len)) } else { 0 };
             let before = self.tree.ends_at(regions, run).map_or(0, |free| regions.desc(free).len());
             if len > best.1 && len + behind + before >= pages {
@@ -443,7 +451,8 @@ impl Vmap<'_> {
         let (pages, align, flags) = self.shape(bytes, align);
         let Some(flags) = flags else { return self.reuse_giant(pages, align) };
         // (What is reused is aligned as was asked, not as moves like it.)
-        self.reuse_like(Want { pages, align: asked, flags, mask: LIKE }).or_else(|| self.reuse_part(flags, pages, asked))
+        self.reuse_like(Want { pages, align: asked, flags, mask: LIKE })
+            .or_else(|| self.reuse_part(flags, pages, asked))
     }
 
     /// The same, only of that very size: what is cleared as a whole should be what was used as a whole.
@@ -674,7 +683,11 @@ impl Vmap<'_> {
                     });
                 }
                 // (A word that changes meanwhile may say anything: one step on, nothing is missed for long.)
-                at += if matches!(kind, Kind::Area | Kind::Lazy | Kind::Dirty | Kind::Run) { len.clamp(1, pages - at) } else { 1 };
+                at += if matches!(kind, Kind::Area | Kind::Lazy | Kind::Dirty | Kind::Run) {
+                    len.clamp(1, pages - at)
+                } else {
+                    1
+                };
             }
         });
     }

@@ -25,12 +25,12 @@
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
 //! areas, then one call for each range that does not touch its neighbour (a 32nd of one in vectors).
 
+use super::node::LISTS;
 use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
 use crate::knob::Id;
-use super::node::LISTS;
 use crate::page::{Kind, Pfn, give_back};
 use crate::stat::{Event, Level, Timing};
 
@@ -133,20 +133,26 @@ impl Vmap<'_> {
     /// Gives lazily freed areas back to the system, about `most` bytes of them; the bytes given back. The
     /// caller has the right to gather (`Reclaim::purging`). In one call every area is tried once.
     pub fn purge(&self, most: usize) -> usize {
-        self.purge_some(most, true, false)
+        self.purge_some(most, most, false)
+    }
+
+    /// The same, and all that is lazy waits to be given back then: for [`Vmap::purge_pending`], or [`Vmap::put_back`].
+    pub fn purge_first_of_all(&self, most: usize) -> usize {
+        self.purge_some(most, usize::MAX, false)
     }
 
     /// The same, only of what is queued; anybody may.
     pub fn purge_pending(&self, most: usize) -> usize {
-        self.purge_some(most, false, false)
+        self.purge_some(most, 0, false)
     }
 
     /// The same for a worker, which holds no lock: the system calls are made abroad ([`crate::arch::gate`]).
     pub fn purge_abroad(&self, most: usize) -> usize {
-        self.purge_some(most, false, true)
+        self.purge_some(most, 0, true)
     }
 
-    fn purge_some(&self, most: usize, mut gather: bool, abroad: bool) -> usize {
+    /// About `most` bytes; `gather` of them are gathered where nothing is queued, once.
+    fn purge_some(&self, most: usize, mut gather: usize, abroad: bool) -> usize {
         let start = self.cache.sets.clock.ticks();
         let (mut bytes, mut tried) = (0, 0);
         while tried < most {
@@ -155,7 +161,8 @@ impl Vmap<'_> {
             bytes += released;
             if sliced == 0 {
                 // What could not be released lies on the spaces' lists, and this purge gathers once.
-                if !core::mem::take(&mut gather) || !self.gather(most - tried) {
+                let wanted = core::mem::take(&mut gather);
+                if wanted == 0 || !self.gather(wanted) {
                     break;
                 }
             }
