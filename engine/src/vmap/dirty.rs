@@ -11,7 +11,7 @@
 //! takes the shortest run that it fits into, of a few looked at; what is left of it stays.
 //!
 //! Units: pages. Invariants: runs of one window with the same flags do not touch; a run is in the bucket of its length, a bit
-//! is set exactly while its bucket has something; only first pages are `Dirty`, only last ones of two and more `Tail`.
+//! is set exactly while its bucket has something; all have the space's flags; only first pages are `Dirty`, only last ones of two and more `Tail`.
 //! Lock: the area space's. Cost: some ten loads and stores for each link.
 //!
 //! What else was tried: docs/performance.md.
@@ -109,9 +109,7 @@ impl Dirty {
     /// Adds pages that are in nobody's hand any more; they are merged with the runs that they touch.
     pub fn insert(&mut self, regions: &Regions, mut at: Pfn, mut pages: usize, flags: u32) {
         regions.desc(at).set(Kind::None, 0);
-        if let Some(before) = self.ends_at(regions, at)
-            && regions.desc(before).rest() == flags
-        {
+        if let Some(before) = self.ends_at(regions, at, flags) {
             pages += self.unlink(regions, before);
             at = before;
         }
@@ -126,18 +124,20 @@ impl Dirty {
         self.link(regions, at, pages, flags);
     }
 
-    /// The run that ends right before `end`.
-    fn ends_at(&self, regions: &Regions, end: Pfn) -> Option<Pfn> {
+    /// The run with these flags that ends right before `end`. (Pages of the other space may lie there, whose lock is not held:
+    /// what is read of them may be out of date, but is never a run with our flags.)
+    fn ends_at(&self, regions: &Regions, end: Pfn, flags: u32) -> Option<Pfn> {
         let last = Pfn(end.0 - 1);
         if !last.same_window(end) || !regions.contains(last) {
             return None;
         }
-        let desc = regions.desc(last);
-        match desc.kind() {
-            Kind::Dirty => Some(last),
-            Kind::Tail => Some(desc.links().0),
-            _ => None,
-        }
+        let first = match regions.desc(last).kind() {
+            Kind::Dirty => last,
+            Kind::Tail => regions.desc(last).links().0,
+            _ => return None,
+        };
+        let desc = regions.desc(first);
+        (desc.kind() == Kind::Dirty && desc.rest() == flags && first.add(desc.len()) == end).then_some(first)
     }
 
     /// The runs of a bucket, the latest first.
@@ -256,8 +256,7 @@ impl Dirty {
                 }
                 let inside = 1..desc.len().saturating_sub(1);
                 assert!(inside.into_iter().all(|page| regions.desc(at.add(page)).kind() == Kind::None));
-                let before = self.ends_at(regions, at);
-                assert!(before.is_none_or(|before| regions.desc(before).rest() != desc.rest()), "runs touch");
+                assert_eq!(self.ends_at(regions, at, desc.rest()), None, "runs touch");
                 pages += desc.len();
                 previous = at;
                 each(at, desc.len());

@@ -63,6 +63,8 @@ const REFUSED: u8 = 2;
 /// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas, and
 /// where a soft limit is small.
 pub const LENT: usize = 8 << 20;
+/// Nodes; the board has a word more for each space.
+const NODES: usize = VMAP_NODES - 2;
 /// Pages of a page table.
 const CONGRUENT: usize = 512;
 /// Areas from this many pages begin at a page table's beginning, so that those move whole. (Smaller ones move quickly
@@ -111,7 +113,7 @@ struct State {
 #[derive(Debug)]
 pub struct Areas {
     spaces: [Space; 2],
-    nodes: [Node; VMAP_NODES],
+    nodes: [Node; NODES],
     /// Highest node that ever got an area, plus one.
     top: AtomicU32,
     /// What is to go back to the system.
@@ -211,7 +213,7 @@ impl Areas {
         }
         Self {
             spaces: [const { space() }; 2],
-            nodes: [const { Node::new() }; VMAP_NODES],
+            nodes: [const { Node::new() }; NODES],
             top: AtomicU32::new(0),
             flights: Flights::new(Queue::new()),
             backlog: AtomicUsize::new(0),
@@ -273,10 +275,8 @@ impl State {
     /// `pages` pages of a dirty run with free ones behind and before it, as many dirty ones as can be had; with their number.
     fn take_mixed(&mut self, regions: &Regions, pages: usize) -> Option<(Pfn, usize)> {
         const LOOKS: usize = 8;
-        let free_behind = |end: Pfn| {
-            let is_run = regions.contains(end) && regions.desc(end).kind() == Kind::Run;
-            if is_run { regions.desc(end).len() } else { 0 }
-        };
+        let free_behind =
+            |tree: &Tree, run: Pfn, end: Pfn| if run.same_window(end) { tree.begins_at(regions, end) } else { 0 };
         let mut best = (Pfn::NONE, 0);
         for run in self.dirty.some_longest(regions, LOOKS) {
             let len = regions.desc(run).len();
@@ -285,7 +285,7 @@ impl State {
                 self.dirty.take_at(regions, run, pages);
                 return Some((run, pages));
             }
-            let behind = if run.same_window(run.add(len)) { free_behind(run.add(len)) } else { 0 };
+            let behind = free_behind(&self.tree, run, run.add(len));
             let before = self.tree.ends_at(regions, run).map_or(0, |free| regions.desc(free).len());
             if len > best.1 && len + behind + before >= pages {
                 best = (run, len);
@@ -296,7 +296,7 @@ impl State {
             return None;
         }
         let end = run.add(len);
-        let behind = if run.same_window(end) { free_behind(end).min(pages - len) } else { 0 };
+        let behind = free_behind(&self.tree, run, end).min(pages - len);
         let before = pages - len - behind;
         let free = self.tree.ends_at(regions, run);
         self.dirty.take_run(regions, run);
@@ -355,9 +355,9 @@ impl Vmap<'_> {
     #[inline]
     fn home(&self) -> usize {
         match self.cache.sets.mode() {
-            Mode::Sequences | Mode::Simulated => self.cache.sets.cpus.index() % VMAP_NODES,
+            Mode::Sequences | Mode::Simulated => self.cache.sets.cpus.index() % NODES,
             // Asking for the CPU costs more than all the rest: threads take turns instead.
-            _ => (sys::thread_pointer() >> 12) % (VMAP_NODES / 4),
+            _ => (sys::thread_pointer() >> 12) % (NODES / 4),
         }
     }
 
@@ -368,11 +368,12 @@ impl Vmap<'_> {
         [home, home ^ 1].into_iter().find_map(|at| Some((at, self.areas.nodes[at].enter()?)))
     }
 
-    /// `bytes` become lazy in the turn of node `at` (or are taken back: negative); whether the levels were told.
+    /// `bytes` become lazy in the turn of node `at`, or in the lock of a space ([`Vmap::lender`]), which is `_held` (or are
+    /// taken back: negative); whether the levels were told.
     #[inline(always)]
-    fn lend(&self, at: usize, _turn: &Turn<'_>, bytes: isize) -> bool {
+    fn lend<H>(&self, at: usize, _held: &H, bytes: isize) -> bool {
         let tally = &self.board().nodes[at].lent;
-        // Relaxed, and no locked instruction: the word is changed in a turn only.
+        // Relaxed, and no locked instruction: the word is changed in a turn, or under a lock, only.
         let lent = (tally.load(Relaxed) as isize).wrapping_add(bytes);
         // Twice this area: who takes and frees areas of its size again and again tells nobody.
         let least = if sys::single_threaded() { LENT / 64 } else { LENT / 8 };
@@ -388,6 +389,11 @@ impl Vmap<'_> {
         self.account(keep - lent, lent - keep);
         self.board().grown();
         true
+    }
+
+    /// What a space lends as.
+    const fn lender(flags: u32) -> usize {
+        NODES + (flags & HUGE) as usize
     }
 
     /// A new area of at least `bytes`, aligned to `align` bytes; `None` without memory.
@@ -466,8 +472,8 @@ impl Vmap<'_> {
         let mut state = self.space(flags).state.lock_elided();
         let pfn = state.dirty.take(self.regions, pages, align)?;
         self.take_in(pfn, pages, flags);
+        self.lend(Self::lender(flags), &state, -((pages * PAGE) as isize));
         drop(state);
-        self.account((pages * PAGE) as isize, -((pages * PAGE) as isize));
         self.cache.sets.count(Event::AreaReuse, 1);
         Some(Fresh { address: self.regions.address(pfn), zero: false })
     }
@@ -534,8 +540,7 @@ impl Vmap<'_> {
             }
             let state = space.state.lock_elided();
             let pfn = space.rest.take(self.regions, want)?;
-            drop(state);
-            self.account((want.pages * PAGE) as isize, -((want.pages * PAGE) as isize));
+            self.lend(Self::lender(want.flags), &state, -((want.pages * PAGE) as isize));
             Some(pfn)
         })
     }
@@ -734,30 +739,32 @@ impl Vmap<'_> {
     fn make_lazy(&self, pfn: Pfn, pages: usize, flags: u32) -> bool {
         let bytes = (pages * PAGE) as isize;
         let front = if pages <= FRONT_PAGES && flags & ALONE == 0 { self.enter() } else { None };
-        let Some((at, turn)) = front else {
-            self.put_aside(pfn, pages, flags);
-            self.account(-bytes, bytes);
-            return true;
-        };
-        // What the front holds is what the node has lent; the rest is told.
-        let out = if turn.count() >= FRONT { turn.take_all().0 } else { [Pfn::NONE; LISTS] };
+        let Some((at, turn)) = front else { return self.put_aside(pfn, pages, flags) };
+        if turn.count() < FRONT {
+            turn.put(self.regions, pfn, pages);
+            let told = self.lend(at, &turn, bytes);
+            drop(turn);
+            self.note_top(at);
+            return told;
+        }
+        let (out, _) = turn.take_all();
         let moved = self.chains(&out).map(|at| self.regions.desc(at).len() * PAGE).sum::<usize>().cast_signed();
         turn.put(self.regions, pfn, pages);
-        let told = self.lend(at, &turn, bytes - moved);
+        let mut told = self.lend(at, &turn, bytes - moved);
         drop(turn);
+        for at in self.chains(&out) {
+            let desc = self.regions.desc(at);
+            told |= self.put_aside(at, desc.len(), desc.rest());
+        }
+        told
+    }
+
+    /// A node has something.
+    fn note_top(&self, at: usize) {
         // Relaxed: a hint for who looks elsewhere, and a purge looks at all.
         if at >= self.areas.top.load(Relaxed) as usize {
             self.areas.top.fetch_max(at as u32 + 1, Relaxed);
         }
-        if moved == 0 {
-            return told;
-        }
-        self.account(-moved, moved);
-        for at in self.chains(&out) {
-            let desc = self.regions.desc(at);
-            self.put_aside(at, desc.len(), desc.rest());
-        }
-        true
     }
 
     /// The areas of lists that are in our hand. (Each may go elsewhere when it is its turn.)
@@ -772,13 +779,20 @@ impl Vmap<'_> {
         })
     }
 
-    /// Puts lazy pages in our hand where they merge with others, or on the list of their space.
-    fn put_aside(&self, pfn: Pfn, pages: usize, flags: u32) {
+    /// Puts pages that become lazy where they merge with others, or on the list of their space; whether the levels were told.
+    fn put_aside(&self, pfn: Pfn, pages: usize, flags: u32) -> bool {
         let space = self.space(flags);
         let mut state = space.state.lock_elided();
+        self.keep(space, &mut state, pfn, pages, flags);
+        self.lend(Self::lender(flags), &state, (pages * PAGE) as isize)
+    }
+
+    /// Puts lazy pages there, under the space's lock.
+    fn keep(&self, space: &Space, state: &mut State, pfn: Pfn, pages: usize, flags: u32) {
         if flags & ALONE == 0 {
             state.dirty.insert(self.regions, pfn, pages, flags);
         } else {
+            self.regions.desc(pfn).set_len(pages);
             space.rest.put(self.regions, pfn, pages);
         }
     }
@@ -881,7 +895,6 @@ impl Vmap<'_> {
     /// Pages of an area that is cut are dirty.
     fn put_lazy(&self, first: Pfn, pages: usize, flags: u32) {
         self.put_aside(first, pages, flags);
-        self.account(-((pages * PAGE) as isize), (pages * PAGE) as isize);
     }
 
     /// Takes up to `pages` pages of the dirty run that begins there, if there still is one; how many.
@@ -892,8 +905,7 @@ impl Vmap<'_> {
             return 0;
         }
         let got = state.dirty.take_at(self.regions, at, pages);
-        drop(state);
-        self.account((got * PAGE) as isize, -((got * PAGE) as isize));
+        self.lend(Self::lender(flags), &state, -((got * PAGE) as isize));
         got
     }
 

@@ -160,9 +160,12 @@ impl Lists {
     /// Takes everything: the heads of the lists, and how many areas there are.
     pub fn take_all(&self) -> ([Pfn; LISTS], u32) {
         let mut heads = [Pfn::NONE; LISTS];
-        for (head, taken) in self.heads.iter().zip(&mut heads) {
-            *taken = Pfn(head.load(Relaxed));
-            head.store(0, Relaxed);
+        let mut bits = self.bits.load(Relaxed);
+        while bits != 0 {
+            let list = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            heads[list] = Pfn(self.heads[list].load(Relaxed));
+            self.heads[list].store(0, Relaxed);
         }
         self.bits.store(0, Relaxed);
         let count = self.count.load(Relaxed);

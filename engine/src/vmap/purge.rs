@@ -26,7 +26,7 @@
 //! areas, then one call for each range that does not touch its neighbour (a 32nd of one in vectors).
 
 use super::node::LISTS;
-use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, Vmap};
+use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, NODES, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
@@ -333,7 +333,8 @@ impl Vmap<'_> {
         while at != Pfn::NONE {
             let next = self.next(at);
             let desc = self.regions.desc(at);
-            self.put_aside(at, desc.len(), desc.rest());
+            let space = self.space(desc.rest());
+            self.keep(space, &mut space.state.lock(), at, desc.len(), desc.rest());
             at = next;
         }
     }
@@ -381,8 +382,13 @@ impl Vmap<'_> {
     fn gather(&self, most: usize) -> bool {
         let (mut list, mut pages) = (Pfn::NONE, 0);
         let wanted = most.div_ceil(PAGE);
-        for space in &self.areas.spaces {
+        for (number, space) in self.areas.spaces.iter().enumerate() {
             let mut state = space.state.lock();
+            // What is given back was told before.
+            let tally = &self.board().nodes[NODES + number];
+            let lent = tally.lent.load(Relaxed) as isize;
+            tally.lent.store(0, Relaxed);
+            self.account(-lent, lent);
             while pages < wanted
                 && let Some((at, len, flags)) = state.dirty.take_longest(self.regions, wanted - pages, CONGRUENT)
             {
@@ -678,11 +684,7 @@ impl Vmap<'_> {
                     match run.end {
                         End::Clean => state.tree.insert(self.regions, run.first, run.pages),
                         End::Lost => desc.set(Kind::None, 0),
-                        End::Dirty if run.flags & ALONE != 0 => {
-                            desc.set_len(run.pages);
-                            space.rest.put(self.regions, run.first, run.pages);
-                        }
-                        End::Dirty => state.dirty.insert(self.regions, run.first, run.pages, run.flags),
+                        End::Dirty => self.keep(space, &mut state, run.first, run.pages, run.flags),
                     }
                 }
             }

@@ -130,6 +130,8 @@ enum Op {
     Move(usize, usize),
     Purge(usize),
     PutBack,
+    /// Free pages of either kind become a zone's, and come back as small ones.
+    Around,
     Go(usize),
 }
 
@@ -144,6 +146,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (any::<usize>(), pages()).prop_map(|(which, pages)| Op::Move(which, pages)),
         1 => prop_oneof![1..20_usize, 20..2000_usize, Just(usize::MAX / PAGE)].prop_map(Op::Purge),
         1 => Just(Op::PutBack),
+        1 => Just(Op::Around),
         2 => (0..8_usize).prop_map(Op::Go),
     ];
     prop::collection::vec(op, 1..250)
@@ -248,6 +251,11 @@ impl Model<'_> {
                 assert_eq!(self.world.exact(Level::Lazy), before - bytes);
             }
             Op::PutBack => vmap.put_back(),
+            Op::Around => {
+                if let Some((first, pages)) = vmap.hand_over(8) {
+                    vmap.take_over(first, pages);
+                }
+            }
             Op::Go(index) => HERE.set(index),
         }
     }
@@ -293,6 +301,14 @@ fn areas_match_the_model() {
     assert!(board.nodes.iter().take(8).all(|node| node.purged.load(std::sync::atomic::Ordering::Relaxed) > 0));
     let purges: u64 = world.cache.sets.times(Timing::Purge).0.iter().sum();
     assert_eq!(purges, world.cache.sets.event(Event::Purge));
+}
+
+/// A window's pages in the hands of both spaces: neither takes the other's for its own.
+#[test]
+fn areas_of_both_kinds_match_the_model() {
+    let world = World::new();
+    world.cache.knobs.set(crate::knob::Id::HugeBytes as usize, 100 * PAGE as u64);
+    against_the_model(&world, 0, 60);
 }
 
 #[test]

@@ -182,12 +182,26 @@ impl Tree {
         (last != Pfn::NONE && last.add(nodes.pages(last)) == end && last.same_window(Pfn(end.0 - 1))).then_some(last)
     }
 
+    /// Pages of the run that begins at `at`; 0 if none of this tree does. (A window's pages may be in another one's.)
+    #[must_use]
+    pub fn begins_at(&self, regions: &Regions, at: Pfn) -> usize {
+        if !regions.contains(at) || regions.desc(at).kind() != Kind::Run {
+            return 0;
+        }
+        let nodes = Nodes(regions);
+        let mut node = self.root;
+        while node != Pfn::NONE && node != at {
+            node = if at < node { nodes.left(node) } else { nodes.right(node) };
+        }
+        if node == at { nodes.pages(at) } else { 0 }
+    }
+
     /// Takes exactly the `pages` pages that begin at `at`, if a run begins there and is long enough.
     pub fn take_at(&mut self, regions: &Regions, at: Pfn, pages: usize) -> bool {
-        if !regions.contains(at) || regions.desc(at).kind() != Kind::Run || regions.desc(at).len() < pages {
+        let len = self.begins_at(regions, at);
+        if len < pages.max(1) {
             return false;
         }
-        let len = regions.desc(at).len();
         self.remove(regions, at);
         if len > pages {
             self.insert(regions, at.add(pages), len - pages);
