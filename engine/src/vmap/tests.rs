@@ -303,12 +303,31 @@ fn areas_match_the_model() {
     assert_eq!(purges, world.cache.sets.event(Event::Purge));
 }
 
-/// A window's pages in the hands of both spaces: neither takes the other's for its own.
 #[test]
 fn areas_of_both_kinds_match_the_model() {
     let world = World::new();
     world.cache.knobs.set(crate::knob::Id::HugeBytes as usize, 100 * PAGE as u64);
     against_the_model(&world, 0, 60);
+}
+
+/// A window's pages in the hands of both spaces: a dirty run does not take the other's free pages for its own.
+#[test]
+fn a_neighbour_may_be_of_the_other_kind() {
+    let world = World::new();
+    world.cache.knobs.set(crate::knob::Id::HugeBytes as usize, 100 * PAGE as u64);
+    let vmap = world.vmap();
+    let [one, other] = [300, 300].map(|pages| vmap.alloc(pages * PAGE, PAGE).unwrap().address);
+    vmap.free(&vmap.find(other).unwrap());
+    vmap.purge(usize::MAX);
+    // All free pages of huge windows become small ones.
+    let given: Vec<_> = core::iter::from_fn(|| vmap.hand_over(1)).collect();
+    given.iter().for_each(|&(first, pages)| vmap.take_over(first, pages));
+    vmap.free(&vmap.find(one).unwrap());
+    for pages in [400, 450, 40, 60] {
+        let at = vmap.alloc(pages * PAGE, PAGE).unwrap().address;
+        assert!(pages < 100 || !(one..one + 600 * PAGE).contains(&(at + pages * PAGE - 1)), "{pages}");
+    }
+    vmap.verify();
 }
 
 #[test]
