@@ -19,17 +19,21 @@ const EXPORTED: &str = "
     _exit _Exit
     __libc_malloc __libc_calloc __libc_realloc __libc_free __libc_memalign __libc_valloc __libc_pvalloc
     __posix_memalign
-    clone __clone __vfork _Fork";
+    clone __clone __vfork _Fork
+    _Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t _ZnwmSt11align_val_t _ZnamSt11align_val_t
+    _ZnwmSt11align_val_tRKSt9nothrow_t _ZnamSt11align_val_tRKSt9nothrow_t _ZdlPv _ZdaPv _ZdlPvm _ZdaPvm
+    _ZdlPvRKSt9nothrow_t _ZdaPvRKSt9nothrow_t _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t
+    _ZdaPvmSt11align_val_t _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t";
 
 /// Everything else the library does by itself or by system calls. None of these allocates,
-/// except `fputs` and `fwrite`, which `malloc_info` and `malloc_stats` call for their caller; `dlsym`
-/// is the constructor's.
+/// except `fputs` and `fwrite`, which `malloc_info` and `malloc_stats` call for their caller; `dlsym` and
+/// `dlerror` are the constructor's.
 const NEEDED: &str = "
     __cxa_atexit __cxa_at_quick_exit clock_gettime __errno_location __register_atfork abort bcmp dlmopen environ fputs fwrite fprintf fflush getauxval getcpu memcmp
-    memcpy memmove memset dlsym pthread_atfork sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
+    memcpy memmove memset dlsym dlerror pthread_atfork sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
 /// May be there or not.
 const WEAK: &str = "
-    __rseq_offset __rseq_size _dl_find_object __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";
+    _ZSt15get_new_handlerv __rseq_offset __rseq_size _dl_find_object __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";
 
 /// malloc and free of a small size together (glibc 2.36 takes 129, jemalloc and gperftools 67).
 const PAIR_MAX: usize = 67;
@@ -99,7 +103,7 @@ fn fast_paths_are_the_committed_ones() {
         String::from("# entry instructions branches writes locked calls: fast path of the release library\n");
     let mut listing = String::new();
     let mut by_name = BTreeMap::new();
-    for name in ["malloc", "free", "free_sized"] {
+    for name in ["malloc", "free", "free_sized", "_Znwm", "_ZdlPvm"] {
         writeln!(listing, "{name}:").unwrap();
         let counts = walk(&code, symbols[name], &mut listing);
         let Counts { all, branches, writes, locked, calls } = counts;

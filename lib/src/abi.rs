@@ -2,8 +2,7 @@
 //!
 //! Exported by the preload library only. Errors as C, POSIX and glibc 2.36
 //! have them; `errno` is set to `ENOMEM` (by the heap's environment) or
-//! `EINVAL` on failure and never touched otherwise. The throwing `operator new`s are libstdc++'s own, which
-//! call `malloc`, and so are all forms of `operator delete`: a program may replace the plain ones alone.
+//! `EINVAL` on failure and never touched otherwise. C++'s `operator new` and `delete` are in [`crate::operators`].
 #![allow(unsafe_code)] // C
 
 use crate::HEAP;
@@ -492,6 +491,6 @@ define_clone!(clone, crate::fork::clone_begin, crate::fork::clone_end);
 define_clone!(__clone, crate::fork::clone_begin, crate::fork::clone_end);
 
 #[cfg(target_arch = "x86_64")]
-define_dlopen!(dlopen, crate::start::KEEP_DEEPBIND);
+define_dlopen!(dlopen, crate::start::KEEP_DEEPBIND, crate::operators::HIDE, crate::operators::hide);
 
 const _: () = assert!(size_of::<Mallinfo<usize>>() == 80);

@@ -36,6 +36,8 @@ mod unwind;
 mod abi;
 #[cfg(feature = "capi")]
 mod capi;
+#[cfg(all(feature = "preload", target_arch = "x86_64"))]
+mod operators;
 
 use allotment_engine::heap::Heap;
 use core::alloc::{GlobalAlloc, Layout};

@@ -203,14 +203,21 @@ impl<E: Environment> Heap<E> {
     /// `size` bytes aligned to 16; null without memory.
     #[inline(always)]
     pub fn malloc(&self, size: usize) -> *mut u8 {
+        self.malloc_or(size, |aborted| self.malloc_refused(size, aborted))
+    }
+
+    /// The fast path of [`Self::malloc`]; where it refuses, what `refused` returns, which is told whether a sequence was
+    /// aborted and goes on by [`Self::malloc_refused`].
+    #[inline(always)]
+    pub fn malloc_or(&self, size: usize, refused: impl FnOnce(bool) -> *mut u8) -> *mut u8 {
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
         if size.wrapping_sub(1) >= self.small.load(Relaxed) {
-            return self.malloc_cold(size, false);
+            return refused(false);
         }
         // SAFETY: the gate lets no size above SMALL_MAX pass.
         match self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(size) }) {
             Outcome::Done(object) => object as *mut u8,
-            refused => self.malloc_cold(size, refused == Outcome::Aborted),
+            outcome => refused(outcome == Outcome::Aborted),
         }
     }
 
@@ -241,9 +248,10 @@ impl<E: Environment> Heap<E> {
         unsafe { Self::free_cold(object, self, aborted) };
     }
 
+    /// The rest of [`Self::malloc`], after [`Self::malloc_or`].
     #[cold]
     #[inline(never)]
-    fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
+    pub fn malloc_refused(&self, size: usize, aborted: bool) -> *mut u8 {
         let Some(inside) = self.enter() else { return self.alloc_aside(size, 16) };
         let is_quick = if self.profile.is_on() { None } else { self.malloc_quick(size, aborted) };
         let Some(object) = is_quick else {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  off:  the gate is open, malloc does not come here
-//!  on:   the gate is shut ─► malloc_cold ─► count the size down ── not due ─► pop out of line
+//!  on:   the gate is shut ─► malloc_refused ─► count the size down ── not due ─► pop out of line
 //!                                             │ due
 //!                                             └─► whole pages, stack, table ([`super::samples`])
 //! ```

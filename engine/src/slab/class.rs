@@ -123,6 +123,22 @@ pub fn aligned(size: usize, align: usize) -> Option<usize> {
     (first..CLASSES).find(|&class| (SIZES[class] as usize).is_multiple_of(align))
 }
 
+/// 2^[`RECIPROCAL_SHIFT`] by each class's size, rounded up: a slab's offset times this is the object's index, exactly
+/// where the offset is that of an object (the error, below offset / 2^32, does not reach the next whole number), and
+/// where it is not, some index that does not lead back to the offset.
+pub static RECIPROCAL: [u64; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 1;
+    while class < CLASSES {
+        table[class] = (1_u64 << RECIPROCAL_SHIFT).div_ceil(SIZES[class] as u64);
+        class += 1;
+    }
+    table
+};
+/// Offsets are below 2^20 (checked here), so products stay below 2^52 / size.
+pub const RECIPROCAL_SHIFT: u32 = 32;
+const _: () = assert!(SLAB_PAGES_MAX * PAGE <= 1 << 20);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,5 +247,17 @@ mod tests {
         }
         assert_eq!(aligned(32_769, 1), None);
         assert_eq!(aligned(usize::MAX, 16), None);
+    }
+
+    /// Every offset of every class: an object's leads to its index, any other to one that does not lead back.
+    #[test]
+    fn reciprocals_divide() {
+        for class in 1..CLASSES {
+            let size = SIZES[class] as usize;
+            for offset in 0..PAGE << SLAB_ORDER[class] {
+                let index = (offset as u64 * RECIPROCAL[class]) as usize >> RECIPROCAL_SHIFT;
+                assert_eq!(index * size == offset, offset % size == 0, "class {class}, offset {offset}");
+            }
+        }
     }
 }
