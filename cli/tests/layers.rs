@@ -218,7 +218,11 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
         "the sets' layout and who changes it are one protocol",
     ),
     ("engine", &["heap", "heap::open", "heap::profile", "heap::side"], "methods of one `Heap`, by subject"),
-    ("engine", &["vmap", "vmap::purge"], "methods of one `Vmap`, by subject"),
+    (
+        "engine",
+        &["vmap", "vmap::free", "vmap::purge", "vmap::resize", "vmap::reuse"],
+        "methods of one `Vmap`, by subject",
+    ),
     (
         "lib",
         &[
@@ -261,18 +265,19 @@ fn no_file_imports_itself_by_others() {
     assert!(unused.is_empty(), "no circles any more, take their lines out: {unused:?}");
 }
 
-/// Lines of a file of the command, its tests, the crate and the models, at most.
+/// Lines of code of a file, at most: without comments and empty lines.
 const LONGEST: usize = 700;
 
 #[test]
 fn no_file_is_long() {
     let mut all = Vec::new();
-    for place in ["cli/src", "cli/tests", "lib", "models"] {
+    for place in ["cli/src", "cli/tests", "engine/src", "lib", "models"] {
         let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(place);
         files_of(&place, &["rs", "c", "cpp", "h"], &mut all);
     }
     assert!(all.len() > 100);
-    let long = all.iter().map(|file| (fs::read_to_string(file).unwrap().lines().count(), file));
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let long = all.iter().map(|file| (fs::read_to_string(file).unwrap().lines().filter(is_code).count(), file));
     let long: Vec<_> = long.filter(|(lines, _)| *lines > LONGEST).collect();
     assert!(long.is_empty(), "{long:?}");
 }

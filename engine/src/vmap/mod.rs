@@ -32,17 +32,20 @@
 
 pub mod dirty;
 pub mod flight;
+mod free;
 pub mod node;
 mod purge;
+mod resize;
+mod reuse;
 pub mod tree;
 
 pub use purge::{BATCH, SLICE, TURN, Ticket};
 
-use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
 use crate::arch::gate::Gate;
 use crate::arch::lock::Lock;
-use crate::arch::sys::{self, Access, Advice};
+use crate::arch::sys::{self, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
 use crate::cache::Cache;
 use crate::knob::Id;
@@ -52,7 +55,7 @@ use crate::stat::board::VMAP_NODES;
 use crate::stat::{Board, Event, Level, Mode};
 use dirty::Dirty;
 use flight::Flights;
-use node::{LISTS, Lists, Node, Turn, Want};
+use node::{Lists, Node, Turn, Want};
 use purge::Queue;
 use tree::Tree;
 
@@ -450,99 +453,11 @@ impl Vmap<'_> {
         }
     }
 
-    /// An area of freed memory with its old contents: one of that size, or a part of a dirty run; `None` if there is none.
-    /// Cost: a turn, or a turn and a lock.
-    pub fn reuse(&self, bytes: usize, align: usize) -> Option<Fresh> {
-        let asked = align.div_ceil(PAGE).max(1);
-        let (pages, align, flags) = self.shape(bytes, align);
-        let Some(flags) = flags else { return self.reuse_giant(pages, align) };
-        // (What is reused is aligned as was asked, not as moves like it.)
-        self.reuse_like(Want { pages, align: asked, flags, mask: LIKE })
-            .or_else(|| self.reuse_part(flags, pages, asked))
-    }
-
-    /// The same, only of that very size: what is cleared as a whole should be what was used as a whole.
-    fn reuse_whole(&self, bytes: usize, align: usize) -> Option<Fresh> {
-        let (pages, align, flags) = self.shape(bytes, align);
-        self.reuse_like(Want { pages, align, flags: flags?, mask: LIKE })
-    }
-
-    /// A part of a dirty run.
-    fn reuse_part(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
-        let mut state = self.space(flags).state.lock_elided();
-        let pfn = state.dirty.take(self.regions, pages, align)?;
-        self.take_in(pfn, pages, flags);
-        self.lend(Self::lender(flags), &state, -((pages * PAGE) as isize));
-        drop(state);
-        self.cache.sets.count(Event::AreaReuse, 1);
-        Some(Fresh { address: self.regions.address(pfn), zero: false })
-    }
-
-    /// A dirty run with the free pages beside it, where no dirty run is long enough: fewer pages to fault in than in a
-    /// free run.
-    fn reuse_mixed(&self, bytes: usize, align: usize) -> Option<Fresh> {
-        let (pages, _, flags) = self.shape(bytes, align);
-        // (With a hard limit every fresh page is charged before it is taken.)
-        if align > PAGE || self.cache.knobs.hard_limit() != u64::MAX {
-            return None;
-        }
-        let flags = flags?;
-        let mut state = self.space(flags).state.lock_elided();
-        let (pfn, dirty) = state.take_mixed(self.regions, pages)?;
-        self.take_in(pfn, pages, flags);
-        drop(state);
-        self.account((pages * PAGE) as isize, -((dirty * PAGE) as isize));
-        Some(Fresh { zero: false, ..self.begin(pfn, Event::AreaAlloc) })
-    }
-
     /// Pages that were taken off a structure, under its lock, are an area.
     fn take_in(&self, pfn: Pfn, pages: usize, flags: u32) {
         let desc = self.regions.desc(pfn);
         desc.set_len(pages);
         desc.set(Kind::Area, flags);
-    }
-
-    #[inline]
-    fn reuse_like(&self, want: Want) -> Option<Fresh> {
-        let pfn = self.reuse_from(self.home(), want).or_else(|| self.reuse_elsewhere(want))?;
-        Some(self.reused(pfn))
-    }
-
-    /// A lazy area in our hand is somebody's again.
-    #[inline]
-    fn reused(&self, pfn: Pfn) -> Fresh {
-        let desc = self.regions.desc(pfn);
-        desc.set(Kind::Area, desc.rest());
-        self.cache.sets.count(Event::AreaReuse, 1);
-        Fresh { address: self.regions.address(pfn), zero: false }
-    }
-
-    #[inline]
-    fn reuse_from(&self, at: usize, want: Want) -> Option<Pfn> {
-        let node = &self.areas.nodes[at];
-        if !node.may_have(want.pages) {
-            return None;
-        }
-        let turn = node.enter()?;
-        let pfn = turn.take(self.regions, want)?;
-        self.lend(at, &turn, -((want.pages * PAGE) as isize));
-        Some(pfn)
-    }
-
-    /// From any node, or one that merges with nothing.
-    #[cold]
-    fn reuse_elsewhere(&self, want: Want) -> Option<Pfn> {
-        let top = self.areas.top.load(Relaxed) as usize;
-        (0..top).find_map(|at| self.reuse_from(at, want)).or_else(|| {
-            let space = self.space(want.flags);
-            if !space.rest.may_have(want.pages) {
-                return None;
-            }
-            let state = space.state.lock_elided();
-            let pfn = space.rest.take(self.regions, want)?;
-            self.lend(Self::lender(want.flags), &state, -((want.pages * PAGE) as isize));
-            Some(pfn)
-        })
     }
 
     /// An area with a page behind it where every access faults; `None` without memory, for giants, and where the
@@ -701,310 +616,6 @@ impl Vmap<'_> {
     #[must_use]
     pub fn is_giant(&self, area: &Area) -> bool {
         self.regions.desc(area.pfn).len() == 0
-    }
-
-    /// Frees an area lazily.
-    pub fn free(&self, area: &Area) -> Freed {
-        let desc = self.regions.desc(area.pfn);
-        let pages = desc.len();
-        if desc.kind() == Kind::Area && pages == 0 {
-            let freed = self.free_giant(area);
-            self.cache.sets.count(Event::AreaFree, u64::from(freed != Freed::Not));
-            return freed;
-        }
-        if !self.give_up(area) {
-            return Freed::Not;
-        }
-        self.cache.sets.count(Event::AreaFree, 1);
-        if self.make_lazy(area.pfn, pages, area.flags) { Freed::Told } else { Freed::Quietly }
-    }
-
-    /// Of two that free the same area at the same time one wins.
-    #[inline]
-    fn give_up(&self, area: &Area) -> bool {
-        let desc = self.regions.desc(area.pfn);
-        let (busy, lazy) = (area.flags << 8 | Kind::Area as u32, area.flags << 8 | Kind::Lazy as u32);
-        if sys::single_threaded() {
-            let ours = desc.tag.load(Relaxed) == busy;
-            if ours {
-                desc.tag.store(lazy, Relaxed);
-            }
-            return ours;
-        }
-        // AcqRel: nothing of this free happens before it is ours.
-        desc.tag.compare_exchange(busy, lazy, AcqRel, Relaxed).is_ok()
-    }
-
-    /// Puts an area that is `Lazy` and in our hand where the next one looks for it; whether the levels were told.
-    fn make_lazy(&self, pfn: Pfn, pages: usize, flags: u32) -> bool {
-        let bytes = (pages * PAGE) as isize;
-        let front = if pages <= FRONT_PAGES && flags & ALONE == 0 { self.enter() } else { None };
-        let Some((at, turn)) = front else { return self.put_aside(pfn, pages, flags) };
-        if turn.count() < FRONT {
-            turn.put(self.regions, pfn, pages);
-            let told = self.lend(at, &turn, bytes);
-            drop(turn);
-            self.note_top(at);
-            return told;
-        }
-        let (out, _) = turn.take_all();
-        let moved = self.chains(&out).map(|at| self.regions.desc(at).len() * PAGE).sum::<usize>().cast_signed();
-        turn.put(self.regions, pfn, pages);
-        let mut told = self.lend(at, &turn, bytes - moved);
-        drop(turn);
-        for at in self.chains(&out) {
-            let desc = self.regions.desc(at);
-            told |= self.put_aside(at, desc.len(), desc.rest());
-        }
-        told
-    }
-
-    /// A node has something.
-    fn note_top(&self, at: usize) {
-        // Relaxed: a hint for who looks elsewhere, and a purge looks at all.
-        if at >= self.areas.top.load(Relaxed) as usize {
-            self.areas.top.fetch_max(at as u32 + 1, Relaxed);
-        }
-    }
-
-    /// The areas of lists that are in our hand. (Each may go elsewhere when it is its turn.)
-    fn chains(&self, heads: &[Pfn; LISTS]) -> impl Iterator<Item = Pfn> {
-        heads.iter().flat_map(move |&head| {
-            let mut next = head;
-            core::iter::from_fn(move || {
-                let at = next;
-                (at != Pfn::NONE).then(|| next = self.regions.desc(at).links().0)?;
-                Some(at)
-            })
-        })
-    }
-
-    /// Puts pages that become lazy where they merge with others, or on the list of their space; whether the levels were told.
-    fn put_aside(&self, pfn: Pfn, pages: usize, flags: u32) -> bool {
-        let space = self.space(flags);
-        let mut state = space.state.lock_elided();
-        self.keep(space, &mut state, pfn, pages, flags);
-        self.lend(Self::lender(flags), &state, (pages * PAGE) as isize)
-    }
-
-    /// Puts lazy pages there, under the space's lock.
-    fn keep(&self, space: &Space, state: &mut State, pfn: Pfn, pages: usize, flags: u32) {
-        if flags & ALONE == 0 {
-            state.dirty.insert(self.regions, pfn, pages, flags);
-        } else {
-            self.regions.desc(pfn).set_len(pages);
-            space.rest.put(self.regions, pfn, pages);
-        }
-    }
-
-    /// Makes an area `bytes` long where it is; false if its neighbour is in the way.
-    #[must_use]
-    pub fn resize(&self, area: &Area, bytes: usize) -> bool {
-        let (now, then) = (area.bytes / PAGE, bytes.max(1).div_ceil(PAGE));
-        if now == then {
-            return true;
-        }
-        // A moved area is one mapping and stays so: `relocate` depends on it. A guard page stays where it is.
-        if self.is_giant(area) || then > GIANT || (then > now && area.flags & ALONE != 0) {
-            return false;
-        }
-        let desc = self.regions.desc(area.pfn);
-        if then < now {
-            // The tail becomes a lazy area of its own. A moved area stays whole: its tail
-            // could not be mapped afresh with it.
-            if area.flags & ALONE != 0 {
-                return now / 2 <= then;
-            }
-            desc.set_len(then);
-            let tail = area.pfn.add(then);
-            self.put_lazy(tail, now - then, area.flags);
-        } else {
-            // What is behind it: lazy, with its old contents; free; not there yet.
-            let (tail, more) = (area.pfn.add(now), then - now);
-            if !self.may_take_behind(tail, more, area.flags) {
-                return false;
-            }
-            let got = self.take_behind(tail, more, area.flags);
-            if got < more {
-                if got > 0 {
-                    self.put_lazy(tail, got, area.flags);
-                }
-                return false;
-            }
-            desc.set_len(then);
-            self.board().grown();
-        }
-        self.cache.sets.count(Event::AreaGrow, 1);
-        true
-    }
-
-    /// Whether so many pages from `tail` on are lazy or free, or would lie behind the window's end. A look.
-    fn may_take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
-        let end = self.regions.end(Pfn(tail.0 - 1));
-        let mut at = tail;
-        while at < end && ((at.0 - tail.0) as usize) < pages {
-            let desc = self.regions.desc(at);
-            match (desc.kind(), desc.rest()) {
-                (Kind::Lazy | Kind::Dirty, rest) if rest == flags => {}
-                (Kind::Run, _) => {}
-                _ => return false,
-            }
-            // (Of a giant area, which is none of these, it is 0.)
-            at = at.add(desc.len().max(1));
-        }
-        true
-    }
-
-    /// Takes up to `pages` such pages; how many.
-    fn take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> usize {
-        let end = self.regions.end(Pfn(tail.0 - 1));
-        let mut got = 0;
-        while got < pages {
-            let (at, left) = (tail.add(got), pages - got);
-            let (kind, rest, len) = if at < end {
-                let desc = self.regions.desc(at);
-                (desc.kind(), desc.rest(), desc.len())
-            } else {
-                (Kind::Run, 0, 0)
-            };
-            if kind == Kind::Dirty && rest == flags {
-                let some = self.take_dirty_behind(at, left, flags);
-                if some > 0 {
-                    got += some;
-                    continue;
-                }
-            }
-            if kind == Kind::Lazy && rest == flags && len > 0 && self.take_this(at, len, flags) {
-                self.regions.desc(at).set(Kind::None, 0);
-                if len > left {
-                    self.put_lazy(at.add(left), len - left, flags);
-                }
-                got += len.min(left);
-                continue;
-            }
-            // The last one goes on behind the window's end.
-            let some = if at.add(len) < end { len.min(left) } else { left };
-            if kind != Kind::Run || !self.take_free_behind(at, some, flags) {
-                break;
-            }
-            got += some;
-        }
-        got
-    }
-
-    /// Pages of an area that is cut are dirty.
-    fn put_lazy(&self, first: Pfn, pages: usize, flags: u32) {
-        self.put_aside(first, pages, flags);
-    }
-
-    /// Takes up to `pages` pages of the dirty run that begins there, if there still is one; how many.
-    fn take_dirty_behind(&self, at: Pfn, pages: usize, flags: u32) -> usize {
-        let mut state = self.space(flags).state.lock();
-        // (Under the lock nobody else makes a run one or takes it; a window's end was looked at before.)
-        if self.regions.desc(at).kind() != Kind::Dirty || self.regions.desc(at).rest() != flags {
-            return 0;
-        }
-        let got = state.dirty.take_at(self.regions, at, pages);
-        self.lend(Self::lender(flags), &state, -((got * PAGE) as isize));
-        got
-    }
-
-    /// Takes a lazy area off whichever list it is on; false if it is in somebody's hand, or hard to find.
-    fn take_this(&self, area: Pfn, pages: usize, flags: u32) -> bool {
-        let bytes = (pages * PAGE) as isize;
-        let top = self.areas.top.load(Relaxed) as usize;
-        let mut nodes = (0..top).filter(|&at| self.areas.nodes[at].may_have(pages));
-        nodes.any(|at| {
-            let Some(turn) = self.areas.nodes[at].enter() else { return false };
-            let is_here = turn.take_this(self.regions, area, pages);
-            if is_here {
-                self.lend(at, &turn, -bytes);
-            }
-            is_here
-        }) || {
-            let space = self.space(flags);
-            let is_here = space.rest.may_have(pages) && {
-                let _state = space.state.lock();
-                space.rest.take_this(self.regions, area, pages)
-            };
-            let is_here = is_here || self.take_pending_one(area, pages);
-            if is_here {
-                self.account(bytes, -bytes);
-            }
-            is_here
-        }
-    }
-
-    /// Takes exactly these pages, if they are free or can be had where a window ends.
-    fn take_free_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
-        let Some(charged) = self.charge(pages * PAGE, 0) else { return false };
-        let mut state = self.space(flags).state.lock();
-        let is_ours = state.take_behind(self.regions, self.board(), tail, pages);
-        drop(state);
-        if !is_ours {
-            self.discharge(charged, pages * PAGE);
-        } else if !charged {
-            self.account((pages * PAGE) as isize, 0);
-        }
-        is_ours
-    }
-
-    /// Moves an area's pages into a new area of `bytes`, by page tables; its address.
-    /// `None` if that cannot be done here (nothing has changed then).
-    ///
-    /// # Safety
-    /// The caller owns the area and gives it up if this succeeds.
-    pub unsafe fn relocate(&self, area: &Area, bytes: usize) -> Option<usize> {
-        let threshold = self.cache.knobs.size(Id::MoveBytes);
-        // The source must be one mapping, so that a move that fails has moved nothing; one
-        // that was moved here and grew by it is two.
-        if threshold == 0 || area.bytes < threshold || area.flags & ALONE != 0 || bytes <= area.bytes {
-            return None;
-        }
-        if u64::from(self.areas.moved.load(Relaxed)) >= self.cache.knobs.get(Id::MoveLimit) {
-            return None;
-        }
-        // (Its pages move: what it has counts as gone.)
-        let (pages, align, flags) = self.shape(bytes, PAGE);
-        // (Not dirty pages, which the move would throw away.)
-        let fresh = self.alloc_charged(flags, pages, [align, 1], area.bytes)?;
-        let target = self.find(fresh.address)?;
-        let from = self.regions.address(area.pfn);
-        // SAFETY: both are ours; the target's contents are not needed.
-        if unsafe { sys::move_pages(from, fresh.address, area.bytes) }.is_err() {
-            // The kernel may have unmapped the target before it gave up.
-            // SAFETY: ours, and nothing in it is needed.
-            let mapped = unsafe { sys::map_over(fresh.address, area.bytes, Access::ReadWrite) };
-            if mapped.is_ok() {
-                self.advise(fresh.address, area.bytes, target.flags);
-                self.free(&target);
-            } else {
-                // Perhaps it is not mapped any more, and perhaps by now it is somebody else's: address
-                // space that is never used again.
-                self.regions.desc(target.pfn).set(Kind::None, 0);
-                self.account(-(target.bytes as isize), 0);
-                self.cache.sets.count(Event::AreaFree, 1);
-            }
-            return None;
-        }
-        if target.flags & MOVED == 0 {
-            // A giant area's mappings go with it; the mark only says that it is two.
-            if !self.is_giant(&target) {
-                self.areas.moved.fetch_add(1, Relaxed);
-                self.board().raise(Level::Mappings, 2);
-            }
-            self.regions.desc(target.pfn).set(Kind::Area, target.flags | MOVED);
-        }
-        self.cache.sets.count(Event::AreaMove, 1);
-        if self.is_giant(area) {
-            self.cache.sets.count(Event::AreaFree, 1);
-            self.drop_giant(area);
-            return Some(fresh.address);
-        }
-        // The source is mapped, empty and zero: free at once.
-        self.account(-(area.bytes as isize), 0);
-        self.space(area.flags).state.lock().tree.insert(self.regions, area.pfn, area.bytes / PAGE);
-        Some(fresh.address)
     }
 
     /// Takes a free run of at least `least` pages, and a multiple of them, out of the areas for good, the largest
