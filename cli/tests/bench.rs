@@ -150,7 +150,7 @@ fn areas_and_purges_give_rows() {
     }
 }
 
-/// Much memory: it is freed, it leaves; and who waits for the end of a process does so no longer than the kernel.
+/// Much memory: it is freed, it leaves; and whoever waits for the end of a process does so no longer than the kernel.
 #[test]
 fn frees_and_ends_give_rows() {
     let rows = Rows::of(&["free/one-1g", "free/sparse", "free/exit-8g", "--runs", "1"]);

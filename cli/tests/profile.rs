@@ -230,7 +230,7 @@ fn a_running_process_is_switched_on_and_off() {
         };
         let tune =
             |setting: &str| Command::new(ALLOTMENT).args(["tune", &pid, setting]).output().unwrap().status.success();
-        // Its housekeeper, which does what is asked, starts when it has worked for a moment.
+        // Its keeper, which does what is asked, starts when it has worked for a moment.
         let is_served = (0..100).any(|_| {
             ask();
             tune("idle_seconds=5")

@@ -160,7 +160,7 @@ fn limit_of_a_cgroup() {
                 let done = run(mode, "frugal");
                 (done, std::fs::read_to_string(&most).unwrap().trim().parse().unwrap())
             };
-            // It must live whenever it runs; that the housekeeper comes to run in time is seen in one of three.
+            // It must live whenever it runs; that the keeper comes to run in time is seen in one of three.
             let mut tries = (0..3).map(|_| frugal());
             let (mut done, mut used) = tries.next().unwrap();
             while done.status.success()
@@ -400,7 +400,7 @@ fn inherited_filters_that_kill() {
 
 /// Where no thread can be made, that is nobody's error.
 #[test]
-fn a_housekeeper_that_cannot_be_started_leaves_errno_alone() {
+fn a_keeper_that_cannot_be_started_leaves_errno_alone() {
     let (Some(deny), Some(idle)) = (program("deny.c"), program("idle.c")) else { return };
     for mode in modes(BOTH).into_iter().filter(|_| preloaded()) {
         let words = [&deny, "11", "clone", "clone3", "--", &idle, "errno"];

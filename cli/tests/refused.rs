@@ -25,7 +25,7 @@ use trace::{End, Run, Site, Which};
 
 /// When a run counts as hung. (Beside many others, on a machine that is busy.)
 const HANG: Duration = Duration::from_secs(60);
-/// Runs side by side; and of those that wait for the housekeeper most of the time.
+/// Runs side by side; and of those that wait for the keeper most of the time.
 const BESIDE: usize = 6;
 const BESIDE_IDLE: usize = 24;
 

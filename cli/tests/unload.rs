@@ -23,7 +23,7 @@ fn plugin() -> PathBuf {
     target.join("debug/examples/libplugin.so")
 }
 
-/// As it comes, without a registered area, with a housekeeper from the start, with little at a time, and in a program
+/// As it comes, without a registered area, with a keeper from the start, with little at a time, and in a program
 /// whose own malloc is Allotment, too.
 fn in_every_way(kind: &str, library: &Path) {
     let Some(program) = compile("unload.c", "unload", &[]) else { return };

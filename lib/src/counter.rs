@@ -107,7 +107,7 @@ impl Drop for Owned {
     }
 }
 
-/// Counts what happened: goes up only, and is summed by who reads it.
+/// Counts what happened: goes up only, and is summed by whoever reads it.
 #[derive(Debug)]
 pub struct EventCounter(Owned);
 
@@ -260,7 +260,7 @@ impl LevelCounter {
     pub fn compare_exact(&self, value: i64) -> core::cmp::Ordering {
         self.level.compare_exact(&PERCPU.units, value)
     }
-    /// Brings the total up to date for who reads approximately; whether it changed. By anybody, by period; the CPUs
+    /// Brings the total up to date for whoever reads approximately; whether it changed. By anybody, by period; the CPUs
     /// concerned are not disturbed. Takes turns with other folders: not in signal handlers.
     pub fn fold(&self) -> bool {
         self.level.fold(&PERCPU.units)

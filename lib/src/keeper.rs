@@ -1,4 +1,4 @@
-//! # The housekeeper's thread, and the workers'
+//! # The keeper's thread, and the workers'
 //!
 //! Threads of this process that the C library does not know ([`allotment_engine::arch::crew`]). What they do is the engine's
 //! ([`Mm::keep`](allotment_engine::reclaim::Mm::keep), [`Mm::work`](allotment_engine::reclaim::Mm::work)).
@@ -24,7 +24,7 @@ extern "C" fn worker(_: usize) -> ! {
     sys::exit(false, HEAP.mm().parting())
 }
 
-/// Starts the housekeeper; false if the system has no thread for us.
+/// Starts the keeper; false if the system has no thread for us.
 pub fn start() -> bool {
     CREW.start(keeper).is_ok()
 }

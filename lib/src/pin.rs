@@ -2,7 +2,7 @@
 //!
 //! A shared library with the heap in it may be loaded by `dlopen` and closed again, but its code is needed to the
 //! process's end: handlers of `fork` and `exit` are registered, threads' rseq areas lead to its sequences, the
-//! housekeeper runs in it, its objects are somebody's. So it loads itself once more, for good (`RTLD_NODELETE`).
+//! keeper runs in it, its objects are somebody's. So it loads itself once more, for good (`RTLD_NODELETE`).
 //!
 //! That takes the loader's lock, which must not be waited for inside an allocation: another thread may hold it and wait
 //! for a lock of the program that the allocating one has. So it is done in the constructor, where this thread has that

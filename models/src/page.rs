@@ -69,8 +69,8 @@ impl Desc {
 }
 /// All descriptors.
 #[derive(Debug)]
-pub struct Regions([Desc; PAGES]);
-impl Regions {
+pub struct Windows([Desc; PAGES]);
+impl Windows {
     /// Which page an address is in.
     #[must_use]
     pub fn find(&self, address: usize) -> Option<((), Pfn)> {
@@ -108,7 +108,7 @@ impl Regions {
 #[derive(Debug)]
 pub struct Pages {
     /// The pages.
-    pub regions: Regions,
+    pub windows: Windows,
     used: Lock<[bool; PAGES / BLOCK]>,
 }
 impl Default for Pages {
@@ -121,7 +121,7 @@ impl Pages {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            regions: Regions(
+            windows: Windows(
                 [const { Desc { link: AtomicU64::new(0), tag: AtomicU32::new(0), class: AtomicU8::new(0) } }; PAGES],
             ),
             used: Lock::new([false; PAGES / BLOCK]),
@@ -158,7 +158,7 @@ impl PageSource<'_> {
     pub unsafe fn free(&self, block: Pfn, _: usize) {
         let mut used = self.pages.used.lock();
         assert!(core::mem::take(&mut used[block.0 as usize / BLOCK]), "VIOLATION: page {block:?} freed twice");
-        let base = self.pages.regions.address(block);
+        let base = self.pages.windows.address(block);
         machine::assert_unused(base..base + BLOCK * PAGE);
     }
 }

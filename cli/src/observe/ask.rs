@@ -17,7 +17,7 @@ use allotment_engine::stat::board::{Reply, Request};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// The name of a housekeeper's thread.
+/// The name of a keeper's thread.
 const KEEPER: &str = "allotment";
 /// How long another commander may take.
 const LOCK: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const LOCK: Duration = Duration::from_secs(10);
 pub const SOON: Duration = Duration::from_secs(5);
 /// The same where gigabytes may be.
 pub const LONG: Duration = Duration::from_secs(120);
-/// How long a process without a housekeeper is given to start one.
+/// How long a process without a keeper is given to start one.
 const START: Duration = Duration::from_millis(700);
 
 /// Why there was no answer.
@@ -162,9 +162,9 @@ fn excuse(pid: u32) -> Option<String> {
         return None;
     }
     Some(if status.seccomp == Some(2) {
-        "filters its system calls, so it has no housekeeper that could answer".into()
+        "filters its system calls, so it has no keeper that could answer".into()
     } else {
-        "has no housekeeper yet: it starts when the program next allocates beyond its caches; the request stays".into()
+        "has no keeper yet: it starts when the program next allocates beyond its caches; the request stays".into()
     })
 }
 
@@ -202,7 +202,7 @@ mod tests {
         Target { pid, born, live: true, file, path: path.to_owned() }
     }
 
-    /// Answers `count` requests as a housekeeper would.
+    /// Answers `count` requests as a keeper would.
     fn serve(path: &Path, count: usize) -> std::thread::JoinHandle<Vec<(u32, u64)>> {
         let file = File::options().read(true).write(true).open(path).expect("opened");
         std::thread::spawn(move || {
@@ -297,8 +297,8 @@ mod tests {
         let path = board("silence");
         let mut target = target(&path);
         let why = ask(&target, Request::Show, [0; 2], SOON).expect_err("nobody serves").line(target.pid);
-        // (Other tests may have started a housekeeper of this process's own heap, which does not know this board.)
-        let is_known = ["has no housekeeper", "has not answered"].iter().any(|word| why.contains(word));
+        // (Other tests may have started a keeper of this process's own heap, which does not know this board.)
+        let is_known = ["has no keeper", "has not answered"].iter().any(|word| why.contains(word));
         assert!(is_known && !why.contains('\n'), "{why}");
         target.live = false;
         assert!(ask(&target, Request::Show, [0; 2], SOON).expect_err("a copy").line(1).contains("copy"));

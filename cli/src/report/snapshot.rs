@@ -7,7 +7,7 @@
 use allotment_engine::knob::TABLE;
 use allotment_engine::stat::board::{
     BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, KNOBS_MAX, MAGIC, NodeTally, SETS_MAX, SHOW, TALLY_BYTES,
-    TIMES, Tally, Times, VERSION, VMAP_NODES, settle,
+    TIMES, Tally, Times, VERSION, VMAP_NODES, fold,
 };
 use allotment_engine::stat::{Event, Level, Timing};
 use std::fs::File;
@@ -206,8 +206,9 @@ impl Snapshot {
             }
         }
         let node = |at: usize| offset_of!(Board, nodes) + at * size_of::<NodeTally>();
-        let lent =
-            (0..VMAP_NODES).map(|at| board.long(node(at) + offset_of!(NodeTally, lent))).fold(0_u64, u64::wrapping_add);
+        let differential = (0..VMAP_NODES)
+            .map(|at| board.long(node(at) + offset_of!(NodeTally, differential)))
+            .fold(0_u64, u64::wrapping_add);
         let purged = (0..VMAP_NODES)
             .map(|at| board.long(node(at) + offset_of!(NodeTally, purged)))
             .fold(0_u64, u64::saturating_add);
@@ -215,7 +216,7 @@ impl Snapshot {
             .map(|at| board.long(offset_of!(Board, knobs) + at * size_of::<u64>()))
             .collect();
         for (&level, word) in Level::ALL.iter().zip(&mut levels) {
-            *word = settle(level, *word, lent);
+            *word = fold(level, *word, differential);
         }
         all.iter_mut().for_each(|class| class.taken = class.taken.cast_signed().max(0).cast_unsigned());
         let page_orders = all.split_off(size_classes);

@@ -1,4 +1,4 @@
-// about: a daemon ends with its last thread, and its housekeeper with it
+// about: a daemon ends with its last thread, and its keeper with it
 // args: 100
 // args: 1
 #include "../c/check.h"

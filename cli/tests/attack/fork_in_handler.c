@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 {
     way = !strcmp(argv[1], "fork") ? 0 : !strcmp(argv[1], "_Fork") ? 1 : 2;
     static Held held;
-    /* What the housekeeper lives for. */
+    /* What the keeper lives for. */
     free(memset(malloc(64 << 20), 1, 64 << 20));
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, NULL);

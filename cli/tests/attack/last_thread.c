@@ -1,4 +1,4 @@
-// about: main leaves by pthread_exit and the process ends with its last thread, whether the housekeeper runs or not
+// about: main leaves by pthread_exit and the process ends with its last thread, whether the keeper runs or not
 // args: 100
 // args: 1
 #include "../c/check.h"

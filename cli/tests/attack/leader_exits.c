@@ -1,4 +1,4 @@
-// about: the only thread of its own leaves by the exit system call, as clone's child does when its function returns; the housekeeper kept the process
+// about: the only thread of its own leaves by the exit system call, as clone's child does when its function returns; the keeper kept the process
 // args: fork 1 200
 // args: fork 200 1
 // args: clone 1 200

@@ -1,4 +1,4 @@
-// about: with the housekeeper beside it a program of one thread got the C library's real locks, and stdio half as fast
+// about: with the keeper beside it a program of one thread got the C library's real locks, and stdio half as fast
 #include "../c/check.h"
 #include <sys/single_threaded.h>
 

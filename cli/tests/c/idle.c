@@ -1,9 +1,9 @@
 /* A program that becomes idle with one object in twenty kept: its memory goes
  * back to the system without any call, and what is kept stays as it was.
  *   idle small|mixed|pages    sizes of the objects
- *   idle fork                 a forked child has a housekeeper of its own
+ *   idle fork                 a forked child has a keeper of its own
  *   idle unwatched            fills some memory and ends
- *   idle files                the housekeeper has none of the program's files, and takes no number of theirs
+ *   idle files                the keeper has none of the program's files, and takes no number of theirs
  *   idle errno                no thread can be made (run under a filter), and errno stays as it was
  */
 #define _GNU_SOURCE

@@ -358,7 +358,7 @@ static void idle(void)
     size_t left;
     while ((left = resident()) > at_first + STAYS && now() < end && !getenv("REFUSED_KEEPS"))
         nap();
-    /* (The housekeeper may be what was refused: then the next slow call does it.) */
+    /* (The keeper may be what was refused: then the next slow call does it.) */
     if (left > at_first + STAYS)
         is_small_again();
     CHECK(most > at_first + 20 * MIB || nothing);

@@ -1,4 +1,4 @@
-/* A program that others look into. It holds what it says, has a housekeeper, says `ready PID`, and then does what
+/* A program that others look into. It holds what it says, has a keeper, says `ready PID`, and then does what
  * lines on standard input say, with a line for each. It holds 500 objects of 100 bytes of 1,000 and an area of 10 MiB;
  * 6 MiB are lazily freed.
  *
@@ -25,7 +25,7 @@ static void free_lazily(void)
     free(lazy);
 }
 
-/* Whether a thread of ours is the housekeeper. */
+/* Whether a thread of ours is the keeper. */
 static bool is_kept(void)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -44,7 +44,7 @@ static bool is_kept(void)
     return found;
 }
 
-/* Allocates beyond the caches until there is a housekeeper. */
+/* Allocates beyond the caches until there is a keeper. */
 static void wait_for_keeper(void)
 {
     static void *held[200];

@@ -42,7 +42,7 @@ fn drain_and_purge_act_and_say_so() {
         let after = watched.json(&[]);
         assert!(number(&drained, "/bytes") > 0 && number(&drained, "/objects") > 0, "{drained}");
         assert_eq!(number(&drained, "/unreached"), 0, "{drained}");
-        // (Between the two the housekeeper may cache a little.)
+        // (Between the two the keeper may cache a little.)
         assert!(cached(&after) < cached(&before), "{} then {}", before["sets"], after["sets"]);
         assert!(number(&after, "/vmstat/drain") > number(&before, "/vmstat/drain"));
         assert!(number(&after, "/latency/drain/count") > number(&before, "/latency/drain/count"));

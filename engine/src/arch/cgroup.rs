@@ -8,7 +8,7 @@
 //! /proc/pressure/cpu      the same                   for a CPU
 //! ```
 //! A limit holds for all below it, so the smallest on the way up counts; in a container the path may lead
-//! nowhere, and its beginning is ours. Read by the housekeeper and for large frees, never in a `malloc`. What cannot
+//! nowhere, and its beginning is ours. Read by the keeper and for large frees, never in a `malloc`. What cannot
 //! be read is no limit and no pressure. Units: bytes, CPUs, hundredths of a per cent. Cost: a few small files.
 
 use super::number::decimal;

@@ -29,7 +29,7 @@ use super::atomic::{AtomicU32, AtomicUsize};
 use super::sys::{self, Access, Errno};
 use super::{PAGE, rseq, task};
 
-/// Threads at a time: as many as the knob `max_active` allows, the housekeeper, and one that is about to end.
+/// Threads at a time: as many as the knob `max_active` allows, the keeper, and one that is about to end.
 const MOST: usize = 258;
 /// Bytes of a stack: enough for the few frames of a drain, in a build without optimisation, too.
 const STACK: usize = 128 * 1024;

@@ -209,7 +209,7 @@ impl Gate {
     fn vacate(&self, room: &AtomicUsize) {
         // Release: what was done inside is done before a fork.
         room.store(0, Release);
-        // Relaxed: who waits looks again soon, told or not.
+        // Relaxed: whoever waits looks again soon, told or not.
         if self.state.load(Relaxed) != 0 {
             self.tell();
         }

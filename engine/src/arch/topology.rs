@@ -7,7 +7,7 @@
 //! | `/proc/self/task/N/stat` | CPUs on which a fence would interrupt a thread of ours |
 //!
 //! Read where a slow path needs it, and never where a filter of system calls may kill for it: by the
-//! housekeeper when it starts, by an explicit drain. What cannot be read is as if it said nothing.
+//! keeper when it starts, by an explicit drain. What cannot be read is as if it said nothing.
 //! Locks: none. Cost: three system calls a file; one file for each thread.
 
 use super::number::decimal;

@@ -94,7 +94,7 @@ pub struct Set {
     pub mark: AtomicU32,
     /// The NUMA node of `cpu`.
     pub node: AtomicU32,
-    /// Operations when the housekeeper looked last: on all classes, and on page lists.
+    /// Operations when the keeper looked last: on all classes, and on page lists.
     pub seen: [AtomicU64; 2],
     /// Looks since that changed.
     pub quiet: [AtomicU32; 2],

@@ -103,7 +103,7 @@ impl Room {
     /// Without memory.
     pub fn new() -> Result<Self, sys::Errno> {
         const SLOT: usize = 1 << 30;
-        // Below the windows of memory (`page::region`), where hardly ever anybody is.
+        // Below the windows of memory (`page::windows`), where hardly ever anybody is.
         let base = (0x1000 + (core::ptr::from_ref(&SLOT) as usize >> 12 & 0x7ff)) * SLOT;
         match Self::at(base) {
             Some(room) => Ok(room),
@@ -493,7 +493,7 @@ impl Sets {
         }
     }
 
-    /// For the housekeeper alone: for how many looks the set of `index` has done no operation, and for how many
+    /// For the keeper alone: for how many looks the set of `index` has done no operation, and for how many
     /// none on the page lists, which begin at class `pages`.
     pub fn quiet(&self, index: usize, pages: usize) -> [u32; 2] {
         let Some((set, _)) = self.home_of(index) else { return [0; 2] };

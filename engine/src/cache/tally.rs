@@ -15,7 +15,7 @@ use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::seq;
 use crate::cpu::INDICES;
-use crate::stat::board::{self, LEVEL_THRESHOLD, TALLY_BYTES, TIMES, Times, settle};
+use crate::stat::board::{self, LEVEL_THRESHOLD, TALLY_BYTES, TIMES, Times, fold};
 use crate::stat::{Event, Level, Mode, Tally, Timing};
 
 impl Sets {
@@ -93,7 +93,7 @@ impl Sets {
         let at = core::mem::offset_of!(Tally, levels) + level as usize * 8;
         let word = self.board().levels[level as usize].load(Relaxed);
         let sum = self.tallies().fold(word, |sum, tally| sum.wrapping_add(self.word(tally, at).load(Relaxed)));
-        settle(level, sum, self.board().lent())
+        fold(level, sum, self.board().differentials())
     }
 
     /// Objects of a class went out of slabs (or came back, if negative).

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! allotment tune, drain, purge, stat            this process
-//!   lock on the file                             housekeeper sleeps on `bell`
+//!   lock on the file                             keeper sleeps on `bell`
 //!   order, arguments, asked + 1 ──ring──►        serve: reads the order, does it,
 //!   wait for `answered` = asked  ◄──wake──       status, results, answered = asked
 //! ```
 //! Whoever may write the file may ask: its owner. What stands on the mailbox is checked like any input. A request that
-//! its asker has left is done or not, and the next one replaces it; one is served at a time, by the housekeeper alone.
+//! its asker has left is done or not, and the next one replaces it; one is served at a time, by the keeper alone.
 //!
-//! A process that publishes and has no housekeeper yet starts one when its youth is over
+//! A process that publishes and has no keeper yet starts one when its youth is over
 //! ([`Youth`](crate::reclaim::keeper::Youth)), or with the next slow allocation if somebody asks.
 //!
-//! Locks: those of what is asked for. Cost: two loads at each look of the housekeeper.
+//! Locks: those of what is asked for. Cost: two loads at each look of the keeper.
 
 use super::texts;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};

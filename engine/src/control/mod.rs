@@ -5,7 +5,7 @@
 //!                                    ◄──reply, texts──┘
 //! ```
 //! [`mailbox`] takes requests and answers them, [`texts`] writes what must be walked to be seen. Both are called by the
-//! housekeeper, and texts by the program itself, too.
+//! keeper, and texts by the program itself, too.
 
 pub mod mailbox;
 pub mod texts;

@@ -91,7 +91,7 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
     unsafe { NONE.free(object) };
 }
 
-/// Asks as another process would; the heap is its own housekeeper.
+/// Asks as another process would; the heap is its own keeper.
 fn ask(heap: &Heap<Test>, order: u32, arguments: [u64; 2]) -> (Reply, [u64; 8]) {
     let mailbox = &heap.cache().sets.board().mailbox;
     mailbox.order.store(order, Relaxed);

@@ -133,7 +133,7 @@ pub fn sets<E: Environment>(heap: &Heap<E>, out: &mut impl Write) -> fmt::Result
     Ok(())
 }
 
-/// Writes all of it into the board; false if there is no room for any. The housekeeper's alone.
+/// Writes all of it into the board; false if there is no room for any. The keeper's alone.
 pub fn publish<E: Environment>(heap: &Heap<E>) -> bool {
     let sets = &heap.cache().sets;
     if !sets.ensure_texts(size_of::<Show>()) {

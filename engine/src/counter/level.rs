@@ -50,7 +50,7 @@
 //! to cover it.
 //!
 //! Range: ±2^51. More than 4,095 threads in spills of one counter at one moment would show as 1 in the total meanwhile.
-//! Locks: `Units::settle` (folding). Cost: an update is 20 instructions
+//! Locks: `Units::folding` (folding). Cost: an update is 20 instructions
 //! inlined, none locked; a spill two locked adds (three with nodes) and a sequence, every 1.5 t updates.
 #![allow(unsafe_code)] // passes the promise of the handle on
 
@@ -309,10 +309,10 @@ impl Level {
         unsafe { units.shared_word(self.at.at(NODE), node % units.indices()) }.load(Relaxed) as i64
     }
 
-    /// Brings the total up to date with every index, for who reads approximately; whether anything changed. To be called
+    /// Brings the total up to date with every index, for whoever reads approximately; whether anything changed. To be called
     /// by period, by anybody. Folders take turns. Nothing is done on any other CPU.
     pub fn fold(&self, units: &Units) -> bool {
-        let _turn = units.settle(self.at);
+        let _turn = units.folding(self.at);
         // Before the first shadow is stored, and seen by who sees the total that comes of it.
         self.folded.store(1, Release);
         let mut changed = false;

@@ -38,7 +38,7 @@
 //! If the kernel refuses the fence (a filter installed later) the stocks are left where they are: the limit holds,
 //! refusals may come early by what is in them.
 //!
-//! Locks: `Units::settle`; not for signal handlers. Cost: 20 instructions inlined and none locked, a
+//! Locks: `Units::folding`; not for signal handlers. Cost: 20 instructions inlined and none locked, a
 //! lock and a compare-and-swap per batch; while tight one compare-and-swap on the shared total.
 #![allow(unsafe_code)] // passes the promise of the handle on
 
@@ -177,7 +177,7 @@ impl Quota {
         if done && units.mode() == Mode::Fallback && self.cap.load(SeqCst) == 0 {
             // Swept already, or about to be: one of us finds it. Under the lock: what is swept is in nobody's hand
             // while somebody else becomes tight, and in a fork.
-            let _turn = (!held).then(|| units.settle(self.at));
+            let _turn = (!held).then(|| units.folding(self.at));
             if self.cap.load(SeqCst) == 0 {
                 self.sweep(units);
             }
@@ -220,7 +220,7 @@ impl Quota {
                 }
                 continue;
             }
-            let _turn = units.settle(self.at);
+            let _turn = units.folding(self.at);
             if self.cap.load(Relaxed) == 0 {
                 if self.phase.load(Relaxed) % 2 == 1 {
                     continue; // tight meanwhile
@@ -257,7 +257,7 @@ impl Quota {
                 return true;
             }
             if !units.is_closed() {
-                let _turn = units.settle(self.at);
+                let _turn = units.folding(self.at);
                 if self.move_stock(units, batch.wrapping_neg(), true) {
                     self.discharge(batch);
                 }
@@ -271,7 +271,7 @@ impl Quota {
             return false;
         }
         if self.phase.load(Relaxed) % 2 == 1 && self.charged().saturating_add(self.slack(units)) <= self.limit() {
-            let _turn = units.settle(self.at);
+            let _turn = units.folding(self.at);
             self.loosen(units);
         }
         true
@@ -346,7 +346,7 @@ impl Quota {
     /// Changes the limit (clamped to 2^62). When it returns nothing more can be used beyond the new one; what was, stays
     /// used. Costs a fence if less than that is charged now.
     pub fn set_limit(&self, units: &Units, limit: u64) {
-        let _turn = units.settle(self.at);
+        let _turn = units.folding(self.at);
         self.limit.store(limit.min(LIMIT_MAX), Relaxed);
         if self.is_tight() {
             self.loosen(units);

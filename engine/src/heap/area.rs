@@ -55,8 +55,8 @@ impl<E: Environment> Heap<E> {
             unsafe { self.free(address as *mut u8) };
             return Ok(());
         }
-        let Some((_, pfn)) = self.pages.regions.find(address) else { return Err(BadPointer::Foreign) };
-        let free = matches!(self.pages.regions.desc(pfn).kind(), Kind::Lazy | Kind::Dirty | Kind::Tail | Kind::Run);
+        let Some((_, pfn)) = self.pages.windows.find(address) else { return Err(BadPointer::Foreign) };
+        let free = matches!(self.pages.windows.desc(pfn).kind(), Kind::Lazy | Kind::Dirty | Kind::Tail | Kind::Run);
         Err(if free { BadPointer::Double } else { BadPointer::Interior })
     }
 

@@ -126,7 +126,7 @@ impl<E: Environment> Heap<E> {
         board.mailbox.answered.store(board.mailbox.asked.load(Relaxed), Relaxed);
     }
 
-    /// Behind a fork, in the parent: pays what was put off, and does what no housekeeper may be there to do.
+    /// Behind a fork, in the parent: pays what was put off, and does what no keeper may be there to do.
     pub fn after_fork(&self) {
         self.pay();
         let keeper = &self.reclaim.keeper;
@@ -178,7 +178,7 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::free`].
     #[cold]
     pub(super) unsafe fn free_aside(&self, address: usize) {
-        if self.pages.regions.find(address).is_none() {
+        if self.pages.windows.find(address).is_none() {
             if self.side.size(address).is_some() {
                 // SAFETY: the caller's promise.
                 return unsafe { self.side.free(address) };

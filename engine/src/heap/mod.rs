@@ -32,7 +32,7 @@ use crate::arch::crew::Crew;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, opaque, sys};
 use crate::cache::{Cache, Sets};
-use crate::page::Regions;
+use crate::page::Windows;
 use crate::reclaim::Mm;
 use crate::reclaim::mm::Parts;
 use crate::slab::SlabSource;
@@ -229,12 +229,12 @@ impl<E: Environment> Heap<E> {
     pub unsafe fn free(&self, object: *mut u8) {
         // Opaque, so that one address is computed, once: that of the sets, which the sequence wants.
         let sets = opaque((&raw const self.cache.sets) as usize);
-        let regions =
-            sets + (core::mem::offset_of!(Self, parts.pages.regions) - core::mem::offset_of!(Self, parts.cache.sets));
+        let windows =
+            sets + (core::mem::offset_of!(Self, parts.pages.windows) - core::mem::offset_of!(Self, parts.cache.sets));
         // SAFETY: references to parts of this heap.
-        let (sets, regions) = unsafe { (&*(sets as *const Sets), &*(regions as *const Regions)) };
+        let (sets, windows) = unsafe { (&*(sets as *const Sets), &*(windows as *const Windows)) };
         let mut aborted = false;
-        if let Some(class) = regions.class(object as usize)
+        if let Some(class) = windows.class(object as usize)
             && class > 0
         {
             // SAFETY: the caller's promise; the class byte names its class.
@@ -463,7 +463,7 @@ impl<E: Environment> Heap<E> {
                     return unsafe { this.side.free(address) };
                 }
                 Freed::Not => {
-                    let ours = this.pages.regions.find(address).is_some();
+                    let ours = this.pages.windows.find(address).is_some();
                     this.cache.sets.count(Event::BadFree, 1);
                     E::report(address, if ours { BadPointer::Interior } else { BadPointer::Foreign });
                 }
@@ -567,7 +567,7 @@ impl<E: Environment> Heap<E> {
         let mut sum = [0; crate::page::ORDERS];
         for (node, zone) in self.pages.zones.iter().enumerate().filter(|(_, zone)| zone.managed() > 0) {
             sum.iter_mut()
-                .zip(zone.buddyinfo(&self.pages.regions, self.cache.sets.board(), node))
+                .zip(zone.buddyinfo(&self.pages.windows, self.cache.sets.board(), node))
                 .for_each(|(sum, n)| *sum += n);
         }
         sum
@@ -593,8 +593,8 @@ impl<E: Environment> Heap<E> {
     pub fn verify(&self) {
         self.slab_source().verify();
         self.vmap().verify();
-        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
-        self.pages.zones.iter().enumerate().for_each(|(node, zone)| zone.verify(regions, board, node));
+        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
+        self.pages.zones.iter().enumerate().for_each(|(node, zone)| zone.verify(windows, board, node));
     }
 }
 

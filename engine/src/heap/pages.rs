@@ -63,7 +63,7 @@ impl<E: Environment> Heap<E> {
     /// The block is somebody's from here on.
     #[inline(always)]
     fn mark(&self, block: usize, order: usize, far: u32) {
-        if let Some((_, desc)) = self.pages.regions.look(block) {
+        if let Some((_, desc)) = self.pages.windows.look(block) {
             // Relaxed: the thread that frees the block was handed it after this.
             desc.tag.store(USER_TAG | far | (order as u32) << 8, Relaxed);
         }
@@ -101,7 +101,7 @@ impl<E: Environment> Heap<E> {
             let mut found = None;
             let take = |word: &BatchWord, zone| {
                 let far = if zone == here { 0 } else { FAR_BIT };
-                word.addresses(&self.pages.regions, |block| found = Some((block, far, word.clean)));
+                word.addresses(&self.pages.windows, |block| found = Some((block, far, word.clean)));
             };
             source.alloc_many(node.unwrap_or(here), order, 1, flags, others(flags), take);
             found
@@ -143,7 +143,7 @@ impl<E: Environment> Heap<E> {
     /// If it is one, nobody uses it any more.
     #[inline]
     pub unsafe fn pages_free(&self, block: usize) -> Result<(), BadPointer> {
-        if let Some((_, desc)) = self.pages.regions.look(block) {
+        if let Some((_, desc)) = self.pages.windows.look(block) {
             // Relaxed: as in `mark`.
             let tag = desc.tag.load(Relaxed);
             if tag & !ORDER_BITS == USER_TAG && block.is_multiple_of(PAGE) {
@@ -167,7 +167,7 @@ impl<E: Environment> Heap<E> {
     /// Unmarks a block; its page and order.
     #[inline(always)]
     fn unmark(&self, block: usize) -> Result<(Pfn, usize), BadPointer> {
-        let Some((pfn, desc)) = self.pages.regions.look(block) else { return Err(self.what_else(block)) };
+        let Some((pfn, desc)) = self.pages.windows.look(block) else { return Err(self.what_else(block)) };
         // Relaxed: as in `mark`.
         let tag = desc.tag.load(Relaxed);
         if !block.is_multiple_of(PAGE) || tag & !(ORDER_BITS | FAR_BIT) != USER_TAG {
@@ -180,12 +180,12 @@ impl<E: Environment> Heap<E> {
     /// Why an address is no block.
     #[cold]
     fn what_else(&self, address: usize) -> BadPointer {
-        let regions = &self.pages.regions;
-        let Some((pfn, desc)) = regions.look(address) else { return BadPointer::Foreign };
+        let windows = &self.pages.windows;
+        let Some((pfn, desc)) = windows.look(address) else { return BadPointer::Foreign };
         let was_one = address.is_multiple_of(PAGE) && desc.tag.load(Relaxed) as u8 == USER_TAG as u8;
         if self.slab_source().class_of(address).is_some() {
             BadPointer::Foreign
-        } else if was_one || self.pages.zones[regions.zone(pfn)].is_free(regions, self.cache.sets.board(), pfn) {
+        } else if was_one || self.pages.zones[windows.zone(pfn)].is_free(windows, self.cache.sets.board(), pfn) {
             BadPointer::Double
         } else {
             BadPointer::Interior
@@ -223,7 +223,7 @@ impl<E: Environment> Heap<E> {
         let _inside = self.enter_patiently();
         match OFFSET[order] {
             0 => {
-                let found = self.pages.regions.find(block).map(|(_, pfn)| (pfn, order));
+                let found = self.pages.windows.find(block).map(|(_, pfn)| (pfn, order));
                 self.page_source().free_all(found.into_iter());
             }
             // SAFETY: the caller's promise.
@@ -244,14 +244,14 @@ impl<E: Environment> Heap<E> {
             return 0;
         }
         let here = self.cache.sets.cpus.node();
-        let (node, source, regions) = (node.unwrap_or(here), self.page_source(), &self.pages.regions);
+        let (node, source, windows) = (node.unwrap_or(here), self.page_source(), &self.pages.windows);
         let (mut got, mut squeezed) = (0, false);
         while got < into.len() {
             let n = into.len() - got;
             let (more, _) = source.alloc_many(node, order, n, flags, others(flags), |word, zone| {
                 let far = if zone == here { 0 } else { FAR_BIT };
-                regions.set_tags(word.first, word.starts, USER_TAG | far | (order as u32) << 8);
-                word.addresses(regions, |block| {
+                windows.set_tags(word.first, word.starts, USER_TAG | far | (order as u32) << 8);
+                word.addresses(windows, |block| {
                     into[got] = block;
                     got += 1;
                     if flags.has(Flags::ZERO) && !word.clean {
@@ -288,10 +288,10 @@ impl<E: Environment> Heap<E> {
         }
         let _inside = self.enter_patiently();
         let mut bad = Ok(());
-        let regions = &self.pages.regions;
+        let windows = &self.pages.windows;
         self.page_source().free_all(blocks.iter().enumerate().filter_map(|(at, &block)| {
             // Descriptors in no order lie in no cache.
-            if let Some((_, desc)) = blocks.get(at + AHEAD).and_then(|&ahead| regions.look(ahead)) {
+            if let Some((_, desc)) = blocks.get(at + AHEAD).and_then(|&ahead| windows.look(ahead)) {
                 prefetch(desc);
             }
             let found = self.unmark(block);
@@ -311,7 +311,7 @@ impl<E: Environment> Heap<E> {
     pub fn zone_stats(&self, node: usize) -> Option<ZoneStats> {
         let _inside = self.enter_patiently();
         let zone = self.pages.zones.get(node).filter(|zone| zone.managed() > 0)?;
-        let stats = zone.stats(&self.pages.regions, self.cache.sets.board(), node);
+        let stats = zone.stats(&self.pages.windows, self.cache.sets.board(), node);
         Some(stats)
     }
 

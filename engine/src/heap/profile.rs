@@ -16,7 +16,7 @@
 //! small object is an area, so that its free leaves the fast path by itself.
 //!
 //! It is on while the knob is not 0, or while a tracer has raised the semaphores of the probes `otel_memory:alloc` and
-//! `free` (then every [`profile::TRACED_BYTES`]); both are looked at on slow paths and by the housekeeper.
+//! `free` (then every [`profile::TRACED_BYTES`]); both are looked at on slow paths and by the keeper.
 //!
 //! A process that begins to filter its own system calls is not sampled any more.
 //!

@@ -19,7 +19,7 @@ impl<E: Environment> Heap<E> {
     /// Bytes that the object at this address has; `None` if it is not one of ours.
     #[must_use]
     pub fn usable(&self, object: *const u8) -> Option<usize> {
-        match self.pages.regions.class(object as usize) {
+        match self.pages.windows.class(object as usize) {
             Some(class) if class > 0 => Some(SIZES[class as usize] as usize),
             Some(_) => match self.slab_source().class_of(object as usize) {
                 Some(class) => Some(SIZES[class] as usize),

@@ -619,7 +619,7 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
     };
     heap.cache.knobs.reset();
     unsafe { Heap::<Test>::open(heap, &opening) }.unwrap();
-    let node_of = |object: usize| heap.pages.regions.zone(heap.pages.regions.find(object).unwrap().1);
+    let node_of = |object: usize| heap.pages.windows.zone(heap.pages.windows.find(object).unwrap().1);
     let objects = [0, 1].map(|node| {
         NODE.set(node);
         let objects: Vec<usize> = (0..2000).map(|_| heap.malloc(100) as usize).collect();

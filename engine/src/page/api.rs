@@ -63,7 +63,7 @@ pub struct ZoneStats {
     pub dirty: usize,
     /// Below this, free pages are kept for [`Flags::ATOMIC`].
     pub min: usize,
-    /// Below this, the housekeeper opens more.
+    /// Below this, the keeper opens more.
     pub low: usize,
     /// Above this, a purge takes dirty pages here first.
     pub high: usize,

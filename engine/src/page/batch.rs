@@ -7,7 +7,7 @@
 
 use super::block::{self, BLOCK_SHIFT, Bits, WORDS};
 use super::pfn::{Pfn, each};
-use super::region::Regions;
+use super::windows::Windows;
 use crate::arch::PAGE;
 use core::mem::MaybeUninit;
 
@@ -54,8 +54,8 @@ impl Batch {
 impl BatchWord {
     /// The addresses of its blocks.
     #[inline(always)]
-    pub fn addresses(&self, regions: &Regions, mut take: impl FnMut(usize)) {
-        let base = regions.address(self.first);
+    pub fn addresses(&self, windows: &Windows, mut take: impl FnMut(usize)) {
+        let base = windows.address(self.first);
         each(self.starts, |bit| take(base + bit * PAGE));
     }
 }

@@ -1,6 +1,6 @@
 //! # `page`: pages, zones, and who owns an address
 //!
-//! [`region`] has the windows of address space (`window`), their descriptors (`desc`) and class
+//! [`windows`] has the windows of address space (`window`), their descriptors (`desc`) and class
 //! maps; `block` the bitmaps of 512 pages; [`zone`] the buddy allocator of each node over them, with which words of pages
 //! are exchanged (`batch`); this module the page layer's door: blocks of an order, through the per-CPU page lists, from
 //! the node's own zone or the nearest other.
@@ -17,8 +17,8 @@ mod batch;
 mod block;
 mod desc;
 mod pfn;
-pub mod region;
 mod window;
+pub mod windows;
 pub mod zone;
 
 pub use crate::arch::sys::give_back;
@@ -27,8 +27,8 @@ pub use batch::{BatchWord, Gather};
 pub use block::ORDERS;
 pub use desc::{Desc, Kind};
 pub use pfn::Pfn;
-pub use region::Regions;
 pub use window::{Owner, Paging};
+pub use windows::Windows;
 pub use zone::{Zone, ZoneRequest};
 
 use crate::arch::PAGE;
@@ -54,7 +54,7 @@ pub const USER_TAG: u32 = USER_BIT | Kind::Pages as u32;
 #[derive(Debug)]
 pub struct Pages {
     /// Address space.
-    pub regions: Regions,
+    pub windows: Windows,
     /// One per node.
     pub zones: [Zone; NODES],
     /// By node, the other nodes plus one, nearest first; 0: by their numbers.
@@ -94,7 +94,7 @@ impl Pages {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            regions: Regions::new(),
+            windows: Windows::new(),
             zones: [const { Zone::new() }; NODES],
             order: [const { [const { AtomicU8::new(0) }; NODES] }; NODES],
             confined: AtomicBool::new(false),
@@ -134,7 +134,7 @@ impl Pages {
     pub fn free(&self, board: &Board, block: Pfn, order: usize) -> bool {
         let mut gather = Gather::<16>::new();
         gather.add(block, order);
-        self.zones[self.regions.zone(block)].free(&self.regions, board, &gather) == 0
+        self.zones[self.windows.zone(block)].free(&self.windows, board, &gather) == 0
     }
 }
 
@@ -153,11 +153,11 @@ impl PageSource<'_> {
         let (pages, board) = (self.pages, self.cache.sets.board());
         let limit = self.cache.knobs.hard_limit();
         let want = ZoneRequest { node, bind: pages.places(node, self.cache.sets.cpus.nodes()), order, flags, limit };
-        let (got, grew) = pages.zones[node].alloc(&pages.regions, board, want, n, |word| take(word, node));
+        let (got, grew) = pages.zones[node].alloc(&pages.windows, board, want, n, |word| take(word, node));
         if got > 0 || others == 0 {
             return (got, grew);
         }
-        let mut spare = |at: usize| pages.zones[at].alloc_spare(&pages.regions, board, want, n, |word| take(word, at));
+        let mut spare = |at: usize| pages.zones[at].alloc_spare(&pages.windows, board, want, n, |word| take(word, at));
         let got = pages.fallback(node).into_iter().filter(|&at| at != node && at < others).map(&mut spare);
         (got.into_iter().find(|&got| got > 0).unwrap_or(0), grew)
     }
@@ -166,7 +166,7 @@ impl PageSource<'_> {
     pub fn prepare_more(&self) {
         let (pages, sets) = (self.pages, &self.cache.sets);
         for (node, zone) in pages.zones.iter().enumerate() {
-            if zone.prepare_more(&pages.regions, sets.board(), node, pages.places(node, sets.cpus.nodes())) {
+            if zone.prepare_more(&pages.windows, sets.board(), node, pages.places(node, sets.cpus.nodes())) {
                 sets.count(Event::ZoneGrow, 1);
             }
         }
@@ -176,9 +176,9 @@ impl PageSource<'_> {
     /// the nodes that ran us.)
     fn alloc_here(&self, order: usize, n: usize, mut take: impl FnMut(usize)) -> bool {
         let node = self.cache.sets.cpus.node();
-        let regions = &self.pages.regions;
+        let windows = &self.pages.windows;
         self.alloc_many(node, order, n, Flags::NONE, self.cache.sets.cpus.nodes(), |word, _| {
-            word.addresses(regions, &mut take)
+            word.addresses(windows, &mut take)
         })
         .1
     }
@@ -206,7 +206,7 @@ impl PageSource<'_> {
             Some(at) => self.cache.alloc(self, self.first + at),
             None => self.alloc_one(order),
         };
-        self.pages.regions.find(address?).map(|(_, pfn)| pfn)
+        self.pages.windows.find(address?).map(|(_, pfn)| pfn)
     }
     /// Takes a block back.
     ///
@@ -216,7 +216,7 @@ impl PageSource<'_> {
     pub unsafe fn free(&self, block: Pfn, order: usize) {
         match LISTED.iter().position(|&listed| listed == order) {
             // SAFETY: the caller's promise; the block's address is its object.
-            Some(at) => unsafe { self.cache.free(self, self.first + at, self.pages.regions.address(block)) },
+            Some(at) => unsafe { self.cache.free(self, self.first + at, self.pages.windows.address(block)) },
             None => self.free_one(block, order),
         }
     }
@@ -227,15 +227,15 @@ impl PageSource<'_> {
     }
 
     fn free_by<const ROOM: usize>(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
-        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
+        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
         let (mut gather, mut zone, mut refused) = (Gather::<ROOM>::new(), 0, 0);
         let flush = |gather: &mut Gather<ROOM>, zone: usize| {
-            let refused = if gather.is_empty() { 0 } else { self.pages.zones[zone].free(regions, board, gather) };
+            let refused = if gather.is_empty() { 0 } else { self.pages.zones[zone].free(windows, board, gather) };
             gather.clear();
             refused
         };
         for (block, order) in blocks {
-            let its = regions.zone(block);
+            let its = windows.zone(block);
             if its != zone || gather.is_full() {
                 refused += flush(&mut gather, zone);
                 zone = its;
@@ -264,7 +264,7 @@ impl Source for PageSource<'_> {
         // (A list is in the order of its frees: neighbours seldom stand beside each other.)
         let blocks = sheaf.objects();
         sort(blocks);
-        let page = |&address: &usize| self.pages.regions.find(address).map(|(_, pfn)| (pfn, order));
+        let page = |&address: &usize| self.pages.windows.find(address).map(|(_, pfn)| (pfn, order));
         self.free_by::<32>(blocks.iter().filter_map(page));
         sheaf.clear();
         self.cache.sets.count(Event::PageFlush, 1);
@@ -273,7 +273,7 @@ impl Source for PageSource<'_> {
         self.alloc_one(self.order(class))
     }
     fn give(&self, class: usize, object: usize) {
-        if let Some((_, pfn)) = self.pages.regions.find(object) {
+        if let Some((_, pfn)) = self.pages.windows.find(object) {
             self.free_one(pfn, self.order(class));
         }
     }

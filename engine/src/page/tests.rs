@@ -11,7 +11,7 @@ use std::vec::Vec;
 /// A zone with windows of its own.
 struct Place {
     // For ever, as its windows: where a new one looks for addresses depends on where it is itself.
-    regions: &'static Regions,
+    windows: &'static Windows,
     board: Box<Board>,
     zone: Zone,
 }
@@ -19,17 +19,17 @@ struct Place {
 impl Place {
     fn new() -> Self {
         unsafe {
-            let (regions, board) = (Box::<Regions>::new_zeroed(), Box::<Board>::new_zeroed());
-            Self { regions: Box::leak(regions.assume_init()), board: board.assume_init(), zone: Zone::new() }
+            let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
+            Self { windows: Box::leak(windows.assume_init()), board: board.assume_init(), zone: Zone::new() }
         }
     }
     fn alloc(&self, order: usize, n: usize, flags: Flags) -> Vec<(Pfn, bool)> {
         let mut got = Vec::new();
         let want = ZoneRequest { node: 0, bind: false, order, flags, limit: u64::MAX };
         let take = |word: &BatchWord| {
-            word.addresses(self.regions, |at| got.push((self.regions.find(at).unwrap().1, word.clean)));
+            word.addresses(self.windows, |at| got.push((self.windows.find(at).unwrap().1, word.clean)));
         };
-        let (count, _) = self.zone.alloc(self.regions, &self.board, want, n, take);
+        let (count, _) = self.zone.alloc(self.windows, &self.board, want, n, take);
         assert_eq!(count, got.len());
         got
     }
@@ -47,17 +47,17 @@ impl Place {
             let mut gather = Gather::<64>::new();
             for &(block, order) in some {
                 if gather.is_full() {
-                    refused += self.zone.free(self.regions, &self.board, &gather);
+                    refused += self.zone.free(self.windows, &self.board, &gather);
                     gather.clear();
                 }
                 refused += usize::from(!gather.add(block, order)) << order;
             }
-            refused += self.zone.free(self.regions, &self.board, &gather);
+            refused += self.zone.free(self.windows, &self.board, &gather);
         }
         refused
     }
     fn verify(&self) {
-        self.zone.verify(self.regions, &self.board, 0);
+        self.zone.verify(self.windows, &self.board, 0);
         let levels = [Level::PagesFree, Level::PagesDirty].map(|level| self.board.level(level) as usize / PAGE);
         assert_eq!(levels, [self.zone.free_pages(), self.zone.dirty_pages()]);
     }
@@ -178,7 +178,7 @@ fn run(ops: Vec<Op>) -> Place {
             }
             Op::Purge(order, clean) => {
                 let mut out = Vec::new();
-                while let Some((first, len)) = place.zone.take_dirty(place.regions, &place.board, order) {
+                while let Some((first, len)) = place.zone.take_dirty(place.windows, &place.board, order) {
                     assert!(len >= 1 << order.min(9));
                     for page in first.0..first.0 + len as u32 {
                         assert_eq!(*model.at(page), (true, true), "taken to be purged");
@@ -189,7 +189,7 @@ fn run(ops: Vec<Op>) -> Place {
                 }
                 assert_eq!(model.runs(order.min(9), true), 0, "left dirty");
                 for (first, len) in out {
-                    place.zone.cleaned(place.regions, &place.board, first, len, clean);
+                    place.zone.cleaned(place.windows, &place.board, first, len, clean);
                     (first.0..first.0 + len as u32).for_each(|page| *model.at(page) = (true, !clean));
                 }
             }
@@ -197,7 +197,7 @@ fn run(ops: Vec<Op>) -> Place {
         place.verify();
         let dirty = model.pages.iter().filter(|page| page.1).count();
         assert_eq!(place.zone.dirty_pages(), dirty);
-        assert_eq!(place.zone.buddyinfo(place.regions, &place.board, 0), model.buddyinfo());
+        assert_eq!(place.zone.buddyinfo(place.windows, &place.board, 0), model.buddyinfo());
     }
     place
 }
@@ -224,22 +224,22 @@ fn threads_get_different_pages_and_nothing_is_lost() {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let order = [0, 0, 1, 3, 9][(random >> 33) as usize % 5];
                     for (block, _) in place.alloc(order, 1 + (random >> 40) as usize % 60, Flags::NONE) {
-                        let at = place.regions.address(block) as *mut usize;
+                        let at = place.windows.address(block) as *mut usize;
                         // (Read as it was left: by nobody or by a thread that gave it back.)
                         unsafe { at.write(thread << 32 | block.0 as usize) };
                         held.push((block, order));
                     }
                     while held.len() > 100 || round % 50 == 0 && !held.is_empty() {
                         let (block, order) = held.swap_remove((random >> 35) as usize % held.len());
-                        let at = place.regions.address(block) as *const usize;
+                        let at = place.windows.address(block) as *const usize;
                         assert_eq!(unsafe { at.read() }, thread << 32 | block.0 as usize, "two have it");
                         assert_eq!(place.free(&[(block, order)]), 0);
                     }
                     if round % 64 == 0
-                        && let Some((first, len)) = place.zone.take_dirty(place.regions, &place.board, 2)
+                        && let Some((first, len)) = place.zone.take_dirty(place.windows, &place.board, 2)
                     {
-                        let clean = unsafe { give_back(place.regions.address(first), len * PAGE) };
-                        place.zone.cleaned(place.regions, &place.board, first, len, clean);
+                        let clean = unsafe { give_back(place.windows.address(first), len * PAGE) };
+                        place.zone.cleaned(place.windows, &place.board, first, len, clean);
                     }
                 }
                 assert_eq!(place.free(&held), 0);
@@ -253,7 +253,7 @@ fn threads_get_different_pages_and_nothing_is_lost() {
 #[test]
 fn clean_pages_are_zero() {
     let place = Place::new();
-    let word = |block: Pfn| unsafe { (place.regions.address(block) as *mut u64).as_mut().unwrap() };
+    let word = |block: Pfn| unsafe { (place.windows.address(block) as *mut u64).as_mut().unwrap() };
     for round in 0..3 {
         let (mut held, mut clean_ones) = (Vec::new(), 0);
         for order in [0, 3, 5, 9, 10] {
@@ -267,10 +267,10 @@ fn clean_pages_are_zero() {
         assert!(round == 1 || clean_ones > 0, "fresh or given back");
         place.free(&held);
         while round == 1
-            && let Some((first, len)) = place.zone.take_dirty(place.regions, &place.board, 0)
+            && let Some((first, len)) = place.zone.take_dirty(place.windows, &place.board, 0)
         {
-            let clean = unsafe { give_back(place.regions.address(first), len * PAGE) };
-            place.zone.cleaned(place.regions, &place.board, first, len, clean);
+            let clean = unsafe { give_back(place.windows.address(first), len * PAGE) };
+            place.zone.cleaned(place.windows, &place.board, first, len, clean);
         }
     }
 }
@@ -284,7 +284,7 @@ fn fragmented_blocks_are_used_up_first_and_whole_ones_stay_whole() {
     place.free(&more.iter().map(|&(block, _)| (block, 9)).collect::<Vec<_>>());
     // Every other page: no two are neighbours.
     place.free(&pages.iter().step_by(2).map(|&(page, _)| (page, 0)).collect::<Vec<_>>());
-    let whole = || place.zone.buddyinfo(place.regions, &place.board, 0)[9..].to_vec();
+    let whole = || place.zone.buddyinfo(place.windows, &place.board, 0)[9..].to_vec();
     let before = whole();
     for _ in 0..256 {
         let got = place.alloc(0, 1, Flags::NONE);
@@ -318,8 +318,8 @@ fn watermarks_keep_pages_for_the_atomic_and_small_zones_have_none() {
     }
     assert!(n > 0);
     assert_eq!((place.zone.managed(), place.zone.free_pages()), (managed, 0));
-    assert!(place.zone.below_low() && place.zone.prepare_more(place.regions, &place.board, 0, false));
-    assert!(!place.zone.below_low() && !place.zone.prepare_more(place.regions, &place.board, 0, false));
+    assert!(place.zone.below_low() && place.zone.prepare_more(place.windows, &place.board, 0, false));
+    assert!(!place.zone.below_low() && !place.zone.prepare_more(place.windows, &place.board, 0, false));
     place.verify();
 }
 

@@ -104,7 +104,7 @@ impl Window {
     /// Page behind the last that is ours.
     #[inline(always)]
     pub(super) fn end(&self) -> usize {
-        // Relaxed: who holds a pointer into a step was handed it after the step was taken in, and others only
+        // Relaxed: whoever holds a pointer into a step was handed it after the step was taken in, and others only
         // look at what may be or not.
         self.end.load(Relaxed) as usize
     }

@@ -59,7 +59,7 @@ impl Space {
             if body.base == 0 {
                 continue;
             }
-            body.tell(&self.totals);
+            body.fold(&self.totals);
             sizes.add(body.allocs, body.smallest, body.largest);
             stats.live += u64::from(body.live);
             stats.populated_pages += body.populated.count_ones() as usize;

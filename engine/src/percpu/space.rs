@@ -393,7 +393,7 @@ impl Space {
     fn release(&'static self, state: &mut State, chunk: &'static Chunk, body: &mut Body) {
         self.claims[body.owner as usize - 1].chunk.store(null_mut(), Relaxed);
         body.owner = 0;
-        body.settle(&self.totals);
+        body.free_parked(&self.totals);
         state.slots.add(chunk, body);
         self.settle_idle(state, chunk, body);
     }
@@ -410,7 +410,7 @@ impl Space {
         // One is kept already. Without base and entry nobody reaches this one. Both locks are held across
         // the call, so that no forked child finds the chunk nowhere.
         state.slots.remove(chunk, body);
-        body.tell(&self.totals);
+        body.fold(&self.totals);
         let base = core::mem::replace(&mut body.base, 0);
         let entry = self.memory.entry(base);
         entry.store(0, Relaxed);
@@ -463,7 +463,7 @@ impl Space {
                 self.totals.parked.store(true, Relaxed);
                 continue;
             };
-            body.settle(&self.totals);
+            body.free_parked(&self.totals);
             state.slots.relocate(chunk, &mut body);
         }
         true

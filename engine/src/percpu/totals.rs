@@ -1,6 +1,6 @@
 //! # What all chunks of a space count together
 //!
-//! Exact numbers of pages, and of live allocations what chunks have told ([`DRIFT`]); hints when to look for more of
+//! Exact numbers of pages, and of live allocations what chunks have folded ([`DRIFT`]); hints when to look for more of
 //! them. Units: pages, allocations. Locks: none; relaxed words on lines of their own. Cost: a locked add where a page
 //! becomes empty or is entered, and once in [`DRIFT`] allocations.
 
@@ -44,7 +44,7 @@ impl Totals {
     pub fn empty(&self) -> &AtomicIsize {
         &self.empty.0
     }
-    /// Live allocations, less what chunks have not yet told ([`DRIFT`] each at most, either way).
+    /// Live allocations, less what chunks have not yet folded ([`DRIFT`] each at most, either way).
     pub fn live(&self) -> &AtomicUsize {
         &self.live.0.0
     }

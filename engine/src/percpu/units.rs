@@ -43,8 +43,8 @@ use core::num::NonZeroUsize;
 /// Attempts at a sequence before the cold path goes to nobody's unit (a thread that is
 /// single-stepped never commits).
 const ATTEMPTS: usize = 3;
-/// Locks that counters share for settling.
-const SETTLE: usize = 32;
+/// Locks that counters share for folding.
+const FOLDING: usize = 32;
 
 /// An allocation of per-CPU memory, or a place inside one: an address in nobody's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,15 +139,15 @@ pub struct Units {
     /// Whether nobody's unit of some chunk was ever written.
     nobody: AtomicU32,
     cpus: Cpus,
-    /// See [`Units::settle`].
-    settle: [Lock<()>; SETTLE],
+    /// See [`Units::folding`].
+    folding: [Lock<()>; FOLDING],
     /// Who holds a lock of per-CPU memory or of a counter is inside; a fork waits for them, and they for a fork.
     pub gate: Gate,
 }
 
-/// The turn to settle a counter.
+/// The turn to fold a counter.
 #[derive(Debug)]
-pub struct Settling<'a> {
+pub struct Folding<'a> {
     _turn: Guard<'a, ()>,
     _inside: Inside<'a>,
 }
@@ -170,7 +170,7 @@ impl Units {
             indices: AtomicUsize::new(0),
             nobody: AtomicU32::new(0),
             cpus: Cpus::new(),
-            settle: [const { Lock::new(()) }; SETTLE],
+            folding: [const { Lock::new(()) }; FOLDING],
             gate: Gate::new(),
         }
     }
@@ -560,7 +560,7 @@ impl Units {
     ///
     /// # Safety
     /// `at` is an aligned `u64` of a live allocation, used by this and [`Units::move_slowly`],
-    /// and by who has closed `cap` and fenced.
+    /// and by whoever has closed `cap` and fenced.
     #[inline(always)]
     pub unsafe fn move_within(&self, at: Handle, delta: u64, cap: &AtomicU64) -> Outcome<()> {
         match self.place(&self.by_mm_cid, at) {
@@ -613,12 +613,12 @@ impl Units {
         self.cpus.node()
     }
 
-    /// The turn to settle the counter at `at`: to fold it, to move between its stocks and its total. A fork waits for
+    /// The turn to fold the counter at `at`: to fold it, to move between its stocks and its total. A fork waits for
     /// all of them, so a child finds none half done, and a thread that begins one waits for a fork. Not for signal handlers.
-    pub fn settle(&self, at: Handle) -> Settling<'_> {
+    pub fn folding(&self, at: Handle) -> Folding<'_> {
         let inside = self.gate.enter_patiently();
         // Neighbours in memory take different ones.
-        Settling { _turn: self.settle[at.address() / 8 % SETTLE].lock(), _inside: inside }
+        Folding { _turn: self.folding[at.address() / 8 % FOLDING].lock(), _inside: inside }
     }
 
     /// After it every sequence that had begun has committed or will abort, and what it

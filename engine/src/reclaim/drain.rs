@@ -1,10 +1,10 @@
-//! # Draining, as it is asked for: by the program, by `malloc_trim`, by the housekeeper
+//! # Draining, as it is asked for: by the program, by `malloc_trim`, by the keeper
 //!
 //! | asked by | which sets | mode | waits for answers |
 //! |---|---|---|---|
 //! | the program | a CPU's, all, those of CPUs that run none of our threads | as asked | [`PATIENCE`] |
 //! | `trim` | all; those that need no fence, once the program filters its system calls | knob `drain`, *auto* if that is off | no |
-//! | the housekeeper | of CPUs that do nothing, or whose page lists do nothing and hold another node's pages; all when the program is idle | knob `drain` | until it looks again |
+//! | the keeper | of CPUs that do nothing, or whose page lists do nothing and hold another node's pages; all when the program is idle | knob `drain` | until it looks again |
 //!
 //! Lock: `Reclaim::purging` while sets are switched and emptied; not while it waits.
 
@@ -158,7 +158,7 @@ impl Mm<'_> {
         }
     }
 
-    /// What one look of the housekeeper asks for; the bytes given back.
+    /// What one look of the keeper asks for; the bytes given back.
     pub fn give_back(&self, duty: Duty) -> usize {
         let everything = self.everything();
         let sets = &self.cache.sets;
@@ -210,13 +210,13 @@ impl Mm<'_> {
 
     /// Whether the page lists of an index hold pages of another node.
     fn holds_foreign_pages(&self, index: usize) -> bool {
-        let (sets, regions) = (&self.cache.sets, &self.pages.regions);
+        let (sets, windows) = (&self.cache.sets, &self.pages.windows);
         let Some((set, _)) = sets.home_of(index).filter(|_| sets.cpus.nodes() > 1) else { return false };
         let node = set.node.load(Relaxed) as usize;
         let mut foreign = false;
         for class in CLASSES..ALL_CLASSES {
             sets.peek(index, class, |address| {
-                foreign |= regions.find(address).is_some_and(|(_, pfn)| regions.zone(pfn) != node);
+                foreign |= windows.find(address).is_some_and(|(_, pfn)| windows.zone(pfn) != node);
             });
         }
         foreign

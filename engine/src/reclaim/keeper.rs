@@ -1,4 +1,4 @@
-//! # The housekeeper: one thread that gives back what an idle program does not use
+//! # The keeper: one thread that gives back what an idle program does not use
 //!
 //! ```text
 //! none ──slow path, heap has grown──► started ──► awake ──nothing left for two looks──► hibernating, a period ──► ▲
@@ -67,7 +67,7 @@ pub const SHORT: u64 = 100;
 /// Slow allocations in a period that are not worth the name of work.
 const NOISE: u64 = 64;
 
-/// How far the housekeeper is.
+/// How far the keeper is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum State {
@@ -151,7 +151,7 @@ impl Watch {
     }
 }
 
-/// What slow paths do in turn where there is no housekeeper.
+/// What slow paths do in turn where there is no keeper.
 #[derive(Debug, Default)]
 pub struct Tending {
     /// Ticks before which nobody does it again; 0: never done.
@@ -200,7 +200,7 @@ const EARLY: u64 = 1 << 25;
 /// Ticks after which any slow allocation does.
 const SOON: u64 = 1 << 28;
 
-/// How long a process has used the heap, and how much, without a housekeeper. (Relaxed, all: policy.)
+/// How long a process has used the heap, and how much, without a keeper. (Relaxed, all: policy.)
 #[derive(Debug, Default)]
 pub struct Youth {
     born: AtomicU64,
@@ -218,7 +218,7 @@ impl Youth {
         self.born.store(now, Relaxed);
         self.slow.store(0, Relaxed);
     }
-    /// Counts a slow allocation; whether it should start the housekeeper because others look at this process.
+    /// Counts a slow allocation; whether it should start the keeper because others look at this process.
     pub fn is_over(&self, now: u64) -> bool {
         let age = now.saturating_sub(self.born.load(Relaxed));
         let slow = self.slow.fetch_add(1, Relaxed);
@@ -370,7 +370,7 @@ impl Keeper {
     }
 
     /// The thread, which has entered, leaves the program's files and places to the program.
-    pub fn settle(&self) {
+    pub fn withdraw(&self) {
         // Relaxed: the thread's own.
         self.files.store(sys::own_files().is_ok(), Relaxed);
         sys::own_root();

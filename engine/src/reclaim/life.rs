@@ -1,11 +1,11 @@
-//! # The housekeeper's life in a heap
+//! # The keeper's life in a heap
 //!
 //! When it starts, what it does in turn, when it rests and when it ends; and what slow paths do where there is none. What
 //! it decides by, how it is called and how it leaves: [`crate::reclaim::keeper`]; what it answers to those who ask from
 //! outside: `control::mailbox`.
 //!
 //! Locks: none held when the thread is started; those of what it does. Cost: nothing to fast paths; a slow path asks
-//! whether there is a housekeeper.
+//! whether there is a keeper.
 
 use super::keeper::{self, LIFE, PERIOD, Watch};
 use super::mm::Mm;
@@ -21,7 +21,7 @@ pub const SECOND: u32 = 1000;
 const BRIEF: u32 = 100;
 
 impl Mm<'_> {
-    /// After a slow path that found no housekeeper, with no lock held: starts it if there is enough to keep, or does what
+    /// After a slow path that found no keeper, with no lock held: starts it if there is enough to keep, or does what
     /// it would have done.
     #[cold]
     pub fn consider_keeper(&self) {
@@ -159,7 +159,7 @@ impl Mm<'_> {
         })
     }
 
-    /// The housekeeper's whole life (see [`crate::reclaim::keeper`]).
+    /// The keeper's whole life (see [`crate::reclaim::keeper`]).
     pub fn keep(&self) {
         let keeper = &self.reclaim.keeper;
         if !keeper.begin() {
@@ -168,7 +168,7 @@ impl Mm<'_> {
         let first = self.exposed(|allowed| {
             let first = if allowed && self.host.crew().is_some() { sys::tasks() } else { None };
             if allowed {
-                keeper.settle();
+                keeper.withdraw();
             }
             first
         });
@@ -243,7 +243,7 @@ impl Mm<'_> {
         done
     }
 
-    /// One look of the housekeeper; whether there is nothing left to do.
+    /// One look of the keeper; whether there is nothing left to do.
     fn look(&self, watch: &mut Watch) -> bool {
         if self.reclaim.keeper.may_read() {
             if watch.looks_at_limits() {

@@ -12,7 +12,7 @@
 //! | knob | what is done | by whom | how often |
 //! |---|---|---|---|
 //! | `soft_limit` | what may stay free is at most [`room`] | whoever purges | as any limit of [`super`] |
-//! | | in use, cached and metadata alone pass 7/8: all caches are drained, barns keep nothing | slow paths, the housekeeper | rests [`RESTS`] times as long as it took, [`PERIOD`] ticks at least |
+//! | | in use, cached and metadata alone pass 7/8: all caches are drained, barns keep nothing | slow paths, the keeper | rests [`RESTS`] times as long as it took, [`PERIOD`] ticks at least |
 //! | `hard_limit` | a request that would pass it drains and purges all, and is tried once more | that request | the same rest for drains; what is known to be free, always |
 //! | | then it is refused | | |
 //!

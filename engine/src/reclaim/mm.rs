@@ -105,7 +105,7 @@ impl Parts {
     /// Areas, with what they need.
     #[must_use]
     pub fn vmap(&self) -> Vmap<'_> {
-        Vmap { areas: &self.areas, regions: &self.pages.regions, cache: &self.cache, gate: &self.gate }
+        Vmap { areas: &self.areas, windows: &self.pages.windows, cache: &self.cache, gate: &self.gate }
     }
 }
 
@@ -141,7 +141,7 @@ impl<'a> Mm<'a> {
 
 /// What stands in the mailbox that threads of ours look at; the heap is open.
 impl Mm<'_> {
-    /// What the housekeeper sleeps on.
+    /// What the keeper sleeps on.
     #[must_use]
     pub fn bell(&self) -> &AtomicU32 {
         &self.cache.sets.board().mailbox.bell
@@ -153,7 +153,7 @@ impl Mm<'_> {
         // Acquire: the request was written before.
         mailbox.asked.load(Acquire) != mailbox.answered.load(Relaxed)
     }
-    /// Whether a slow allocation should start the housekeeper because others look at this process.
+    /// Whether a slow allocation should start the keeper because others look at this process.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         let sets = &self.cache.sets;

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | below the limit | nothing, or the next slice of a purge under way that no [`workers`] have taken over |
 //! | above it | one slice of [`HELP`](policy::HELP) bytes; nothing if somebody else purges |
-//! | above it, no housekeeper to be had | all that is above |
+//! | above it, no keeper to be had | all that is above |
 //! | above twice the limit | [`HELP_MORE`](policy::HELP_MORE) or as much as it allocates, beside others; from that above the limit it waits [`NAPS`](state::NAPS) naps at most where too many are at it |
 //!
 //! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and

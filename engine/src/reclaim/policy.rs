@@ -39,7 +39,7 @@ pub struct Use {
     pub below_recent: u64,
     /// Bytes that are not free and resident: what the soft limit counts besides those.
     pub busy: u64,
-    /// There is no housekeeper, and none to be had: nobody gives back later what is not given back now.
+    /// There is no keeper, and none to be had: nobody gives back later what is not given back now.
     pub is_alone: bool,
 }
 

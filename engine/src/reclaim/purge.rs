@@ -1,4 +1,4 @@
-//! # The purge: what a free, an allocation, the housekeeper and a limit give back
+//! # The purge: what a free, an allocation, the keeper and a limit give back
 //!
 //! See the table of [`super`]. How much may stay and how much is given back at once are numbers: [`policy`].
 //!
@@ -43,7 +43,7 @@ impl Mm<'_> {
         policy::may_stay(now, rules, || self.reclaim.cpus())
     }
 
-    /// Whether there is no housekeeper, and none to be had: nobody gives back later what is not given back now.
+    /// Whether there is no keeper, and none to be had: nobody gives back later what is not given back now.
     fn is_alone(&self) -> bool {
         self.reclaim.keeper.is_out() || self.cache.knobs.get(Id::IdleSeconds) == 0
     }
@@ -206,12 +206,12 @@ impl Mm<'_> {
         for zone in much.chain(little) {
             while board.level(Level::PagesDirty) > keep
                 && !(given > 0 && waits())
-                && let Some((first, len)) = zone.take_dirty(&self.pages.regions, board, order)
+                && let Some((first, len)) = zone.take_dirty(&self.pages.windows, board, order)
             {
                 let bytes = PAGE * len;
                 // SAFETY: the pages are free and in our hand.
-                let clean = unsafe { give_back(self.pages.regions.address(first), bytes) };
-                zone.cleaned(&self.pages.regions, board, first, len, clean);
+                let clean = unsafe { give_back(self.pages.windows.address(first), bytes) };
+                zone.cleaned(&self.pages.windows, board, first, len, clean);
                 if !clean {
                     self.cache.sets.count(Event::PurgeRefused, 1);
                     break;

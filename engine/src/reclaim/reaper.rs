@@ -52,7 +52,7 @@ use crate::arch::sys::{self, Access, Advice, Errno, Range};
 use crate::arch::text::Text;
 use crate::arch::{PAGE, task};
 use crate::knob::{Id, ReapParent};
-use crate::page::Regions;
+use crate::page::Windows;
 use crate::stat::{Event, Level};
 
 /// The name of its task, in lists of processes.
@@ -97,7 +97,7 @@ struct Handover {
     /// Bytes from which it is worth it.
     least: u64,
     /// Where the heap's windows are listed.
-    regions: *const Regions,
+    windows: *const Windows,
     /// The code that runs, up to where it is from a file, and where that part's copy is made.
     image: core::ops::Range<usize>,
     file_end: usize,
@@ -133,7 +133,7 @@ impl Mm<'_> {
         // Relaxed: whoever comes second does nothing. A forked child may leave its own.
         let first = reaping.swap(own, Relaxed) != own;
         let left =
-            first && signals.are_blocked() && leave(own, &self.pages.regions, sys::cpus_allowed().min(TASKS), least);
+            first && signals.are_blocked() && leave(own, &self.pages.windows, sys::cpus_allowed().min(TASKS), least);
         if first {
             // Release: the reaper is ready, or there is none.
             reaped.store(own, Release);
@@ -220,7 +220,7 @@ fn is_dead(pid: &[u8]) -> bool {
 }
 
 /// Makes the task and waits until it holds nothing but the memory; false if there is none. Signals are blocked.
-fn leave(process: u32, regions: &Regions, tasks: u32, least: u64) -> bool {
+fn leave(process: u32, windows: &Windows, tasks: u32, least: u64) -> bool {
     let Ok(at) = sys::map(0, HANDOVER, Access::ReadWrite) else { return false };
     let handover = at as *mut Handover;
     // SAFETY: fresh, zeroed and large enough; nobody else knows it yet.
@@ -228,7 +228,7 @@ fn leave(process: u32, regions: &Regions, tasks: u32, least: u64) -> bool {
         (*handover).process = process;
         (*handover).tasks = tasks;
         (*handover).least = least;
-        (*handover).regions = regions;
+        (*handover).windows = windows;
         let (image, file_end) = task::image();
         (&raw mut (*handover).image).write(image);
         (*handover).file_end = file_end;
@@ -422,7 +422,7 @@ unsafe fn release_all(handover: *mut Handover, program: usize, process: Option<u
     // until below; the copy is as long as the image, and what it replaces it equals.
     let is_let_go = unsafe {
         let _ = sys::prctl(PR_SET_DUMPABLE, [0; 4]);
-        let (pieces, regions) = (&mut (*handover).pieces, &*(*handover).regions);
+        let (pieces, windows) = (&mut (*handover).pieces, &*(*handover).windows);
         let (image, copy) = ((*handover).image.clone(), (*handover).copy);
         let bytes = (*handover).file_end - image.start;
         core::ptr::copy_nonoverlapping(image.start as *const u8, copy as *mut u8, bytes);
@@ -436,7 +436,7 @@ unsafe fn release_all(handover: *mut Handover, program: usize, process: Option<u
             }
         };
         kept.into_iter().for_each(|kept| add(kept.start, kept.end - kept.start));
-        regions.each_opened(|at, bytes| {
+        windows.each_opened(|at, bytes| {
             (0..bytes).step_by(PIECE).for_each(|done| add(at + done, PIECE.min(bytes - done)));
         });
         pieces[..count].sort_unstable_by_key(|piece| piece.at);

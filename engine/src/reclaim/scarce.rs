@@ -38,13 +38,13 @@ impl Mm<'_> {
         self.cache.empty_barns(&self.everything(), ALL_CLASSES);
         again()
             .or_else(|| {
-                let (vmap, regions, board) = (self.vmap(), &self.pages.regions, self.cache.sets.board());
+                let (vmap, windows, board) = (self.vmap(), &self.pages.windows, self.cache.sets.board());
                 let run = vmap.hand_over(1 << order).or_else(|| {
                     vmap.purge(usize::MAX);
                     vmap.hand_over(1 << order)
                 });
                 if let Some((first, pages)) = run {
-                    self.pages.zones[regions.zone(first)].take_over(regions, board, first, pages, true);
+                    self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, true);
                 } else {
                     // The last that there can be: what other CPUs have cached.
                     self.empty_caches(|_| true);
@@ -57,13 +57,13 @@ impl Mm<'_> {
     /// A few pages of the areas' or a zone's for our own structures, if they are short of memory.
     fn feed_meta(&self) -> bool {
         const PAGES: usize = 4;
-        let (vmap, regions, board, meta) =
-            (self.vmap(), &self.pages.regions, self.cache.sets.board(), &self.cache.meta);
+        let (vmap, windows, board, meta) =
+            (self.vmap(), &self.pages.windows, self.cache.sets.board(), &self.cache.meta);
         if !meta.is_dry() {
             return false;
         }
         if vmap.hand_over(PAGES).is_none_or(|(first, pages)| {
-            self.pages.zones[regions.zone(first)].take_over(regions, board, first, pages, true);
+            self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, true);
             false
         }) && !(0..NODES).any(|node| self.pages.zones[node].free_pages() >= PAGES)
         {
@@ -71,8 +71,8 @@ impl Mm<'_> {
         }
         (0..NODES).any(|node| {
             let zone = &self.pages.zones[node];
-            let Some((first, pages)) = zone.hand_over(regions, board, node, PAGES, PAGES) else { return false };
-            let at = regions.address(first);
+            let Some((first, pages)) = zone.hand_over(windows, board, node, PAGES, PAGES) else { return false };
+            let at = windows.address(first);
             // SAFETY: free pages, in our hand.
             unsafe { core::ptr::write_bytes(at as *mut u8, 0, pages * PAGE) };
             meta.feed(board, at, pages * PAGE);
@@ -116,16 +116,16 @@ impl Mm<'_> {
 
     /// A free run of the zones becomes one of the areas; false if there is none of at least `least` pages.
     fn pages_to_areas(&self, least: usize, most: usize) -> bool {
-        let (regions, board) = (&self.pages.regions, self.cache.sets.board());
+        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
         (0..NODES).any(|node| {
             let zone = &self.pages.zones[node];
-            let Some((first, pages)) = zone.hand_over(regions, board, node, least, most) else { return false };
+            let Some((first, pages)) = zone.hand_over(windows, board, node, least, most) else { return false };
             // SAFETY: free pages, in our hand.
-            let is_clean = unsafe { give_back(regions.address(first), pages * PAGE) };
+            let is_clean = unsafe { give_back(windows.address(first), pages * PAGE) };
             if is_clean {
                 self.vmap().take_over(first, pages);
             } else {
-                zone.take_over(regions, board, first, pages, false);
+                zone.take_over(windows, board, first, pages, false);
             }
             is_clean
         })

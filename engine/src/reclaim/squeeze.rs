@@ -15,7 +15,7 @@ impl Mm<'_> {
         self.cache.knobs.set_cgroup(cgroup::memory_high(), cgroup::memory_limit());
     }
 
-    /// The same for the housekeeper, which may not read files everywhere.
+    /// The same for the keeper, which may not read files everywhere.
     pub fn learn_limits_if_allowed(&self) {
         if self.reclaim.keeper.may_read() {
             self.learn_limits();

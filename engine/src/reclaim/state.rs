@@ -38,9 +38,9 @@ pub struct Reclaim {
     pub(super) barren: [Barren; 2],
     /// Which process leaves a reaper.
     pub reaper: Reaper,
-    /// How long there was no need of a housekeeper.
+    /// How long there was no need of a keeper.
     pub youth: Youth,
-    /// The housekeeper.
+    /// The keeper.
     pub keeper: Keeper,
     /// What is done in its place.
     pub tending: Tending,
@@ -103,7 +103,7 @@ impl Reclaim {
         self.frozen.load(Relaxed)
     }
 
-    /// Whether memory is short. For whoever knows the pressure (the housekeeper).
+    /// Whether memory is short. For whoever knows the pressure (the keeper).
     pub fn set_short(&self, is_short: bool) {
         // Relaxed: for a heuristic.
         self.short.store(is_short, Relaxed);

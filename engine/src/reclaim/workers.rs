@@ -1,7 +1,7 @@
 //! # Workers: threads that give back what a large free has left
 //!
 //! ```text
-//!            large free, housekeeper: call            call              a second without one
+//!            large free, keeper: call            call              a second without one
 //! none ──────────────────────────────────► working ◄──────── idle ─────────────────────────► gone
 //!                                             │  ▲
 //!                          starts one more ◄──┘  └── a turn at a time, while something is queued
@@ -19,7 +19,7 @@
 //!
 //! The C library does not know them ([`crate::arch::crew`]): they keep no process alive for longer than a second, and are
 //! gone before credentials or namespaces change. No worker in a process that filters its system calls, none where the
-//! housekeeper is off; none in a forked child until it frees something large.
+//! keeper is off; none in a forked child until it frees something large.
 //!
 //! Units: threads, pages. Invariant: `alive` threads run [`super::Mm::work`], or are being started. Locks:
 //! none. Cost: a call is a locked instruction, two with a sleeper to wake.

@@ -324,7 +324,7 @@ impl SlabSource<'_> {
             return None;
         };
         let slab = block.cast::<Slab>().as_ptr();
-        let regions = &self.pages.regions;
+        let windows = &self.pages.windows;
         // SAFETY: a fresh block of that size, ours alone until its objects are handed out;
         // the pages are ours and hold no object.
         unsafe {
@@ -333,12 +333,12 @@ impl SlabSource<'_> {
                 previous: core::ptr::null_mut(),
                 on_list: false,
                 class: class as u8,
-                node: regions.zone(pfn) as u8,
+                node: windows.zone(pfn) as u8,
                 objects: objects as u16,
                 free: objects as u16,
                 trimmed: false,
                 pfn,
-                base: regions.address(pfn),
+                base: windows.address(pfn),
             });
             let bitmap = Slab::bitmap(slab);
             bitmap.fill(u64::MAX);
@@ -350,13 +350,13 @@ impl SlabSource<'_> {
                 words.for_each(|word| word.store(0, Relaxed));
             }
             for page in 0..pages {
-                let desc = regions.desc(pfn.add(page));
+                let desc = windows.desc(pfn.add(page));
                 desc.link.store(slab as u64, Relaxed);
                 desc.set(Kind::Slab, 0);
             }
             // The class byte is the fast path's; the fallback and the checked have none (see `heap`).
             if self.cache.sets.mode() == Mode::Sequences && !self.slabs.is_checked() {
-                regions.set_class(pfn, pages, class as u8);
+                windows.set_class(pfn, pages, class as u8);
             }
         }
         board.raise(Level::Slabs, PAGE << order);
@@ -374,12 +374,12 @@ impl SlabSource<'_> {
         unsafe {
             let (class, pfn, objects) = ((*slab).class as usize, (*slab).pfn, (*slab).objects as usize);
             let order = SLAB_ORDER[class] as usize;
-            let regions = &self.pages.regions;
-            regions.set_class(pfn, 1 << order, 0);
+            let windows = &self.pages.windows;
+            windows.set_class(pfn, 1 << order, 0);
             for page in 0..1 << order {
-                regions.desc(pfn.add(page)).set(Kind::None, 0);
+                windows.desc(pfn.add(page)).set(Kind::None, 0);
             }
-            regions.desc(pfn).set(Kind::Pages, order as u32);
+            windows.desc(pfn).set(Kind::Pages, order as u32);
             self.cache.meta.free(NonNull::new_unchecked(slab).cast(), self.block_bytes(objects));
             let board = self.cache.sets.board();
             board.lower(Level::Slabs, PAGE << order);
@@ -655,8 +655,8 @@ impl SlabSource<'_> {
     }
 
     fn find(&self, address: usize) -> Option<(*mut Slab, usize)> {
-        let (_, pfn) = self.pages.regions.find(address)?;
-        let desc = self.pages.regions.desc(pfn);
+        let (_, pfn) = self.pages.windows.find(address)?;
+        let desc = self.pages.windows.desc(pfn);
         if desc.kind() != Kind::Slab {
             return None;
         }

@@ -211,7 +211,7 @@ pub struct ClassLevels {
 pub struct NodeTally {
     /// Bytes that became lazy here less those taken into use again, not yet in the levels
     /// `Areas` and `Lazy` (which are off by the sum; two's complement).
-    pub lent: AtomicU64,
+    pub differential: AtomicU64,
     /// Areas of this node that purges took (the kernel's `nr_purged`).
     pub purged: AtomicU64,
 }
@@ -258,12 +258,12 @@ pub struct Board {
     pub mailbox: Mailbox,
 }
 
-/// Where another process asks this one for something (see `control::mailbox`). Who asks holds a lock on the file meanwhile,
+/// Where another process asks this one for something (see `control::mailbox`). Whoever asks holds a lock on the file meanwhile,
 /// writes `order` and `arguments`, raises `asked`, rings, and waits until `answered` has followed.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Mailbox {
-    /// What the housekeeper sleeps on (a futex that processes share).
+    /// What the keeper sleeps on (a futex that processes share).
     pub bell: AtomicU32,
     /// Requests so far; stored last.
     pub asked: AtomicU32,
@@ -374,7 +374,7 @@ const fn version() -> u32 {
         )
         .fields(fields!(Mailbox: bell asked answered order arguments status results))
         .fields(fields!(ClassLevels: size slabs))
-        .fields(fields!(NodeTally: lent purged))
+        .fields(fields!(NodeTally: differential purged))
         .fields(fields!(Show: version at_ns sections text))
         .fields(fields!(Tally: class events levels taken times))
         .fields(fields!(Times: buckets ticks))
@@ -389,13 +389,13 @@ const fn version() -> u32 {
 const _: () = assert!(size_of::<Board>() <= BOARD_BYTES);
 const _: () = assert!(size_of::<Tally>() == TALLY_BYTES);
 
-/// A level with what the nodes have lent.
+/// A level with the differentials of the nodes.
 #[must_use]
-pub fn settle(level: Level, settled: u64, lent: u64) -> u64 {
+pub fn fold(level: Level, folded: u64, differential: u64) -> u64 {
     let value = match level {
-        Level::Areas => settled.wrapping_sub(lent),
-        Level::Lazy => settled.wrapping_add(lent),
-        _ => settled,
+        Level::Areas => folded.wrapping_sub(differential),
+        Level::Lazy => folded.wrapping_add(differential),
+        _ => folded,
     };
     value.cast_signed().max(0).cast_unsigned()
 }
@@ -408,10 +408,10 @@ impl Board {
         // Relaxed: a level is a number for eyes and heuristics, it publishes nothing.
         self.levels[level as usize].load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
-    /// What the nodes of `vmap` have not told yet (see [`settle`]): each node's at most `vmap::LENT` bytes.
+    /// What the nodes of `vmap` have not folded yet (see [`fold`]): each node's at most `vmap::DIFFERENTIAL` bytes.
     #[must_use]
-    pub fn lent(&self) -> u64 {
-        self.nodes.iter().fold(0, |sum, node| sum.wrapping_add(node.lent.load(Relaxed)))
+    pub fn differentials(&self) -> u64 {
+        self.nodes.iter().fold(0, |sum, node| sum.wrapping_add(node.differential.load(Relaxed)))
     }
     /// Raises a level; returns its new value.
     pub fn raise(&self, level: Level, by: usize) -> u64 {
@@ -442,7 +442,7 @@ impl Board {
         taken + areas + managed.saturating_sub(free + slabs)
     }
     /// Bytes that the heap has and that may be resident: what is in use, cached or free and dirty, and metadata. What
-    /// the limits limit. (Areas and lazy ones together are exact, whatever nodes have lent; of pages a batch may be
+    /// the limits limit. (Areas and lazy ones together are exact, whatever the nodes' differentials; of pages a batch may be
     /// on its way.)
     #[must_use]
     pub fn held(&self) -> u64 {

@@ -16,7 +16,7 @@
 //!
 //! What else was tried: docs/performance.md.
 
-use crate::page::{Kind, Pfn, Regions};
+use crate::page::{Kind, Pfn, Windows};
 
 /// Lengths up to this have a bucket of their own.
 const EXACT: usize = 64;
@@ -65,12 +65,12 @@ impl Dirty {
     }
 
     /// Puts a run that touches no other of its flags.
-    fn link(&mut self, regions: &Regions, at: Pfn, pages: usize, flags: u32) {
-        let desc = regions.desc(at);
+    fn link(&mut self, windows: &Windows, at: Pfn, pages: usize, flags: u32) {
+        let desc = windows.desc(at);
         let number = bucket(pages);
         let head = core::mem::replace(&mut self.heads[number], at);
         if head != Pfn::NONE {
-            regions.desc(head).set_links(regions.desc(head).links().0, at);
+            windows.desc(head).set_links(windows.desc(head).links().0, at);
         }
         self.bits[number / 64] |= 1 << (number % 64);
         self.pages += pages;
@@ -78,21 +78,21 @@ impl Dirty {
         desc.set_len(pages);
         desc.set(Kind::Dirty, flags);
         if pages > 1 {
-            let tail = regions.desc(at.add(pages - 1));
+            let tail = windows.desc(at.add(pages - 1));
             tail.set_links(at, Pfn::NONE);
             tail.set(Kind::Tail, 0);
         }
     }
 
     /// Takes a run out; its pages.
-    fn unlink(&mut self, regions: &Regions, at: Pfn) -> usize {
-        let desc = regions.desc(at);
+    fn unlink(&mut self, windows: &Windows, at: Pfn) -> usize {
+        let desc = windows.desc(at);
         let (pages, (next, previous)) = (desc.len(), desc.links());
         if next != Pfn::NONE {
-            regions.desc(next).set_links(regions.desc(next).links().0, previous);
+            windows.desc(next).set_links(windows.desc(next).links().0, previous);
         }
         if previous != Pfn::NONE {
-            regions.desc(previous).set_links(next, regions.desc(previous).links().1);
+            windows.desc(previous).set_links(next, windows.desc(previous).links().1);
         } else {
             let number = bucket(pages);
             self.heads[number] = next;
@@ -102,48 +102,48 @@ impl Dirty {
         }
         self.pages -= pages;
         desc.set(Kind::None, 0);
-        regions.desc(at.add(pages - 1)).set(Kind::None, 0);
+        windows.desc(at.add(pages - 1)).set(Kind::None, 0);
         pages
     }
 
     /// Adds pages that are in nobody's hand any more; they are merged with the runs that they touch.
-    pub fn insert(&mut self, regions: &Regions, mut at: Pfn, mut pages: usize, flags: u32) {
-        regions.desc(at).set(Kind::None, 0);
-        if let Some(before) = self.ends_at(regions, at, flags) {
-            pages += self.unlink(regions, before);
+    pub fn insert(&mut self, windows: &Windows, mut at: Pfn, mut pages: usize, flags: u32) {
+        windows.desc(at).set(Kind::None, 0);
+        if let Some(before) = self.ends_at(windows, at, flags) {
+            pages += self.unlink(windows, before);
             at = before;
         }
         let after = at.add(pages);
         if at.same_window(after)
-            && regions.contains(after)
-            && regions.desc(after).kind() == Kind::Dirty
-            && regions.desc(after).rest() == flags
+            && windows.contains(after)
+            && windows.desc(after).kind() == Kind::Dirty
+            && windows.desc(after).rest() == flags
         {
-            pages += self.unlink(regions, after);
+            pages += self.unlink(windows, after);
         }
-        self.link(regions, at, pages, flags);
+        self.link(windows, at, pages, flags);
     }
 
     /// The run with these flags that ends right before `end`. (Pages of the other space may lie there, whose lock is not held:
     /// what is read of them may be out of date, but is never a run with our flags.)
-    fn ends_at(&self, regions: &Regions, end: Pfn, flags: u32) -> Option<Pfn> {
+    fn ends_at(&self, windows: &Windows, end: Pfn, flags: u32) -> Option<Pfn> {
         let last = Pfn(end.0 - 1);
-        if !last.same_window(end) || !regions.contains(last) {
+        if !last.same_window(end) || !windows.contains(last) {
             return None;
         }
-        let first = match regions.desc(last).kind() {
+        let first = match windows.desc(last).kind() {
             Kind::Dirty => last,
-            Kind::Tail => regions.desc(last).links().0,
+            Kind::Tail => windows.desc(last).links().0,
             _ => return None,
         };
-        let desc = regions.desc(first);
+        let desc = windows.desc(first);
         (desc.kind() == Kind::Dirty && desc.rest() == flags && first.add(desc.len()) == end).then_some(first)
     }
 
     /// The runs of a bucket, the latest first.
-    fn runs<'a>(&self, regions: &'a Regions, number: usize) -> impl Iterator<Item = Pfn> + use<'a> {
+    fn runs<'a>(&self, windows: &'a Windows, number: usize) -> impl Iterator<Item = Pfn> + use<'a> {
         let some = |at: Pfn| (at != Pfn::NONE).then_some(at);
-        core::iter::successors(some(self.heads[number]), move |&at| some(regions.desc(at).links().0))
+        core::iter::successors(some(self.heads[number]), move |&at| some(windows.desc(at).links().0))
     }
 
     /// The first bucket from `number` on that has something.
@@ -158,14 +158,14 @@ impl Dirty {
     }
 
     /// Takes `pages` pages aligned to `align` out of the shortest run that has them, of those looked at.
-    pub fn take(&mut self, regions: &Regions, pages: usize, align: usize) -> Option<Pfn> {
+    pub fn take(&mut self, windows: &Windows, pages: usize, align: usize) -> Option<Pfn> {
         let mut number = self.next(bucket(pages))?;
         loop {
-            let fits = |&at: &Pfn| skipped(at, align) + pages <= regions.desc(at).len();
-            let best = self.runs(regions, number).take(LOOKS).filter(fits).min_by_key(|&at| regions.desc(at).len());
+            let fits = |&at: &Pfn| skipped(at, align) + pages <= windows.desc(at).len();
+            let best = self.runs(windows, number).take(LOOKS).filter(fits).min_by_key(|&at| windows.desc(at).len());
             if let Some(run) = best {
                 let skip = skipped(run, align);
-                return Some(self.carve(regions, run, skip, pages));
+                return Some(self.carve(windows, run, skip, pages));
             }
             // (A run of this length holds an aligned piece wherever it lies.)
             number = self.next(number + 1)?;
@@ -173,30 +173,30 @@ impl Dirty {
     }
 
     /// Takes `pages` pages behind the first `skip` ones of a run; the rest stays.
-    fn carve(&mut self, regions: &Regions, run: Pfn, skip: usize, pages: usize) -> Pfn {
-        let flags = regions.desc(run).rest();
-        let len = self.unlink(regions, run);
+    fn carve(&mut self, windows: &Windows, run: Pfn, skip: usize, pages: usize) -> Pfn {
+        let flags = windows.desc(run).rest();
+        let len = self.unlink(windows, run);
         let (at, end) = (run.add(skip), skip + pages);
         if skip > 0 {
-            self.link(regions, run, skip, flags);
+            self.link(windows, run, skip, flags);
         }
         if len > end {
-            self.link(regions, run.add(end), len - end, flags);
+            self.link(windows, run.add(end), len - end, flags);
         }
         at
     }
 
     /// Takes up to `pages` pages from `at` on, if a run begins there; how many.
-    pub fn take_at(&mut self, regions: &Regions, at: Pfn, pages: usize) -> usize {
-        let pages = pages.min(regions.desc(at).len());
-        self.carve(regions, at, 0, pages);
+    pub fn take_at(&mut self, windows: &Windows, at: Pfn, pages: usize) -> usize {
+        let pages = pages.min(windows.desc(at).len());
+        self.carve(windows, at, 0, pages);
         pages
     }
 
     /// Pages of the longest run, about: the least of its bucket.
     #[must_use]
-    pub fn longest(&self, regions: &Regions) -> usize {
-        self.last().map_or(0, |number| regions.desc(self.heads[number]).len())
+    pub fn longest(&self, windows: &Windows) -> usize {
+        self.last().map_or(0, |number| windows.desc(self.heads[number]).len())
     }
 
     fn last(&self) -> Option<usize> {
@@ -206,25 +206,25 @@ impl Dirty {
 
     /// Takes one of the longest runs, or its end where it is longer than `most`; with its pages and flags. It is cut where
     /// a page table begins.
-    pub fn take_longest(&mut self, regions: &Regions, most: usize, cut: usize) -> Option<(Pfn, usize, u32)> {
+    pub fn take_longest(&mut self, windows: &Windows, most: usize, cut: usize) -> Option<(Pfn, usize, u32)> {
         let run = self.heads[self.last()?];
-        let (len, flags) = (regions.desc(run).len(), regions.desc(run).rest());
+        let (len, flags) = (windows.desc(run).len(), windows.desc(run).rest());
         let end = run.0 as usize + len;
         // What is taken begins at a multiple of `cut`, and is `most` or a little more.
         let from = end.saturating_sub(most) / cut * cut;
         let skip = from.saturating_sub(run.0 as usize);
-        Some((self.carve(regions, run, skip, len - skip), len - skip, flags))
+        Some((self.carve(windows, run, skip, len - skip), len - skip, flags))
     }
 
     /// The longest runs, at most so many, some order.
-    pub fn some_longest<'a>(&self, regions: &'a Regions, most: usize) -> impl Iterator<Item = Pfn> + use<'a> {
+    pub fn some_longest<'a>(&self, windows: &'a Windows, most: usize) -> impl Iterator<Item = Pfn> + use<'a> {
         let mut found = [Pfn::NONE; LOOKS];
         let mut count = 0;
         let mut number = self.last();
         while let Some(at) = number
             && count < most.min(LOOKS)
         {
-            for run in self.runs(regions, at).take(most.min(LOOKS) - count) {
+            for run in self.runs(windows, at).take(most.min(LOOKS) - count) {
                 found[count] = run;
                 count += 1;
             }
@@ -234,29 +234,29 @@ impl Dirty {
     }
 
     /// Takes a whole run; its pages.
-    pub fn take_run(&mut self, regions: &Regions, run: Pfn) -> usize {
-        self.unlink(regions, run)
+    pub fn take_run(&mut self, windows: &Windows, run: Pfn) -> usize {
+        self.unlink(windows, run)
     }
 
     /// Checks the invariants and calls `each` with every run; for tests.
     ///
     /// # Panics
     /// When one does not hold.
-    pub fn verify(&self, regions: &Regions, each: &mut impl FnMut(Pfn, usize)) {
+    pub fn verify(&self, windows: &Windows, each: &mut impl FnMut(Pfn, usize)) {
         let mut pages = 0;
         for number in 0..BUCKETS {
             assert_eq!(self.bits[number / 64] >> (number % 64) & 1 != 0, self.heads[number] != Pfn::NONE);
             let mut previous = Pfn::NONE;
-            for at in self.runs(regions, number) {
-                let desc = regions.desc(at);
+            for at in self.runs(windows, number) {
+                let desc = windows.desc(at);
                 assert_eq!((desc.kind(), bucket(desc.len()), desc.links().1), (Kind::Dirty, number, previous));
                 if desc.len() > 1 {
-                    let tail = regions.desc(at.add(desc.len() - 1));
+                    let tail = windows.desc(at.add(desc.len() - 1));
                     assert_eq!((tail.kind(), tail.links().0), (Kind::Tail, at));
                 }
                 let inside = 1..desc.len().saturating_sub(1);
-                assert!(inside.into_iter().all(|page| regions.desc(at.add(page)).kind() == Kind::None));
-                assert_eq!(self.ends_at(regions, at, desc.rest()), None, "runs touch");
+                assert!(inside.into_iter().all(|page| windows.desc(at.add(page)).kind() == Kind::None));
+                assert_eq!(self.ends_at(windows, at, desc.rest()), None, "runs touch");
                 pages += desc.len();
                 previous = at;
                 each(at, desc.len());

@@ -16,7 +16,7 @@ use crate::stat::Event;
 impl Vmap<'_> {
     /// Frees an area lazily.
     pub fn free(&self, area: &Area) -> Freed {
-        let desc = self.regions.desc(area.pfn);
+        let desc = self.windows.desc(area.pfn);
         let pages = desc.len();
         if desc.kind() == Kind::Area && pages == 0 {
             let freed = self.free_giant(area);
@@ -33,7 +33,7 @@ impl Vmap<'_> {
     /// Of two that free the same area at the same time one wins.
     #[inline]
     pub(super) fn give_up(&self, area: &Area) -> bool {
-        let desc = self.regions.desc(area.pfn);
+        let desc = self.windows.desc(area.pfn);
         let (busy, lazy) = (area.flags << 8 | Kind::Area as u32, area.flags << 8 | Kind::Lazy as u32);
         if sys::single_threaded() {
             let ours = desc.tag.load(Relaxed) == busy;
@@ -52,19 +52,19 @@ impl Vmap<'_> {
         let front = if pages <= FRONT_PAGES && flags & ALONE == 0 { self.enter() } else { None };
         let Some((at, turn)) = front else { return self.put_aside(pfn, pages, flags) };
         if turn.count() < FRONT {
-            turn.put(self.regions, pfn, pages);
-            let told = self.lend(at, &turn, bytes);
+            turn.put(self.windows, pfn, pages);
+            let told = self.differ(at, &turn, bytes);
             drop(turn);
             self.note_top(at);
             return told;
         }
         let (out, _) = turn.take_all();
-        let moved = self.chains(&out).map(|at| self.regions.desc(at).len() * PAGE).sum::<usize>().cast_signed();
-        turn.put(self.regions, pfn, pages);
-        let mut told = self.lend(at, &turn, bytes - moved);
+        let moved = self.chains(&out).map(|at| self.windows.desc(at).len() * PAGE).sum::<usize>().cast_signed();
+        turn.put(self.windows, pfn, pages);
+        let mut told = self.differ(at, &turn, bytes - moved);
         drop(turn);
         for at in self.chains(&out) {
-            let desc = self.regions.desc(at);
+            let desc = self.windows.desc(at);
             told |= self.put_aside(at, desc.len(), desc.rest());
         }
         told
@@ -83,16 +83,16 @@ impl Vmap<'_> {
         let space = self.space(flags);
         let mut state = space.state.lock_elided();
         self.keep(space, &mut state, pfn, pages, flags);
-        self.lend(Self::lender(flags), &state, (pages * PAGE) as isize)
+        self.differ(Self::space_node(flags), &state, (pages * PAGE) as isize)
     }
 
     /// Puts lazy pages there, under the space's lock.
     pub(super) fn keep(&self, space: &Space, state: &mut State, pfn: Pfn, pages: usize, flags: u32) {
         if flags & ALONE == 0 {
-            state.dirty.insert(self.regions, pfn, pages, flags);
+            state.dirty.insert(self.windows, pfn, pages, flags);
         } else {
-            self.regions.desc(pfn).set_len(pages);
-            space.rest.put(self.regions, pfn, pages);
+            self.windows.desc(pfn).set_len(pages);
+            space.rest.put(self.windows, pfn, pages);
         }
     }
 
@@ -102,7 +102,7 @@ impl Vmap<'_> {
             let mut next = head;
             core::iter::from_fn(move || {
                 let at = next;
-                (at != Pfn::NONE).then(|| next = self.regions.desc(at).links().0)?;
+                (at != Pfn::NONE).then(|| next = self.windows.desc(at).links().0)?;
                 Some(at)
             })
         })

@@ -26,7 +26,7 @@
 //!
 //! Units: pages inside, bytes at the door. Locks: a turn of a node (nobody waits for one), then one per
 //! space (`areas`), held across no advice but of fresh memory. The levels `Areas` and
-//! `Lazy` are off by what the nodes have not folded yet: [`LENT`] bytes each, see `Sets::level`.
+//! `Lazy` are off by what the nodes have not folded yet: [`DIFFERENTIAL`] bytes each, see `Sets::level`.
 //! Cost: the front's reuse and free ≈ 25 loads and one compare-and-swap each; a dirty run's a lock and ≈ 40 loads and stores; else O(log n).
 #![allow(unsafe_code)] // address space by number
 
@@ -49,8 +49,8 @@ use crate::arch::sys::{self, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
 use crate::cache::Cache;
 use crate::knob::Id;
-use crate::page::region::{self, WINDOW_PAGES};
-use crate::page::{Kind, Owner, Paging, Pfn, Regions};
+use crate::page::windows::{self, WINDOW_PAGES};
+use crate::page::{Kind, Owner, Paging, Pfn, Windows};
 use crate::stat::board::VMAP_NODES;
 use crate::stat::{Board, Event, Level, Mode};
 use dirty::Dirty;
@@ -65,7 +65,7 @@ const TAKEN: u8 = 1;
 const REFUSED: u8 = 2;
 /// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas, and
 /// where a soft limit is small.
-pub const LENT: usize = 8 << 20;
+pub const DIFFERENTIAL: usize = 8 << 20;
 /// Nodes; the board has a word more for each space.
 const NODES: usize = VMAP_NODES - 2;
 /// Pages of a page table.
@@ -191,7 +191,7 @@ pub struct Vmap<'a> {
     /// The areas.
     pub areas: &'a Areas,
     /// Address space.
-    pub regions: &'a Regions,
+    pub windows: &'a Windows,
     /// Knobs and events.
     pub cache: &'a Cache,
     /// Where a fork waits.
@@ -253,43 +253,43 @@ impl Areas {
 
 impl State {
     /// `need` pages more, or some, behind a window's end; false where that cannot be had.
-    fn extend(&mut self, regions: &Regions, board: &Board, page: Pfn, need: usize) -> bool {
-        let want = region::step(self.opened);
-        let Some((first, pages)) = regions.extend(board, page, need, want) else { return false };
+    fn extend(&mut self, windows: &Windows, board: &Board, page: Pfn, need: usize) -> bool {
+        let want = windows::step(self.opened);
+        let Some((first, pages)) = windows.extend(board, page, need, want) else { return false };
         self.opened += pages;
-        self.tree.insert(regions, first, pages);
+        self.tree.insert(windows, first, pages);
         true
     }
 
     /// Takes exactly the `more` pages from `tail` on, if they are free, or the window ends there and gets longer.
-    fn take_behind(&mut self, regions: &Regions, board: &Board, tail: Pfn, more: usize) -> bool {
-        if self.tree.take_at(regions, tail, more) {
+    fn take_behind(&mut self, windows: &Windows, board: &Board, tail: Pfn, more: usize) -> bool {
+        if self.tree.take_at(windows, tail, more) {
             return true;
         }
-        let (page, end) = (Pfn(tail.0 - 1), regions.end(Pfn(tail.0 - 1)));
-        let is_last = tail == end || self.tree.ends_at(regions, end) == Some(tail);
+        let (page, end) = (Pfn(tail.0 - 1), windows.end(Pfn(tail.0 - 1)));
+        let is_last = tail == end || self.tree.ends_at(windows, end) == Some(tail);
         let owned = self.newest != Pfn::NONE && page.same_window(self.newest);
         is_last
             && owned
-            && self.extend(regions, board, page, (tail.0 as usize + more).saturating_sub(end.0 as usize))
-            && self.tree.take_at(regions, tail, more)
+            && self.extend(windows, board, page, (tail.0 as usize + more).saturating_sub(end.0 as usize))
+            && self.tree.take_at(windows, tail, more)
     }
 
     /// `pages` pages of a dirty run with free ones behind and before it, as many dirty ones as can be had; with their number.
-    fn take_mixed(&mut self, regions: &Regions, pages: usize) -> Option<(Pfn, usize)> {
+    fn take_mixed(&mut self, windows: &Windows, pages: usize) -> Option<(Pfn, usize)> {
         const LOOKS: usize = 8;
         let free_behind =
-            |tree: &Tree, run: Pfn, end: Pfn| if run.same_window(end) { tree.begins_at(regions, end) } else { 0 };
+            |tree: &Tree, run: Pfn, end: Pfn| if run.same_window(end) { tree.begins_at(windows, end) } else { 0 };
         let mut best = (Pfn::NONE, 0);
-        for run in self.dirty.some_longest(regions, LOOKS) {
-            let len = regions.desc(run).len();
+        for run in self.dirty.some_longest(windows, LOOKS) {
+            let len = windows.desc(run).len();
             if len >= pages {
                 // (Another thread has freed it since this one looked.)
-                self.dirty.take_at(regions, run, pages);
+                self.dirty.take_at(windows, run, pages);
                 return Some((run, pages));
             }
             let behind = free_behind(&self.tree, run, run.add(len));
-            let before = self.tree.ends_at(regions, run).map_or(0, |free| regions.desc(free).len());
+            let before = self.tree.ends_at(windows, run).map_or(0, |free| windows.desc(free).len());
             if len > best.1 && len + behind + before >= pages {
                 best = (run, len);
             }
@@ -301,36 +301,36 @@ impl State {
         let end = run.add(len);
         let behind = free_behind(&self.tree, run, end).min(pages - len);
         let before = pages - len - behind;
-        let free = self.tree.ends_at(regions, run);
-        self.dirty.take_run(regions, run);
+        let free = self.tree.ends_at(windows, run);
+        self.dirty.take_run(windows, run);
         let first = Pfn(run.0 - before as u32);
-        let mut whole = behind == 0 || self.tree.take_at(regions, end, behind);
+        let mut whole = behind == 0 || self.tree.take_at(windows, end, behind);
         if before > 0 {
-            whole &= free.is_some_and(|free| self.tree.carve(regions, free, first, before).is_some());
+            whole &= free.is_some_and(|free| self.tree.carve(windows, free, first, before).is_some());
         }
         debug_assert!(whole, "it was there");
         Some((first, len))
     }
 
     /// A free run from more memory: the newest window's last run made longer, or a new window.
-    fn grow(&mut self, regions: &Regions, board: &Board, paging: Paging, pages: usize, align: usize) -> Option<Pfn> {
+    fn grow(&mut self, windows: &Windows, board: &Board, paging: Paging, pages: usize, align: usize) -> Option<Pfn> {
         let aligned = |at: Pfn| Pfn(at.0.next_multiple_of(align as u32));
         if self.newest != Pfn::NONE {
-            let end = regions.end(self.newest);
-            let run = self.tree.ends_at(regions, end).unwrap_or(end);
+            let end = windows.end(self.newest);
+            let run = self.tree.ends_at(windows, end).unwrap_or(end);
             let then = aligned(run).add(pages);
             // (A run that has room as it is would have been taken, but for its alignment.)
-            if then <= end || self.extend(regions, board, self.newest, (then.0 - end.0) as usize) {
-                return self.tree.carve(regions, run, aligned(run), pages);
+            if then <= end || self.extend(windows, board, self.newest, (then.0 - end.0) as usize) {
+                return self.tree.carve(windows, run, aligned(run), pages);
             }
         }
         // A window begins well aligned: for half of one that is enough.
-        let pad = align.saturating_sub(region::ALIGNED);
-        let (first, len) = regions.reserve(board, Owner::Areas(paging), pages + pad, region::step(self.opened))?;
+        let pad = align.saturating_sub(windows::ALIGNED);
+        let (first, len) = windows.reserve(board, Owner::Areas(paging), pages + pad, windows::step(self.opened))?;
         self.newest = first;
         self.opened += len;
-        self.tree.insert(regions, first, len);
-        self.tree.carve(regions, first, aligned(first), pages)
+        self.tree.insert(windows, first, len);
+        self.tree.carve(windows, first, aligned(first), pages)
     }
 }
 
@@ -371,31 +371,31 @@ impl Vmap<'_> {
         [home, home ^ 1].into_iter().find_map(|at| Some((at, self.areas.nodes[at].enter()?)))
     }
 
-    /// `bytes` become lazy in the turn of node `at`, or in the lock of a space ([`Vmap::lender`]), which is `_held` (or are
+    /// `bytes` become lazy in the turn of node `at`, or in the lock of a space ([`Vmap::space_node`]), which is `_held` (or are
     /// taken back: negative); whether the levels were told.
     #[inline(always)]
-    fn lend<H>(&self, at: usize, _held: &H, bytes: isize) -> bool {
-        let tally = &self.board().nodes[at].lent;
+    fn differ<H>(&self, at: usize, _held: &H, bytes: isize) -> bool {
+        let tally = &self.board().nodes[at].differential;
         // Relaxed, and no locked instruction: the word is changed in a turn, or under a lock, only.
-        let lent = (tally.load(Relaxed) as isize).wrapping_add(bytes);
-        // Twice this area: who takes and frees areas of its size again and again tells nobody.
-        let least = if sys::single_threaded() { LENT / 64 } else { LENT / 8 };
-        let most = (self.cache.knobs.soft_limit() / 64).clamp(least as u64, LENT as u64) as usize;
+        let differential = (tally.load(Relaxed) as isize).wrapping_add(bytes);
+        // Twice this area: whoever takes and frees areas of its size again and again tells nobody.
+        let least = if sys::single_threaded() { DIFFERENTIAL / 64 } else { DIFFERENTIAL / 8 };
+        let most = (self.cache.knobs.soft_limit() / 64).clamp(least as u64, DIFFERENTIAL as u64) as usize;
         let most = (2 * bytes.unsigned_abs()).clamp(least, most);
-        if lent.unsigned_abs() <= most {
-            tally.store(lent as u64, Relaxed);
+        if differential.unsigned_abs() <= most {
+            tally.store(differential as u64, Relaxed);
             return false;
         }
         // Half stays, for the same reason.
-        let keep = lent.signum() * (most as isize / 2);
+        let keep = differential.signum() * (most as isize / 2);
         tally.store(keep as u64, Relaxed);
-        self.account(keep - lent, lent - keep);
+        self.account(keep - differential, differential - keep);
         self.board().grown();
         true
     }
 
-    /// What a space lends as.
-    const fn lender(flags: u32) -> usize {
+    /// The node that counts a space's differential.
+    const fn space_node(flags: u32) -> usize {
         NODES + (flags & HUGE) as usize
     }
 
@@ -455,7 +455,7 @@ impl Vmap<'_> {
 
     /// Pages that were taken off a structure, under its lock, are an area.
     fn take_in(&self, pfn: Pfn, pages: usize, flags: u32) {
-        let desc = self.regions.desc(pfn);
+        let desc = self.windows.desc(pfn);
         desc.set_len(pages);
         desc.set(Kind::Area, flags);
     }
@@ -480,7 +480,7 @@ impl Vmap<'_> {
             self.free(&area);
             return None;
         }
-        self.regions.desc(area.pfn).set(Kind::Area, area.flags | GUARD);
+        self.windows.desc(area.pfn).set(Kind::Area, area.flags | GUARD);
         Some(fresh)
     }
 
@@ -488,7 +488,7 @@ impl Vmap<'_> {
     fn begin(&self, pfn: Pfn, event: Event) -> Fresh {
         self.board().grown();
         self.cache.sets.count(event, 1);
-        Fresh { address: self.regions.address(pfn), zero: event == Event::AreaAlloc }
+        Fresh { address: self.windows.address(pfn), zero: event == Event::AreaAlloc }
     }
 
     fn alloc_fresh(&self, bytes: usize, align: usize) -> Option<Fresh> {
@@ -517,11 +517,11 @@ impl Vmap<'_> {
     }
 
     fn alloc_run(&self, flags: u32, pages: usize, align: usize, grow: bool, charged: bool) -> Option<Fresh> {
-        let (regions, board) = (self.regions, self.board());
+        let (windows, board) = (self.windows, self.board());
         let mut state = self.space(flags).state.lock_elided();
-        let mut run = state.tree.take(regions, pages, align);
+        let mut run = state.tree.take(windows, pages, align);
         if run.is_none() && grow {
-            run = state.grow(regions, board, Self::paging(flags), pages, align);
+            run = state.grow(windows, board, Self::paging(flags), pages, align);
         }
         let pfn = run?;
         self.take_in(pfn, pages, flags);
@@ -537,10 +537,10 @@ impl Vmap<'_> {
         if align > MOST / PAGE || bytes > MOST {
             return None;
         }
-        let pfn = self.regions.reserve_giant(self.board(), bytes, align * PAGE)?;
-        if !self.regions.address(pfn).is_multiple_of(align * PAGE) {
+        let pfn = self.windows.reserve_giant(self.board(), bytes, align * PAGE)?;
+        if !self.windows.address(pfn).is_multiple_of(align * PAGE) {
             // The kernel's own choice, where there was no room for a better one.
-            let desc = self.regions.desc(pfn);
+            let desc = self.windows.desc(pfn);
             desc.set_len(0);
             desc.set(Kind::Area, 0);
             self.board().raise(Level::Mapped, bytes);
@@ -551,9 +551,9 @@ impl Vmap<'_> {
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
         if huge_bytes > 0 && bytes >= huge_bytes {
             // SAFETY: fresh and ours; the window's small-page advice is replaced.
-            let _ = unsafe { sys::advise(self.regions.address(pfn), bytes, Advice::Huge) };
+            let _ = unsafe { sys::advise(self.windows.address(pfn), bytes, Advice::Huge) };
         }
-        let desc = self.regions.desc(pfn);
+        let desc = self.windows.desc(pfn);
         desc.set_len(0);
         desc.set(Kind::Area, 0);
         self.board().raise(Level::Mapped, bytes);
@@ -569,8 +569,8 @@ impl Vmap<'_> {
         if !address.is_multiple_of(PAGE) {
             return None;
         }
-        let (window, pfn) = self.regions.find(address)?;
-        let desc = self.regions.desc(pfn);
+        let (window, pfn) = self.windows.find(address)?;
+        let desc = self.windows.desc(pfn);
         if desc.kind() != Kind::Area {
             return None;
         }
@@ -584,16 +584,16 @@ impl Vmap<'_> {
     /// Calls for each area, busy and lazy, by windows and addresses. Takes no lock: one that changes meanwhile is
     /// shown as before, as after, or not at all.
     pub fn each(&self, mut each: impl FnMut(Shown)) {
-        self.regions.each_of_areas(|first, pages| {
+        self.windows.each_of_areas(|first, pages| {
             let mut at = 0;
             while at < pages {
                 let pfn = first.add(at);
-                let desc = self.regions.desc(pfn);
+                let desc = self.windows.desc(pfn);
                 let (kind, flags, len) = (desc.kind(), desc.rest(), desc.len());
                 if matches!(kind, Kind::Area | Kind::Lazy | Kind::Dirty) {
-                    let giant = self.regions.giant(pfn).bytes.load(Relaxed);
+                    let giant = self.windows.giant(pfn).bytes.load(Relaxed);
                     each(Shown {
-                        address: self.regions.address(pfn),
+                        address: self.windows.address(pfn),
                         bytes: if len == 0 { giant } else { len << PAGE_SHIFT },
                         lazy: kind != Kind::Area,
                         huge: flags & HUGE != 0,
@@ -615,7 +615,7 @@ impl Vmap<'_> {
     /// Whether it has a window of its own.
     #[must_use]
     pub fn is_giant(&self, area: &Area) -> bool {
-        self.regions.desc(area.pfn).len() == 0
+        self.windows.desc(area.pfn).len() == 0
     }
 
     /// Takes a free run of at least `least` pages, and a multiple of them, out of the areas for good, the largest
@@ -627,10 +627,10 @@ impl Vmap<'_> {
             let mut pages = BLOCK.max(least);
             loop {
                 // Aligned like itself; the smallest, like what is asked for.
-                if let Some(first) = state.tree.take(self.regions, pages, pages) {
+                if let Some(first) = state.tree.take(self.windows, pages, pages) {
                     state.opened -= pages;
-                    self.regions.desc(first).set(Kind::None, 0);
-                    self.regions.mix(first);
+                    self.windows.desc(first).set(Kind::None, 0);
+                    self.windows.mix(first);
                     return Some((first, pages));
                 }
                 if pages == least {
@@ -645,11 +645,11 @@ impl Vmap<'_> {
     /// Pages that were nobody's are a free run from now on; zero.
     pub fn take_over(&self, first: Pfn, pages: usize) {
         // What they were is over; of a run only the first page says what it is.
-        (0..pages).for_each(|page| self.regions.desc(first.add(page)).set(Kind::None, 0));
-        self.regions.mix(first);
+        (0..pages).for_each(|page| self.windows.desc(first.add(page)).set(Kind::None, 0));
+        self.windows.mix(first);
         let mut state = self.areas.spaces[0].state.lock();
         state.opened += pages;
-        state.tree.insert(self.regions, first, pages);
+        state.tree.insert(self.windows, first, pages);
     }
 
     /// Advises fresh memory as its neighbours are, so that the mappings merge.
@@ -667,13 +667,13 @@ impl Vmap<'_> {
         let mut pages = 0;
         let lists = self.areas.nodes.iter().map(|node| node.lists()).chain(self.areas.spaces.iter().map(|s| &s.rest));
         for list in lists {
-            list.verify(self.regions, &mut |len| pages += len);
+            list.verify(self.windows, &mut |len| pages += len);
         }
         for space in &self.areas.spaces {
             let state = space.state.lock();
-            state.dirty.verify(self.regions, &mut |_, len| pages += len);
+            state.dirty.verify(self.windows, &mut |_, len| pages += len);
             let mut last = Pfn::NONE;
-            state.tree.verify(self.regions, &mut |at, len| {
+            state.tree.verify(self.windows, &mut |at, len| {
                 assert!(at > last.add(1) || !at.same_window(last), "runs overlap or touch");
                 last = at.add(len - 1);
                 pages += len;
@@ -682,7 +682,7 @@ impl Vmap<'_> {
         let queue = self.areas.flights.lock();
         let (mut at, mut queued) = (queue.pending, 0);
         while at != Pfn::NONE {
-            let desc = self.regions.desc(at);
+            let desc = self.windows.desc(at);
             assert_eq!(desc.kind(), Kind::Lazy);
             assert!(desc.links().0 == Pfn::NONE || desc.links().0 > at, "pending is not in order");
             queued += desc.len();
@@ -691,7 +691,7 @@ impl Vmap<'_> {
         pages += queued;
         at = queue.giants;
         while at != Pfn::NONE {
-            let (desc, giant) = (self.regions.desc(at), self.regions.giant(at));
+            let (desc, giant) = (self.windows.desc(at), self.windows.giant(at));
             assert_eq!((desc.kind(), giant.out.load(Relaxed)), (Kind::Lazy, 0));
             queued += (giant.bytes.load(Relaxed) - giant.handed.load(Relaxed)) / PAGE;
             at = desc.links().0;

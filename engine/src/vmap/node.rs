@@ -23,7 +23,7 @@
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicU64};
 use crate::arch::sys;
-use crate::page::{Kind, Pfn, Regions};
+use crate::page::{Kind, Pfn, Windows};
 
 /// Lists of a node; sizes that differ by this many pages share one.
 pub const LISTS: usize = 64;
@@ -91,10 +91,10 @@ impl Lists {
 
     /// Puts an area.
     #[inline]
-    pub fn put(&self, regions: &Regions, area: Pfn, pages: usize) {
+    pub fn put(&self, windows: &Windows, area: Pfn, pages: usize) {
         let list = pages % LISTS;
         let head = &self.heads[list];
-        regions.desc(area).set_links(Pfn(head.load(Relaxed)), Pfn::NONE);
+        windows.desc(area).set_links(Pfn(head.load(Relaxed)), Pfn::NONE);
         head.store(area.0, Relaxed);
         self.bits.store(self.bits.load(Relaxed) | 1 << list, Relaxed);
         self.count.store(self.count.load(Relaxed) + 1, Relaxed);
@@ -102,7 +102,7 @@ impl Lists {
 
     /// Takes an area that fits.
     #[inline]
-    pub fn take(&self, regions: &Regions, want: Want) -> Option<Pfn> {
+    pub fn take(&self, windows: &Windows, want: Want) -> Option<Pfn> {
         let list = want.pages % LISTS;
         let head = &self.heads[list];
         let (mut previous, mut at) = (Pfn::NONE, Pfn(head.load(Relaxed)));
@@ -110,13 +110,13 @@ impl Lists {
             if at == Pfn::NONE {
                 return None;
             }
-            let desc = regions.desc(at);
+            let desc = windows.desc(at);
             let next = desc.links().0;
             if desc.len() == want.pages
                 && desc.rest() & want.mask == want.flags
                 && (at.0 as usize).is_multiple_of(want.align)
             {
-                self.unlink(regions, list, previous, next);
+                self.unlink(windows, list, previous, next);
                 return Some(at);
             }
             (previous, at) = (at, next);
@@ -126,16 +126,16 @@ impl Lists {
 
     /// Takes just this area out, if it is here and not far down its list.
     #[cold]
-    pub fn take_this(&self, regions: &Regions, area: Pfn, pages: usize) -> bool {
+    pub fn take_this(&self, windows: &Windows, area: Pfn, pages: usize) -> bool {
         let list = pages % LISTS;
         let (mut previous, mut at) = (Pfn::NONE, Pfn(self.heads[list].load(Relaxed)));
         for _ in 0..LISTS {
             if at == Pfn::NONE {
                 return false;
             }
-            let next = regions.desc(at).links().0;
-            if at == area && regions.desc(at).len() == pages {
-                self.unlink(regions, list, previous, next);
+            let next = windows.desc(at).links().0;
+            if at == area && windows.desc(at).len() == pages {
+                self.unlink(windows, list, previous, next);
                 return true;
             }
             (previous, at) = (at, next);
@@ -145,9 +145,9 @@ impl Lists {
 
     /// What is behind `previous` on a list is `next` now.
     #[inline(always)]
-    fn unlink(&self, regions: &Regions, list: usize, previous: Pfn, next: Pfn) {
+    fn unlink(&self, windows: &Windows, list: usize, previous: Pfn, next: Pfn) {
         if previous != Pfn::NONE {
-            regions.desc(previous).set_links(next, Pfn::NONE);
+            windows.desc(previous).set_links(next, Pfn::NONE);
         } else {
             self.heads[list].store(next.0, Relaxed);
             if next == Pfn::NONE {
@@ -179,13 +179,13 @@ impl Lists {
     ///
     /// # Panics
     /// When an invariant does not hold.
-    pub fn verify(&self, regions: &Regions, each: &mut impl FnMut(usize)) {
+    pub fn verify(&self, windows: &Windows, each: &mut impl FnMut(usize)) {
         let mut count = 0;
         for (list, head) in self.heads.iter().enumerate() {
             let mut at = Pfn(head.load(Relaxed));
             assert_eq!(self.bits.load(Relaxed) >> list & 1 != 0, at != Pfn::NONE, "a bit says otherwise");
             while at != Pfn::NONE {
-                let desc = regions.desc(at);
+                let desc = windows.desc(at);
                 assert_eq!((desc.kind(), desc.len() % LISTS), (Kind::Lazy, list));
                 each(desc.len());
                 count += 1;

@@ -46,7 +46,7 @@ pub const TURN: usize = 256 << 20;
 pub const BATCH: usize = CONGRUENT * PAGE;
 /// Pages after which a thread that gives back looks for a fork that waits: whole page tables, below the kernel's 10,000.
 const YIELD: usize = 10_000 / CONGRUENT * CONGRUENT;
-/// ns that who waits for a giant area sleeps between two looks.
+/// ns that whoever waits for a giant area sleeps between two looks.
 const LOOK: u64 = 1_000_000;
 
 /// What purges have gathered, and giant areas that were freed.
@@ -197,7 +197,7 @@ impl Vmap<'_> {
             let landed = self.areas.landed.load(Relaxed);
             let queue = self.areas.flights.lock();
             let mut giants = self.giants(queue.giants);
-            let waits = giants.any(|at| self.is(at, ticket) && self.regions.giant(at).out.load(Relaxed) > 0);
+            let waits = giants.any(|at| self.is(at, ticket) && self.windows.giant(at).out.load(Relaxed) > 0);
             drop(queue);
             if !waits || self.areas.orphaned.load(Relaxed) {
                 break;
@@ -213,7 +213,7 @@ impl Vmap<'_> {
         for _ in 0..1000 {
             let landed = self.areas.landed.load(Relaxed);
             let queue = self.areas.flights.lock();
-            let flies = self.giants(queue.giants).any(|at| self.regions.giant(at).out.load(Relaxed) > 0);
+            let flies = self.giants(queue.giants).any(|at| self.windows.giant(at).out.load(Relaxed) > 0);
             drop(queue);
             if !flies || self.areas.orphaned.load(Relaxed) || self.gate.is_wanted() {
                 break;
@@ -228,12 +228,12 @@ impl Vmap<'_> {
     }
 
     fn is(&self, at: Pfn, ticket: Ticket) -> bool {
-        at == ticket.pfn && self.regions.desc(at).len() == ticket.serial as usize
+        at == ticket.pfn && self.windows.desc(at).len() == ticket.serial as usize
     }
 
     /// Queues a giant area that its owner gave up and that is in our hand, which it leaves. `clean` bytes of it are empty.
     fn enqueue(&self, queue: &mut Queue, pfn: Pfn, clean: usize) -> Ticket {
-        let (giant, desc) = (self.regions.giant(pfn), self.regions.desc(pfn));
+        let (giant, desc) = (self.windows.giant(pfn), self.windows.desc(pfn));
         let bytes = giant.bytes.load(Relaxed);
         giant.handed.store(clean, Relaxed);
         giant.clean.store(clean, Relaxed);
@@ -249,7 +249,7 @@ impl Vmap<'_> {
     fn dequeue(&self, queue: &mut Queue, pfn: Pfn) {
         let next = self.next(pfn);
         match self.giants(queue.giants).find(|&at| self.next(at) == pfn) {
-            Some(before) => self.regions.desc(before).set_links(next, Pfn::NONE),
+            Some(before) => self.windows.desc(before).set_links(next, Pfn::NONE),
             None => queue.giants = next,
         }
     }
@@ -269,7 +269,7 @@ impl Vmap<'_> {
     pub(super) fn drop_giant(&self, area: &Area) {
         let flight = self.areas.flights.begin(|_| self.give_up(area).then_some(()));
         if flight.is_some() {
-            let giant = self.regions.giant(area.pfn);
+            let giant = self.windows.giant(area.pfn);
             giant.clean.store(area.bytes, Relaxed);
             self.account(-(area.bytes as isize), 0);
             self.finish(area.pfn);
@@ -285,14 +285,14 @@ impl Vmap<'_> {
         let wanted = pages * PAGE;
         let mut queue = self.areas.flights.lock();
         let pfn = self.giants(queue.giants).find(|&at| {
-            let giant = self.regions.giant(at);
+            let giant = self.windows.giant(at);
             let bytes = giant.bytes.load(Relaxed);
             giant.out.load(Relaxed) == 0
                 && (wanted..=wanted + wanted / 8).contains(&bytes)
-                && self.regions.address(at).is_multiple_of(align * PAGE)
+                && self.windows.address(at).is_multiple_of(align * PAGE)
         })?;
         self.dequeue(&mut queue, pfn);
-        let (giant, desc) = (self.regions.giant(pfn), self.regions.desc(pfn));
+        let (giant, desc) = (self.windows.giant(pfn), self.windows.desc(pfn));
         let (bytes, handed) = (giant.bytes.load(Relaxed), giant.handed.load(Relaxed));
         self.areas.shift_backlog(-(((bytes - handed) / PAGE) as isize));
         let lazy = bytes - giant.clean.load(Relaxed);
@@ -306,12 +306,12 @@ impl Vmap<'_> {
     /// Unmaps a giant area that was taken off the queue, in flight; the bytes that no slice had given back. If the
     /// system refuses, it is kept.
     fn finish(&self, pfn: Pfn) -> usize {
-        let giant = self.regions.giant(pfn);
+        let giant = self.windows.giant(pfn);
         let (bytes, clean) = (giant.bytes.load(Relaxed), giant.clean.load(Relaxed));
-        let (desc, flags) = (self.regions.desc(pfn), self.regions.desc(pfn).rest());
+        let (desc, flags) = (self.windows.desc(pfn), self.windows.desc(pfn).rest());
         desc.set(Kind::None, 0);
         // SAFETY: a giant area that its owner gave up and that is on no list.
-        let is_gone = unsafe { self.regions.release_giant(self.board(), pfn) };
+        let is_gone = unsafe { self.windows.release_giant(self.board(), pfn) };
         if is_gone {
             self.board().lower(Level::Mapped, bytes);
         } else {
@@ -332,7 +332,7 @@ impl Vmap<'_> {
         let mut at = self.take_pending();
         while at != Pfn::NONE {
             let next = self.next(at);
-            let desc = self.regions.desc(at);
+            let desc = self.windows.desc(at);
             let space = self.space(desc.rest());
             self.keep(space, &mut space.state.lock(), at, desc.len(), desc.rest());
             at = next;
@@ -342,7 +342,7 @@ impl Vmap<'_> {
     fn take_pending(&self) -> Pfn {
         let mut queue = self.areas.flights.lock();
         let pending = core::mem::replace(&mut queue.pending, Pfn::NONE);
-        let pages: usize = self.giants(pending).map(|at| self.regions.desc(at).len()).sum();
+        let pages: usize = self.giants(pending).map(|at| self.windows.desc(at).len()).sum();
         self.areas.shift_backlog(-(pages as isize));
         pending
     }
@@ -361,13 +361,13 @@ impl Vmap<'_> {
             }
             let next = self.next(at);
             if at == area {
-                if self.regions.desc(at).len() != pages {
+                if self.windows.desc(at).len() != pages {
                     return false;
                 }
                 if previous == Pfn::NONE {
                     queue.pending = next;
                 } else {
-                    self.regions.desc(previous).set_links(next, Pfn::NONE);
+                    self.windows.desc(previous).set_links(next, Pfn::NONE);
                 }
                 self.areas.shift_backlog(-(pages as isize));
                 return true;
@@ -386,13 +386,13 @@ impl Vmap<'_> {
             let mut state = space.state.lock();
             // What is given back was told before.
             let tally = &self.board().nodes[NODES + number];
-            let lent = tally.lent.load(Relaxed) as isize;
-            tally.lent.store(0, Relaxed);
-            self.account(-lent, lent);
+            let differential = tally.differential.load(Relaxed) as isize;
+            tally.differential.store(0, Relaxed);
+            self.account(-differential, differential);
             while pages < wanted
-                && let Some((at, len, flags)) = state.dirty.take_longest(self.regions, wanted - pages, CONGRUENT)
+                && let Some((at, len, flags)) = state.dirty.take_longest(self.windows, wanted - pages, CONGRUENT)
             {
-                let desc = self.regions.desc(at);
+                let desc = self.windows.desc(at);
                 desc.set_len(len);
                 desc.set_links(list, Pfn::NONE);
                 desc.set(Kind::Lazy, flags);
@@ -403,25 +403,25 @@ impl Vmap<'_> {
         let is_all = most == usize::MAX || list == Pfn::NONE;
         let mut chain = |heads: &[Pfn; LISTS]| {
             for at in self.chains(heads) {
-                pages += self.regions.desc(at).len();
-                self.regions.desc(at).set_links(list, Pfn::NONE);
+                pages += self.windows.desc(at).len();
+                self.windows.desc(at).set_links(list, Pfn::NONE);
                 list = at;
             }
         };
         // All of them: `top` may lag. A look at a node that was never used is two loads.
         for (node, tally) in self.areas.nodes.iter().zip(&self.board().nodes) {
-            if node.is_empty() && tally.lent.load(Relaxed) == 0 {
+            if node.is_empty() && tally.differential.load(Relaxed) == 0 {
                 continue;
             }
             // (Its holder may not come to run; the next purge comes.)
             let Some(turn) = node.enter_patiently() else { continue };
             let (heads, count) = if is_all { turn.take_all() } else { ([Pfn::NONE; LISTS], 0) };
             // Relaxed: both words are changed in a turn only.
-            let lent = tally.lent.load(Relaxed) as isize;
-            tally.lent.store(0, Relaxed);
+            let differential = tally.differential.load(Relaxed) as isize;
+            tally.differential.store(0, Relaxed);
             drop(turn);
             tally.purged.fetch_add(u64::from(count), Relaxed);
-            self.account(-lent, lent);
+            self.account(-differential, differential);
             chain(&heads);
         }
         for space in self.areas.spaces.iter().filter(|space| is_all && !space.rest.is_empty()) {
@@ -434,7 +434,7 @@ impl Vmap<'_> {
         let mut queue = self.areas.flights.lock();
         debug_assert_eq!(queue.pending, Pfn::NONE, "somebody else gathers");
         queue.pending = list;
-        for giant in self.giants(queue.giants).map(|at| self.regions.giant(at)) {
+        for giant in self.giants(queue.giants).map(|at| self.windows.giant(at)) {
             let bytes = giant.bytes.load(Relaxed);
             if giant.out.load(Relaxed) == 0 && giant.handed.load(Relaxed) == bytes {
                 giant.handed.store(0, Relaxed);
@@ -450,13 +450,13 @@ impl Vmap<'_> {
         let batches = self.cache.knobs.size(Id::MaxGatherBatchCount).max(1);
         let pages = most.div_ceil(PAGE).min(batches * CONGRUENT);
         for at in self.giants(queue.giants).filter(|&at| only.is_none_or(|ticket| self.is(at, ticket))) {
-            let giant = self.regions.giant(at);
+            let giant = self.windows.giant(at);
             let (from, all) = (giant.handed.load(Relaxed), giant.bytes.load(Relaxed));
             if from == all {
                 continue;
             }
             // To a huge page's end.
-            let base = self.regions.address(at);
+            let base = self.windows.address(at);
             let end = (base + from + pages * PAGE) / BATCH * BATCH;
             let end = if end > base + from { end } else { (base + from + 1).next_multiple_of(BATCH) };
             let bytes = (end - base).min(all) - from;
@@ -511,7 +511,7 @@ impl Vmap<'_> {
 
     /// Releases a part of a giant area, in calls short enough for a fork to wait for; unmaps it when it was the last.
     fn release_part(&self, pfn: Pfn, from: usize, bytes: usize, abroad: bool) -> (usize, usize) {
-        let at = self.regions.address(pfn) + from;
+        let at = self.windows.address(pfn) + from;
         let (mut tried, mut gone) = (0, 0);
         let mut calls = || {
             while tried < bytes && (tried == 0 || !self.gate.is_wanted()) {
@@ -531,7 +531,7 @@ impl Vmap<'_> {
             calls();
         }
         let mut queue = self.areas.flights.lock();
-        let giant = self.regions.giant(pfn);
+        let giant = self.windows.giant(pfn);
         // (What was kept may be given back a second time, and counts once.)
         let clean = giant.clean.load(Relaxed);
         gone = gone.min(giant.bytes.load(Relaxed) - clean);
@@ -556,7 +556,7 @@ impl Vmap<'_> {
     pub fn free_now(&self, area: &Area) -> bool {
         let start = self.cache.sets.clock.ticks();
         let Some((_flight, ())) = self.areas.flights.begin(|_| self.give_up(area).then_some(())) else { return false };
-        let pages = self.regions.desc(area.pfn).len();
+        let pages = self.windows.desc(area.pfn).len();
         let mut run = [Run { first: area.pfn, pages, flags: area.flags, end: End::Dirty }];
         self.cache.sets.count(Event::AreaFree, 1);
         self.account(-((pages * PAGE) as isize), (pages * PAGE) as isize);
@@ -569,14 +569,14 @@ impl Vmap<'_> {
     /// The run of lazy pages that begins at `at`, at most about `left` pages of it, and what comes after. Without
     /// pages if it would have to be cut to less than a huge page, unless it is the `first` of its slice.
     fn cut(&self, at: Pfn, left: usize, first: bool) -> (Run, Pfn) {
-        let desc = self.regions.desc(at);
+        let desc = self.windows.desc(at);
         let flags = desc.rest();
         let (mut pages, mut next) = (desc.len(), desc.links().0);
         if flags & ALONE != 0 {
             return (Run { first: at, pages, flags, end: End::Dirty }, next);
         }
-        while pages < left && next == at.add(pages) && at.same_window(next) && self.regions.desc(next).rest() == flags {
-            let neighbour = self.regions.desc(next);
+        while pages < left && next == at.add(pages) && at.same_window(next) && self.windows.desc(next).rest() == flags {
+            let neighbour = self.windows.desc(next);
             pages += neighbour.len();
             let after = neighbour.links().0;
             neighbour.set(Kind::None, 0);
@@ -588,7 +588,7 @@ impl Vmap<'_> {
             let fit = end.saturating_sub(at.0 as usize);
             let fit = if fit == 0 && first { CONGRUENT - at.0 as usize % CONGRUENT } else { fit };
             if fit < pages {
-                let tail = self.regions.desc(at.add(fit));
+                let tail = self.windows.desc(at.add(fit));
                 if fit > 0 {
                     tail.set_len(pages - fit);
                     tail.set(Kind::Lazy, flags);
@@ -617,7 +617,7 @@ impl Vmap<'_> {
                     if bytes + run.pages * PAGE > VECTOR_BYTES {
                         break;
                     }
-                    ranges[count] = Range { at: self.regions.address(run.first), bytes: run.pages * PAGE };
+                    ranges[count] = Range { at: self.windows.address(run.first), bytes: run.pages * PAGE };
                     bytes += ranges[count].bytes;
                     count += 1;
                 }
@@ -645,7 +645,7 @@ impl Vmap<'_> {
     }
 
     fn release_one(&self, run: &Run) -> End {
-        let (at, bytes) = (self.regions.address(run.first), run.pages * PAGE);
+        let (at, bytes) = (self.windows.address(run.first), run.pages * PAGE);
         if run.flags & MOVED != 0 {
             // First: a range that cannot be mapped afresh may be a hole by then, and somebody else's, or ours with all that is in it.
             // SAFETY: lazy memory in our hand.
@@ -680,9 +680,9 @@ impl Vmap<'_> {
                 }
                 let mut state = space.state.lock();
                 for run in batch.iter().filter(ours) {
-                    let desc = self.regions.desc(run.first);
+                    let desc = self.windows.desc(run.first);
                     match run.end {
-                        End::Clean => state.tree.insert(self.regions, run.first, run.pages),
+                        End::Clean => state.tree.insert(self.windows, run.first, run.pages),
                         End::Lost => desc.set(Kind::None, 0),
                         End::Dirty => self.keep(space, &mut state, run.first, run.pages, run.flags),
                     }
@@ -692,7 +692,7 @@ impl Vmap<'_> {
     }
 
     fn next(&self, at: Pfn) -> Pfn {
-        self.regions.desc(at).links().0
+        self.windows.desc(at).links().0
     }
 
     /// Sorts a list of areas by address. What lies in order already is one run; a bin holds 2ⁿ of them merged, so
@@ -706,7 +706,7 @@ impl Vmap<'_> {
                 last = list;
                 list = self.next(last);
             }
-            self.regions.desc(last).set_links(Pfn::NONE, Pfn::NONE);
+            self.windows.desc(last).set_links(Pfn::NONE, Pfn::NONE);
             for bin in &mut bins {
                 let other = core::mem::replace(bin, Pfn::NONE);
                 run = self.merge(other, run);
@@ -726,7 +726,7 @@ impl Vmap<'_> {
             if tail == Pfn::NONE {
                 head = node;
             } else {
-                self.regions.desc(tail).set_links(node, Pfn::NONE);
+                self.windows.desc(tail).set_links(node, Pfn::NONE);
             }
             tail = node;
         };

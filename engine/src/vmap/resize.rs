@@ -27,7 +27,7 @@ impl Vmap<'_> {
         if self.is_giant(area) || then > GIANT || (then > now && area.flags & ALONE != 0) {
             return false;
         }
-        let desc = self.regions.desc(area.pfn);
+        let desc = self.windows.desc(area.pfn);
         if then < now {
             // The tail becomes a lazy area of its own. A moved area stays whole: its tail
             // could not be mapped afresh with it.
@@ -59,10 +59,10 @@ impl Vmap<'_> {
 
     /// Whether so many pages from `tail` on are lazy or free, or would lie behind the window's end. A look.
     fn may_take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
-        let end = self.regions.end(Pfn(tail.0 - 1));
+        let end = self.windows.end(Pfn(tail.0 - 1));
         let mut at = tail;
         while at < end && ((at.0 - tail.0) as usize) < pages {
-            let desc = self.regions.desc(at);
+            let desc = self.windows.desc(at);
             match (desc.kind(), desc.rest()) {
                 (Kind::Lazy | Kind::Dirty, rest) if rest == flags => {}
                 (Kind::Run, _) => {}
@@ -76,12 +76,12 @@ impl Vmap<'_> {
 
     /// Takes up to `pages` such pages; how many.
     fn take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> usize {
-        let end = self.regions.end(Pfn(tail.0 - 1));
+        let end = self.windows.end(Pfn(tail.0 - 1));
         let mut got = 0;
         while got < pages {
             let (at, left) = (tail.add(got), pages - got);
             let (kind, rest, len) = if at < end {
-                let desc = self.regions.desc(at);
+                let desc = self.windows.desc(at);
                 (desc.kind(), desc.rest(), desc.len())
             } else {
                 (Kind::Run, 0, 0)
@@ -94,7 +94,7 @@ impl Vmap<'_> {
                 }
             }
             if kind == Kind::Lazy && rest == flags && len > 0 && self.take_this(at, len, flags) {
-                self.regions.desc(at).set(Kind::None, 0);
+                self.windows.desc(at).set(Kind::None, 0);
                 if len > left {
                     self.put_lazy(at.add(left), len - left, flags);
                 }
@@ -120,11 +120,11 @@ impl Vmap<'_> {
     fn take_dirty_behind(&self, at: Pfn, pages: usize, flags: u32) -> usize {
         let mut state = self.space(flags).state.lock();
         // (Under the lock nobody else makes a run one or takes it; a window's end was looked at before.)
-        if self.regions.desc(at).kind() != Kind::Dirty || self.regions.desc(at).rest() != flags {
+        if self.windows.desc(at).kind() != Kind::Dirty || self.windows.desc(at).rest() != flags {
             return 0;
         }
-        let got = state.dirty.take_at(self.regions, at, pages);
-        self.lend(Self::lender(flags), &state, -((got * PAGE) as isize));
+        let got = state.dirty.take_at(self.windows, at, pages);
+        self.differ(Self::space_node(flags), &state, -((got * PAGE) as isize));
         got
     }
 
@@ -135,16 +135,16 @@ impl Vmap<'_> {
         let mut nodes = (0..top).filter(|&at| self.areas.nodes[at].may_have(pages));
         nodes.any(|at| {
             let Some(turn) = self.areas.nodes[at].enter() else { return false };
-            let is_here = turn.take_this(self.regions, area, pages);
+            let is_here = turn.take_this(self.windows, area, pages);
             if is_here {
-                self.lend(at, &turn, -bytes);
+                self.differ(at, &turn, -bytes);
             }
             is_here
         }) || {
             let space = self.space(flags);
             let is_here = space.rest.may_have(pages) && {
                 let _state = space.state.lock();
-                space.rest.take_this(self.regions, area, pages)
+                space.rest.take_this(self.windows, area, pages)
             };
             let is_here = is_here || self.take_pending_one(area, pages);
             if is_here {
@@ -158,7 +158,7 @@ impl Vmap<'_> {
     fn take_free_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
         let Some(charged) = self.charge(pages * PAGE, 0) else { return false };
         let mut state = self.space(flags).state.lock();
-        let is_ours = state.take_behind(self.regions, self.board(), tail, pages);
+        let is_ours = state.take_behind(self.windows, self.board(), tail, pages);
         drop(state);
         if !is_ours {
             self.discharge(charged, pages * PAGE);
@@ -188,7 +188,7 @@ impl Vmap<'_> {
         // (Not dirty pages, which the move would throw away.)
         let fresh = self.alloc_charged(flags, pages, [align, 1], area.bytes)?;
         let target = self.find(fresh.address)?;
-        let from = self.regions.address(area.pfn);
+        let from = self.windows.address(area.pfn);
         // SAFETY: both are ours; the target's contents are not needed.
         if unsafe { sys::move_pages(from, fresh.address, area.bytes) }.is_err() {
             // The kernel may have unmapped the target before it gave up.
@@ -200,7 +200,7 @@ impl Vmap<'_> {
             } else {
                 // Perhaps it is not mapped any more, and perhaps by now it is somebody else's: address
                 // space that is never used again.
-                self.regions.desc(target.pfn).set(Kind::None, 0);
+                self.windows.desc(target.pfn).set(Kind::None, 0);
                 self.account(-(target.bytes as isize), 0);
                 self.cache.sets.count(Event::AreaFree, 1);
             }
@@ -212,7 +212,7 @@ impl Vmap<'_> {
                 self.areas.moved.fetch_add(1, Relaxed);
                 self.board().raise(Level::Mappings, 2);
             }
-            self.regions.desc(target.pfn).set(Kind::Area, target.flags | MOVED);
+            self.windows.desc(target.pfn).set(Kind::Area, target.flags | MOVED);
         }
         self.cache.sets.count(Event::AreaMove, 1);
         if self.is_giant(area) {
@@ -222,7 +222,7 @@ impl Vmap<'_> {
         }
         // The source is mapped, empty and zero: free at once.
         self.account(-(area.bytes as isize), 0);
-        self.space(area.flags).state.lock().tree.insert(self.regions, area.pfn, area.bytes / PAGE);
+        self.space(area.flags).state.lock().tree.insert(self.windows, area.pfn, area.bytes / PAGE);
         Some(fresh.address)
     }
 }

@@ -33,12 +33,12 @@ impl Vmap<'_> {
     /// A part of a dirty run.
     fn reuse_part(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
         let mut state = self.space(flags).state.lock_elided();
-        let pfn = state.dirty.take(self.regions, pages, align)?;
+        let pfn = state.dirty.take(self.windows, pages, align)?;
         self.take_in(pfn, pages, flags);
-        self.lend(Self::lender(flags), &state, -((pages * PAGE) as isize));
+        self.differ(Self::space_node(flags), &state, -((pages * PAGE) as isize));
         drop(state);
         self.cache.sets.count(Event::AreaReuse, 1);
-        Some(Fresh { address: self.regions.address(pfn), zero: false })
+        Some(Fresh { address: self.windows.address(pfn), zero: false })
     }
 
     /// A dirty run with the free pages beside it, where no dirty run is long enough: fewer pages to fault in than in a
@@ -51,7 +51,7 @@ impl Vmap<'_> {
         }
         let flags = flags?;
         let mut state = self.space(flags).state.lock_elided();
-        let (pfn, dirty) = state.take_mixed(self.regions, pages)?;
+        let (pfn, dirty) = state.take_mixed(self.windows, pages)?;
         self.take_in(pfn, pages, flags);
         drop(state);
         self.account((pages * PAGE) as isize, -((dirty * PAGE) as isize));
@@ -67,10 +67,10 @@ impl Vmap<'_> {
     /// A lazy area in our hand is somebody's again.
     #[inline]
     fn reused(&self, pfn: Pfn) -> Fresh {
-        let desc = self.regions.desc(pfn);
+        let desc = self.windows.desc(pfn);
         desc.set(Kind::Area, desc.rest());
         self.cache.sets.count(Event::AreaReuse, 1);
-        Fresh { address: self.regions.address(pfn), zero: false }
+        Fresh { address: self.windows.address(pfn), zero: false }
     }
 
     #[inline]
@@ -80,8 +80,8 @@ impl Vmap<'_> {
             return None;
         }
         let turn = node.enter()?;
-        let pfn = turn.take(self.regions, want)?;
-        self.lend(at, &turn, -((want.pages * PAGE) as isize));
+        let pfn = turn.take(self.windows, want)?;
+        self.differ(at, &turn, -((want.pages * PAGE) as isize));
         Some(pfn)
     }
 
@@ -95,8 +95,8 @@ impl Vmap<'_> {
                 return None;
             }
             let state = space.state.lock_elided();
-            let pfn = space.rest.take(self.regions, want)?;
-            self.lend(Self::lender(want.flags), &state, -((want.pages * PAGE) as isize));
+            let pfn = space.rest.take(self.windows, want)?;
+            self.differ(Self::space_node(want.flags), &state, -((want.pages * PAGE) as isize));
             Some(pfn)
         })
     }

@@ -3,15 +3,15 @@
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use super::tree::Tree;
-use super::{Areas, Freed, GUARD, LENT, Vmap};
+use super::{Areas, DIFFERENTIAL, Freed, GUARD, Vmap};
 use crate::arch::PAGE;
 use crate::arch::gate::Gate;
 use crate::arch::seq;
 use crate::arch::sys::{self, Access, fault};
 use crate::cache::{Cache, sets};
 use crate::cpu::Simulation;
-use crate::page::region::WINDOW_PAGES;
-use crate::page::{Owner, Paging, Pfn, Regions};
+use crate::page::windows::WINDOW_PAGES;
+use crate::page::{Owner, Paging, Pfn, Windows};
 use crate::stat::{Board, Event, Level, Mode, Timing};
 use proptest::prelude::*;
 use std::boxed::Box;
@@ -29,25 +29,25 @@ proptest! {
     /// Every take is the lowest that the list would give, and the runs stay the same.
     #[test]
     fn tree_matches_a_list(ops in prop::collection::vec((1..60_usize, 0..4_u32, any::<usize>()), 1..200)) {
-        static REGIONS: std::sync::OnceLock<(std::boxed::Box<Regions>, Pfn)> = std::sync::OnceLock::new();
+        static REGIONS: std::sync::OnceLock<(std::boxed::Box<Windows>, Pfn)> = std::sync::OnceLock::new();
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _turn = TURN.lock();
-        let (regions, first) = REGIONS.get_or_init(|| {
-            let regions = unsafe { std::boxed::Box::<Regions>::new_zeroed().assume_init() };
-            let (first, _) = regions.reserve(board(), Owner::Areas(Paging::Small), 1000, 1000).unwrap();
-            (regions, first)
+        let (windows, first) = REGIONS.get_or_init(|| {
+            let windows = unsafe { std::boxed::Box::<Windows>::new_zeroed().assume_init() };
+            let (first, _) = windows.reserve(board(), Owner::Areas(Paging::Small), 1000, 1000).unwrap();
+            (windows, first)
         });
         let total = 1000;
         let mut tree = Tree::new();
         let mut free: BTreeMap<u32, usize> = BTreeMap::new();
-        tree.insert(regions, *first, total);
+        tree.insert(windows, *first, total);
         free.insert(first.0, total);
         let mut taken: Vec<(Pfn, usize)> = Vec::new();
         for (pages, shift, which) in ops {
             let align = 1 << shift;
             if which % 5 < 3 {
                 let expected = free.iter().find(|(_, len)| **len >= pages + align - 1).map(|(&at, &len)| (at, len));
-                let got = tree.take(regions, pages, align);
+                let got = tree.take(windows, pages, align);
                 prop_assert_eq!(got.is_some(), expected.is_some());
                 if let (Some(got), Some((at, len))) = (got, expected) {
                     let start = at.next_multiple_of(align as u32);
@@ -64,7 +64,7 @@ proptest! {
                 }
             } else if !taken.is_empty() {
                 let (at, pages) = taken.swap_remove(which / 5 % taken.len());
-                tree.insert(regions, at, pages);
+                tree.insert(windows, at, pages);
                 let (mut start, mut len) = (at.0, pages);
                 if let Some((&before, &n)) = free.range(..start).next_back() && before + n as u32 == start {
                     free.remove(&before);
@@ -77,7 +77,7 @@ proptest! {
                 free.insert(start, len);
             }
             let mut runs = BTreeMap::new();
-            tree.verify(regions, &mut |at, pages| { runs.insert(at.0, pages); });
+            tree.verify(windows, &mut |at, pages| { runs.insert(at.0, pages); });
             prop_assert_eq!(&runs, &free);
         }
     }
@@ -92,7 +92,7 @@ fn here() -> (usize, u32) {
 /// What a heap has for its areas.
 struct World {
     areas: Areas,
-    regions: Box<Regions>,
+    windows: Box<Windows>,
     cache: Box<Cache>,
     gate: Gate,
 }
@@ -101,7 +101,7 @@ impl World {
     fn new() -> Self {
         let world = Self {
             areas: Areas::new(),
-            regions: unsafe { Box::<Regions>::new_zeroed().assume_init() },
+            windows: unsafe { Box::<Windows>::new_zeroed().assume_init() },
             cache: unsafe { Box::<Cache>::new_zeroed().assume_init() },
             gate: Gate::new(),
         };
@@ -113,7 +113,7 @@ impl World {
         world
     }
     fn vmap(&self) -> Vmap<'_> {
-        Vmap { areas: &self.areas, regions: &self.regions, cache: &self.cache, gate: &self.gate }
+        Vmap { areas: &self.areas, windows: &self.windows, cache: &self.cache, gate: &self.gate }
     }
     fn exact(&self, level: Level) -> usize {
         self.cache.sets.level(level) as usize
@@ -397,8 +397,8 @@ fn a_node_owes_at_most_what_it_may() {
         }
         let board = world.cache.sets.board();
         for node in &board.nodes {
-            let lent = node.lent.load(std::sync::atomic::Ordering::Relaxed) as isize;
-            assert!(lent.unsigned_abs() <= LENT);
+            let differential = node.differential.load(std::sync::atomic::Ordering::Relaxed) as isize;
+            assert!(differential.unsigned_abs() <= DIFFERENTIAL);
         }
     }
 }

@@ -13,7 +13,7 @@
 //! `largest(n) = max(pages(n), largest(left), largest(right))`.
 //! Lock: the area space's. Cost: O(log n) expected.
 
-use crate::page::{Kind, Pfn, Regions};
+use crate::page::{Kind, Pfn, Windows};
 
 /// Free runs of one area space.
 #[derive(Debug)]
@@ -21,9 +21,9 @@ pub struct Tree {
     root: Pfn,
 }
 
-/// The regions with the node arithmetic.
+/// The windows with the node arithmetic.
 #[derive(Clone, Copy)]
-struct Nodes<'a>(&'a Regions);
+struct Nodes<'a>(&'a Windows);
 
 impl Nodes<'_> {
     fn left(self, node: Pfn) -> Pfn {
@@ -104,39 +104,39 @@ impl Tree {
     }
 
     /// Adds a run; it is merged with the runs of its window that it touches.
-    pub fn insert(&mut self, regions: &Regions, mut at: Pfn, mut pages: usize) {
-        let nodes = Nodes(regions);
+    pub fn insert(&mut self, windows: &Windows, mut at: Pfn, mut pages: usize) {
+        let nodes = Nodes(windows);
         let (mut low, mut high) = nodes.split(self.root, at);
         let before = nodes.last(low);
         if before != Pfn::NONE && before.add(nodes.pages(before)) == at && before.same_window(at) {
             (low, _) = nodes.split(low, before);
-            regions.desc(at).set(Kind::None, 0);
+            windows.desc(at).set(Kind::None, 0);
             pages += nodes.pages(before);
             at = before;
         }
         let after = nodes.first(high);
         if after != Pfn::NONE && at.add(pages) == after && at.same_window(after) {
             (_, high) = nodes.split(high, after.add(1));
-            regions.desc(after).set(Kind::None, 0);
+            windows.desc(after).set(Kind::None, 0);
             pages += nodes.pages(after);
         }
-        regions.desc(at).set_len(pages);
+        windows.desc(at).set_len(pages);
         nodes.set(at, Pfn::NONE, Pfn::NONE);
         let low = nodes.join(low, at);
         self.root = nodes.join(low, high);
     }
 
-    fn remove(&mut self, regions: &Regions, run: Pfn) {
-        let nodes = Nodes(regions);
+    fn remove(&mut self, windows: &Windows, run: Pfn) {
+        let nodes = Nodes(windows);
         let (low, rest) = nodes.split(self.root, run);
         let (_, high) = nodes.split(rest, run.add(1));
         self.root = nodes.join(low, high);
-        regions.desc(run).set(Kind::None, 0);
+        windows.desc(run).set(Kind::None, 0);
     }
 
     /// Takes `pages` pages aligned to `align` pages: the lowest that fit.
-    pub fn take(&mut self, regions: &Regions, pages: usize, align: usize) -> Option<Pfn> {
-        let nodes = Nodes(regions);
+    pub fn take(&mut self, windows: &Windows, pages: usize, align: usize) -> Option<Pfn> {
+        let nodes = Nodes(windows);
         // A run of this length holds an aligned piece wherever it lies.
         let enough = pages + align - 1;
         if nodes.largest(self.root) < enough {
@@ -152,29 +152,29 @@ impl Tree {
                 run = nodes.right(run);
             }
         }
-        self.carve(regions, run, Pfn(run.0.next_multiple_of(align as u32)), pages)
+        self.carve(windows, run, Pfn(run.0.next_multiple_of(align as u32)), pages)
     }
 
     /// Takes `pages` pages from `at` on out of a run; the rest of it stays. `None` if they are not in it.
-    pub fn carve(&mut self, regions: &Regions, run: Pfn, at: Pfn, pages: usize) -> Option<Pfn> {
-        let (len, skipped) = (regions.desc(run).len(), (at.0 - run.0) as usize);
+    pub fn carve(&mut self, windows: &Windows, run: Pfn, at: Pfn, pages: usize) -> Option<Pfn> {
+        let (len, skipped) = (windows.desc(run).len(), (at.0 - run.0) as usize);
         if skipped + pages > len {
             return None;
         }
-        self.remove(regions, run);
+        self.remove(windows, run);
         if skipped > 0 {
-            self.insert(regions, run, skipped);
+            self.insert(windows, run, skipped);
         }
         if len > skipped + pages {
-            self.insert(regions, at.add(pages), len - skipped - pages);
+            self.insert(windows, at.add(pages), len - skipped - pages);
         }
         Some(at)
     }
 
     /// The run that ends right before `end`.
     #[must_use]
-    pub fn ends_at(&self, regions: &Regions, end: Pfn) -> Option<Pfn> {
-        let nodes = Nodes(regions);
+    pub fn ends_at(&self, windows: &Windows, end: Pfn) -> Option<Pfn> {
+        let nodes = Nodes(windows);
         let (mut at, mut last) = (self.root, Pfn::NONE);
         while at != Pfn::NONE {
             (at, last) = if at < end { (nodes.right(at), at) } else { (nodes.left(at), last) };
@@ -184,11 +184,11 @@ impl Tree {
 
     /// Pages of the run that begins at `at`; 0 if none of this tree does. (A window's pages may be in another one's.)
     #[must_use]
-    pub fn begins_at(&self, regions: &Regions, at: Pfn) -> usize {
-        if !regions.contains(at) || regions.desc(at).kind() != Kind::Run {
+    pub fn begins_at(&self, windows: &Windows, at: Pfn) -> usize {
+        if !windows.contains(at) || windows.desc(at).kind() != Kind::Run {
             return 0;
         }
-        let nodes = Nodes(regions);
+        let nodes = Nodes(windows);
         let mut node = self.root;
         while node != Pfn::NONE && node != at {
             node = if at < node { nodes.left(node) } else { nodes.right(node) };
@@ -197,29 +197,29 @@ impl Tree {
     }
 
     /// Takes exactly the `pages` pages that begin at `at`, if a run begins there and is long enough.
-    pub fn take_at(&mut self, regions: &Regions, at: Pfn, pages: usize) -> bool {
-        let len = self.begins_at(regions, at);
+    pub fn take_at(&mut self, windows: &Windows, at: Pfn, pages: usize) -> bool {
+        let len = self.begins_at(windows, at);
         if len < pages.max(1) {
             return false;
         }
-        self.remove(regions, at);
+        self.remove(windows, at);
         if len > pages {
-            self.insert(regions, at.add(pages), len - pages);
+            self.insert(windows, at.add(pages), len - pages);
         }
         true
     }
 
     /// Largest free run in pages.
     #[must_use]
-    pub fn largest(&self, regions: &Regions) -> usize {
-        Nodes(regions).largest(self.root)
+    pub fn largest(&self, windows: &Windows) -> usize {
+        Nodes(windows).largest(self.root)
     }
 
     /// Checks the invariants and calls `each` with every run in order; for tests.
     ///
     /// # Panics
     /// When one does not hold.
-    pub fn verify(&self, regions: &Regions, each: &mut impl FnMut(Pfn, usize)) {
+    pub fn verify(&self, windows: &Windows, each: &mut impl FnMut(Pfn, usize)) {
         fn walk(nodes: Nodes<'_>, node: Pfn, each: &mut impl FnMut(Pfn, usize)) -> usize {
             if node == Pfn::NONE {
                 return 0;
@@ -235,7 +235,7 @@ impl Tree {
             assert_eq!(largest, nodes.largest(node));
             largest
         }
-        walk(Nodes(regions), self.root, each);
+        walk(Nodes(windows), self.root, each);
     }
 }
 

@@ -80,7 +80,7 @@ fn blocks_come_from_the_node_asked_for_or_the_nearest_and_go_back_to_their_own()
     let heap = &HEAP;
     let four_nodes = Simulation::own(4, 4, || (HERE.get(), HERE.get() as u32));
     assert!(open(heap, Mode::Simulated, four_nodes));
-    let zone_of = |block: usize| heap.pages.regions.zone(heap.pages.regions.find(block).unwrap().1);
+    let zone_of = |block: usize| heap.pages.windows.zone(heap.pages.windows.find(block).unwrap().1);
     let free_of = |node: usize| heap.pages.zones[node].free_pages();
     for node in 0..4 {
         HERE.set(node);

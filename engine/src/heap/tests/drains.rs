@@ -198,7 +198,7 @@ fn refills_double_and_frees_halve_them() {
     assert_empty(&HEAP);
 }
 
-/// As the housekeeper looks: `n` times.
+/// As the keeper looks: `n` times.
 fn looks(heap: &Heap<Test>, n: u32) {
     (0..n).for_each(|_| _ = heap.mm().give_back(Duty::Usual));
 }

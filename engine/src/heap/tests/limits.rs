@@ -312,7 +312,7 @@ fn the_cgroup_limits_where_asked() {
 
 /// Nobody comes later: what a burst of frees leaves goes back with it.
 #[test]
-fn without_a_housekeeper_frees_give_back_at_once() {
+fn without_a_keeper_frees_give_back_at_once() {
     static HEAP: Heap<Test> = Heap::new();
     assert!(open(&HEAP, Mode::Simulated));
     for size in [200 << 10, 3000, 200 << 20] {

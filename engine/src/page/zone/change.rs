@@ -9,8 +9,8 @@ use crate::arch::{PAGE, sys};
 use crate::page::batch::Batch;
 use crate::page::block::{self, BLOCK_PAGES, BLOCK_SHIFT, Bits, Block, DIRTY, FREE, ORDERS, WORDS};
 use crate::page::pfn::Pfn;
-use crate::page::region::{self, Regions};
 use crate::page::window::Owner;
+use crate::page::windows::{self, Windows};
 use crate::stat::Board;
 
 /// The order of a pair of blocks.
@@ -49,7 +49,7 @@ impl State {
 /// A zone while its lock is held, and how its counts are to change.
 pub(super) struct Change<'a> {
     pub(super) state: &'a mut State,
-    pub(super) regions: &'a Regions,
+    pub(super) windows: &'a Windows,
     pub(super) board: &'a Board,
     pub(super) managed: usize,
     pub(super) free: isize,
@@ -61,7 +61,7 @@ pub(super) struct Change<'a> {
 
 impl Change<'_> {
     pub(super) fn block(&mut self, number: u32) -> &mut Block {
-        let mut block = self.regions.block(number).expect("a block of a zone");
+        let mut block = self.windows.block(number).expect("a block of a zone");
         // SAFETY: of this zone, whose lock we hold; borrowed as we are, so one at a time.
         unsafe { block.as_mut() }
     }
@@ -127,7 +127,7 @@ impl Change<'_> {
             let buddy = number ^ 1;
             if old == PAIR + 1 {
                 key = old;
-            } else if self.regions.block(buddy).is_some() && self.block(buddy).key[FREE] as usize == WHOLE + 1 {
+            } else if self.windows.block(buddy).is_some() && self.block(buddy).key[FREE] as usize == WHOLE + 1 {
                 self.relist(buddy, FREE, PAIR as u8 + 1);
                 key = PAIR + 1;
             }
@@ -316,7 +316,7 @@ impl Change<'_> {
         let same = |number: u32, other: u32| Pfn(number << BLOCK_SHIFT).same_window(Pfn(other << BLOCK_SHIFT));
         let mut whole = |other: u32| {
             same(number, other)
-                && self.regions.block(other).is_some()
+                && self.windows.block(other).is_some()
                 && self.block(other).count[DIRTY] as usize == BLOCK_PAGES
         };
         let (mut first, mut end) = (number, number + 1);
@@ -332,9 +332,9 @@ impl Change<'_> {
 
     /// The first free run of at least `least` pages, across blocks, up to about `most` of it.
     pub(super) fn find_run(&mut self, node: usize, least: usize, most: usize) -> Option<(Pfn, usize)> {
-        let regions = self.regions;
+        let windows = self.windows;
         let (mut first, mut len) = (Pfn::NONE, 0);
-        for number in regions.blocks_of(node) {
+        for number in windows.blocks_of(node) {
             let begin = Pfn(number << BLOCK_SHIFT);
             if first.add(len) != begin || !first.same_window(begin) {
                 len = 0;
@@ -377,22 +377,22 @@ impl Change<'_> {
 
     /// Maps more memory; false when the system refuses.
     pub(super) fn grow(&mut self, node: usize, bind: bool, order: usize) -> bool {
-        let (regions, board, newest, want) = (
-            self.regions,
+        let (windows, board, newest, want) = (
+            self.windows,
             self.board,
             self.state.newest,
-            region::step(self.managed.saturating_add_signed(self.opened)),
+            windows::step(self.managed.saturating_add_signed(self.opened)),
         );
         let longer = (newest != Pfn::NONE).then(|| {
-            let end = regions.end(newest).0 as usize;
+            let end = windows.end(newest).0 as usize;
             let need = end.next_multiple_of(1 << order) - end + (1 << order);
-            regions.extend(board, newest, need, want)
+            windows.extend(board, newest, need, want)
         });
-        let fresh = longer.flatten().or_else(|| regions.reserve(board, Owner::Zone(node), 1 << order, want));
+        let fresh = longer.flatten().or_else(|| windows.reserve(board, Owner::Zone(node), 1 << order, want));
         let Some((first, pages)) = fresh else { return false };
         self.state.newest = first;
         if bind {
-            sys::bind(regions.address(first), pages * PAGE, node);
+            sys::bind(windows.address(first), pages * PAGE, node);
         }
         self.opened += pages as isize;
         self.put_range(first, first.add(pages), false);

@@ -21,7 +21,7 @@
 //! | free | |
 //! |---|---|
 //! | < `min` | only [`Flags::ATOMIC`] takes what is there; others open more address space first |
-//! | < `low` | the housekeeper opens more ([`Zone::prepare_more`]) |
+//! | < `low` | the keeper opens more ([`Zone::prepare_more`]) |
 //! | > `high` | a purge takes dirty pages here first |
 //!
 //! A zone of less than 32 MiB has none: a small process opens no page more for them.
@@ -39,7 +39,7 @@ use super::api::{Flags, ZoneStats};
 use super::batch::{Batch, BatchWord, Gather};
 use super::block::{self, BLOCK_PAGES, DIRTY, FREE, ORDERS, WORDS};
 use super::pfn::Pfn;
-use super::region::Regions;
+use super::windows::Windows;
 use crate::arch::PAGE;
 use crate::arch::atomic::AtomicUsize;
 use crate::arch::atomic::Ordering::Relaxed;
@@ -65,7 +65,7 @@ pub struct Zone {
 pub struct Watermarks {
     /// Below it only [`Flags::ATOMIC`] takes pages as they are.
     pub min: usize,
-    /// Below it the housekeeper opens more.
+    /// Below it the keeper opens more.
     pub low: usize,
     /// Above it a purge begins here.
     pub high: usize,
@@ -134,7 +134,7 @@ impl Zone {
         Watermarks { min, low: min + more, high: min + 2 * more }
     }
 
-    /// Whether the housekeeper should open more.
+    /// Whether the keeper should open more.
     #[must_use]
     pub fn below_low(&self) -> bool {
         self.free_pages() < self.watermarks().low
@@ -147,16 +147,16 @@ impl Zone {
     }
 
     /// Opens the next step if free pages are below `low`; whether it did.
-    pub fn prepare_more(&self, regions: &Regions, board: &Board, node: usize, bind: bool) -> bool {
-        self.below_low() && self.change(regions, board, |change| change.grow(node, bind, 0))
+    pub fn prepare_more(&self, windows: &Windows, board: &Board, node: usize, bind: bool) -> bool {
+        self.below_low() && self.change(windows, board, |change| change.grow(node, bind, 0))
     }
 
     /// Changes the zone, and afterwards what its counts and the board say.
-    fn change<T>(&self, regions: &Regions, board: &Board, body: impl FnOnce(&mut Change<'_>) -> T) -> T {
+    fn change<T>(&self, windows: &Windows, board: &Board, body: impl FnOnce(&mut Change<'_>) -> T) -> T {
         let mut state = self.state.lock();
         let managed = self.managed();
         let room = usize::MAX;
-        let mut change = Change { state: &mut state, regions, board, managed, free: 0, dirty: 0, opened: 0, room };
+        let mut change = Change { state: &mut state, windows, board, managed, free: 0, dirty: 0, opened: 0, room };
         let result = body(&mut change);
         let Change { free, dirty, opened, .. } = change;
         if opened != 0 {
@@ -177,7 +177,7 @@ impl Zone {
     /// memory; but fewer than there are if one holding of the lock does not give more.
     pub fn alloc(
         &self,
-        regions: &Regions,
+        windows: &Windows,
         board: &Board,
         want: ZoneRequest,
         n: usize,
@@ -186,7 +186,7 @@ impl Zone {
         let ZoneRequest { node, bind, order, flags, limit } = want;
         let mut batch = Batch::new();
         let min = self.watermarks().min;
-        let (got, grew) = self.change(regions, board, |change| {
+        let (got, grew) = self.change(windows, board, |change| {
             change.limit(limit);
             if flags.has(Flags::ATOMIC) {
                 return (change.take(order, n, &mut batch), false);
@@ -211,7 +211,7 @@ impl Zone {
     /// The same from what is free above `min`, for another node.
     pub fn alloc_spare(
         &self,
-        regions: &Regions,
+        windows: &Windows,
         board: &Board,
         ZoneRequest { order, limit, .. }: ZoneRequest,
         n: usize,
@@ -222,7 +222,7 @@ impl Zone {
             return 0;
         }
         let mut batch = Batch::new();
-        let got = self.change(regions, board, |change| {
+        let got = self.change(windows, board, |change| {
             change.limit(limit);
             change.take(order, n.min(spare), &mut batch)
         });
@@ -231,23 +231,23 @@ impl Zone {
     }
 
     /// Takes pages back; how many of them were free already.
-    pub fn free<const ROOM: usize>(&self, regions: &Regions, board: &Board, gather: &Gather<ROOM>) -> usize {
-        self.change(regions, board, |change| change.put_all(gather.words(), true))
+    pub fn free<const ROOM: usize>(&self, windows: &Windows, board: &Board, gather: &Gather<ROOM>) -> usize {
+        self.change(windows, board, |change| change.put_all(gather.words(), true))
     }
 
     /// Takes the longest run of dirty pages of a block out, or all of several blocks if that is what they are, to
     /// be given back to the system; at least 2^`order` pages. It must come back through [`Zone::cleaned`].
-    pub fn take_dirty(&self, regions: &Regions, board: &Board, order: usize) -> Option<(Pfn, usize)> {
+    pub fn take_dirty(&self, windows: &Windows, board: &Board, order: usize) -> Option<(Pfn, usize)> {
         // (Looking is free.)
         if self.dirty_pages() == 0 {
             return None;
         }
-        self.change(regions, board, |change| change.take_dirty(order))
+        self.change(windows, board, |change| change.take_dirty(order))
     }
 
     /// Takes back what [`Zone::take_dirty`] gave, clean if the system really took it.
-    pub fn cleaned(&self, regions: &Regions, board: &Board, first: Pfn, pages: usize, clean: bool) {
-        let refused = self.change(regions, board, |change| change.put_range(first, first.add(pages), !clean));
+    pub fn cleaned(&self, windows: &Windows, board: &Board, first: Pfn, pages: usize, clean: bool) {
+        let refused = self.change(windows, board, |change| change.put_range(first, first.add(pages), !clean));
         debug_assert_eq!(refused, 0, "freed while it was given back");
     }
 
@@ -255,7 +255,7 @@ impl Zone {
     /// how many. They are nobody's now, and may be dirty. Cost: a look at each block, in the lock.
     pub fn hand_over(
         &self,
-        regions: &Regions,
+        windows: &Windows,
         board: &Board,
         node: usize,
         least: usize,
@@ -264,7 +264,7 @@ impl Zone {
         if self.free_pages() < least {
             return None;
         }
-        self.change(regions, board, |change| {
+        self.change(windows, board, |change| {
             let (first, pages) = change.find_run(node, least, most)?;
             change.clear_range(first, first.add(pages));
             change.opened -= pages as isize;
@@ -273,8 +273,8 @@ impl Zone {
     }
 
     /// Pages that were nobody's are the zone's from now on.
-    pub fn take_over(&self, regions: &Regions, board: &Board, first: Pfn, pages: usize, clean: bool) {
-        let refused = self.change(regions, board, |change| {
+    pub fn take_over(&self, windows: &Windows, board: &Board, first: Pfn, pages: usize, clean: bool) {
+        let refused = self.change(windows, board, |change| {
             change.opened += pages as isize;
             change.put_range(first, first.add(pages), !clean)
         });
@@ -283,8 +283,8 @@ impl Zone {
 
     /// Whether a page is free in the zone (not in a list).
     #[must_use]
-    pub fn is_free(&self, regions: &Regions, board: &Board, page: Pfn) -> bool {
-        self.change(regions, board, |change| {
+    pub fn is_free(&self, windows: &Windows, board: &Board, page: Pfn) -> bool {
+        self.change(windows, board, |change| {
             let at = page.0 as usize % BLOCK_PAGES;
             change.block(page.block()).bits[FREE][at / 64] >> (at % 64) & 1 == 1
         })
@@ -292,11 +292,11 @@ impl Zone {
 
     /// Free blocks by order (`/proc/buddyinfo`). The lock is held for a block at a time.
     #[must_use]
-    pub fn buddyinfo(&self, regions: &Regions, board: &Board, node: usize) -> [usize; ORDERS] {
+    pub fn buddyinfo(&self, windows: &Windows, board: &Board, node: usize) -> [usize; ORDERS] {
         let mut orders = [0; ORDERS];
         let mut halves = 0;
-        for number in regions.blocks_of(node) {
-            let (of_block, key) = self.change(regions, board, |change| {
+        for number in windows.blocks_of(node) {
+            let (of_block, key) = self.change(windows, board, |change| {
                 let block = change.block(number);
                 (block::by_order(&block.bits[FREE]), block.key[FREE])
             });
@@ -314,9 +314,9 @@ impl Zone {
 
     /// In numbers.
     #[must_use]
-    pub fn stats(&self, regions: &Regions, board: &Board, node: usize) -> ZoneStats {
+    pub fn stats(&self, windows: &Windows, board: &Board, node: usize) -> ZoneStats {
         let Watermarks { min, low, high } = self.watermarks();
-        let by_order = self.buddyinfo(regions, board, node);
+        let by_order = self.buddyinfo(windows, board, node);
         let (managed, free, dirty) = (self.managed(), self.free_pages(), self.dirty_pages());
         ZoneStats { node, managed, free, dirty, min, low, high, by_order }
     }
@@ -325,8 +325,8 @@ impl Zone {
     ///
     /// # Panics
     /// When one does not hold.
-    pub fn verify(&self, regions: &Regions, board: &Board, node: usize) {
-        let counts = self.change(regions, board, |change| {
+    pub fn verify(&self, windows: &Windows, board: &Board, node: usize) {
+        let counts = self.change(windows, board, |change| {
             let mut counts = [0; 2];
             let mut listed = [0; 2];
             for which in [FREE, DIRTY] {
@@ -343,8 +343,8 @@ impl Zone {
                     assert_eq!(last, previous);
                 }
             }
-            for number in regions.blocks_of(node) {
-                let buddy = regions.block(number ^ 1).is_some() && change.block(number ^ 1).count[FREE] == 512;
+            for number in windows.blocks_of(node) {
+                let buddy = windows.block(number ^ 1).is_some() && change.block(number ^ 1).count[FREE] == 512;
                 let block = change.block(number);
                 assert!((0..WORDS).all(|word| block.bits[DIRTY][word] & !block.bits[FREE][word] == 0));
                 for which in [FREE, DIRTY] {

@@ -48,7 +48,7 @@ impl Body {
         self.count(-1, totals);
         let mut after = self.release(start, end, totals);
         if self.live == 0 && self.kept != 0 {
-            after.balance |= self.settle(totals);
+            after.balance |= self.free_parked(totals);
         }
         after.relocate |= self.live == 0 && self.slot != NO_SLOT;
         after

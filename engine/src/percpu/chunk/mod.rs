@@ -24,9 +24,9 @@
 //! skipped has no fit. And an allocation makes few of them too high, each of which costs one
 //! look.
 //!
-//! **Parked.** A freed allocation of at most [`PARK_MOST`] granules may be kept whole, for who asks for its size: 16 of
+//! **Parked.** A freed allocation of at most [`PARK_MOST`] granules may be kept whole, for whoever asks for its size: 16 of
 //! a chunk ([`Body::park`]). Both bitmaps, `free` and `used` hold it as allocated, and no bound has to be raised; `live`
-//! does not count it, and [`Body::find`] refuses to free it again. [`Body::settle`] frees them. A chunk without a
+//! does not count it, and [`Body::find`] refuses to free it again. [`Body::free_parked`] frees them. A chunk without a
 //! live allocation has none.
 //!
 //! The search is first fit. It begins at the cursor of its key (size and alignment); keys
@@ -110,7 +110,7 @@ pub struct Body {
     /// Live allocations (the kernel's `nr_alloc` of a chunk), without what is parked; 0: nothing is.
     pub live: u32,
     /// `live` when it was last added to the space's.
-    told: u32,
+    folded: u32,
     /// Granules of the reserved region, at the beginning; the first chunk only.
     pub reserved: u32,
     /// Which places of `parked` are taken.
@@ -219,7 +219,7 @@ impl Body {
         largest: 0,
         populated: 0,
         empty: 0,
-        told: 0,
+        folded: 0,
         seen: 0,
         slot: NO_SLOT,
         used: [0; PAGES as usize],
@@ -237,7 +237,7 @@ impl Body {
         self.rover = (reserved / WORD_BITS) as u16;
         self.free = BITS - reserved;
         self.contig_hint = self.free;
-        (self.live, self.told, self.empty, self.seen) = (0, 0, 0, 0);
+        (self.live, self.folded, self.empty, self.seen) = (0, 0, 0, 0);
         (self.allocs, self.smallest, self.largest) = (0, u32::MAX, 0);
         (self.populated, self.dirty) = (0, 0);
         self.cursors = [(reserved / WORD_BITS) as u16; KEYS];
@@ -257,17 +257,17 @@ impl Body {
     #[inline]
     fn count(&mut self, by: i32, totals: &Totals) {
         self.live = self.live.wrapping_add_signed(by);
-        if self.live.wrapping_sub(self.told).wrapping_add(DRIFT) > 2 * DRIFT {
-            self.tell(totals);
+        if self.live.wrapping_sub(self.folded).wrapping_add(DRIFT) > 2 * DRIFT {
+            self.fold(totals);
         }
     }
 
     /// Adds what `live` has changed to the space's. Relaxed: statistics.
     #[cold]
     #[inline(never)]
-    pub fn tell(&mut self, totals: &Totals) {
-        let by = self.live.wrapping_sub(self.told) as i32 as usize;
-        self.told = self.live;
+    pub fn fold(&mut self, totals: &Totals) {
+        let by = self.live.wrapping_sub(self.folded) as i32 as usize;
+        self.folded = self.live;
         let live = totals.live().fetch_add(by, Relaxed).wrapping_add(by);
         if live as isize > totals.live_most().load(Relaxed) as isize {
             totals.live_most().fetch_max(live, Relaxed);

@@ -1,6 +1,6 @@
 //! # Parked allocations: freed, and kept whole
 //!
-//! See [`super`]: both bitmaps hold what is parked as allocated, `live` does not count it. [`Body::settle`] frees all
+//! See [`super`]: both bitmaps hold what is parked as allocated, `live` does not count it. [`Body::free_parked`] frees all
 //! of it. Locks: the chunk's. Cost: half of an allocation and of a free.
 
 use super::{Body, PARKED, pages};
@@ -65,7 +65,7 @@ impl Body {
 
     /// Frees all that is parked; whether more pages are empty than may be.
     #[inline(never)]
-    pub fn settle(&mut self, totals: &Totals) -> bool {
+    pub fn free_parked(&mut self, totals: &Totals) -> bool {
         let mut balance = false;
         while self.kept != 0 {
             let place = self.kept.trailing_zeros() as usize;

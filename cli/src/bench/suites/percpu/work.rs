@@ -304,7 +304,7 @@ fn aligned(heap: &mut impl Alloc, count: usize, holes: bool) -> Result<(), Strin
         fill(heap, &mut small, 4, 4)?;
         small.iter().skip(1).step_by(2).try_for_each(|&handle| heap.free(handle))?;
         sample("alloc", fill(heap, &mut handles, 4, 8)?);
-        // The holes themselves, for who does not mind.
+        // The holes themselves, for whoever does not mind.
         sample("unaligned", fill(heap, &mut handles, 4, 4)?);
         return Ok(());
     }

@@ -15,7 +15,7 @@ use crate::bench::worker::sample;
 use allotment_engine::arch::gate::Gate;
 use allotment_engine::arch::{PAGE, seq, sys};
 use allotment_engine::cache::{Cache, sets};
-use allotment_engine::page::Regions;
+use allotment_engine::page::Windows;
 use allotment_engine::stat::{Level, Mode};
 use allotment_engine::vmap::{Areas, Vmap};
 use std::hint::black_box;
@@ -41,7 +41,7 @@ pub const WHOLE: [Who; 2] = [who("once", "allotment"), who("each", "allotment, p
 /// What the engine has for its areas.
 struct World {
     areas: Areas,
-    regions: Box<Regions>,
+    windows: Box<Windows>,
     cache: Box<Cache>,
     gate: Gate,
 }
@@ -49,9 +49,9 @@ struct World {
 impl World {
     fn new() -> Result<Self, String> {
         // SAFETY: both are made to begin as zeros.
-        let (regions, cache) =
-            unsafe { (Box::<Regions>::new_zeroed().assume_init(), Box::<Cache>::new_zeroed().assume_init()) };
-        let world = Self { areas: Areas::new(), regions, cache, gate: Gate::new() };
+        let (windows, cache) =
+            unsafe { (Box::<Windows>::new_zeroed().assume_init(), Box::<Cache>::new_zeroed().assume_init()) };
+        let world = Self { areas: Areas::new(), windows, cache, gate: Gate::new() };
         let base = sys::map(0, sets::BYTES, sys::Access::ReadWrite).map_err(|errno| format!("{errno:?}"))?;
         // SAFETY: fresh and zeroed, and never unmapped.
         unsafe { world.cache.sets.open(base, Mode::Fallback, seq::RseqArea::default(), None) };
@@ -59,7 +59,7 @@ impl World {
         Ok(world)
     }
     fn vmap(&self) -> Vmap<'_> {
-        Vmap { areas: &self.areas, regions: &self.regions, cache: &self.cache, gate: &self.gate }
+        Vmap { areas: &self.areas, windows: &self.windows, cache: &self.cache, gate: &self.gate }
     }
     fn alloc(&self, bytes: usize) -> Option<usize> {
         let address = self.vmap().alloc(bytes, PAGE)?.address;

@@ -18,7 +18,7 @@
 //!
 //! Invariants: windows are never given back (but giant ones, see `vmap`), so a
 //! descriptor may be read at any time; a descriptor's `tag` says who may write
-//! the rest. Locks: `regions` for making windows, their owner's for making them longer. Cost: four system
+//! the rest. Locks: `windows` for making windows, their owner's for making them longer. Cost: four system
 //! calls per window, two per step.
 #![allow(unsafe_code)] // address space by number
 
@@ -57,7 +57,7 @@ const FIRST_GIANT: usize = 0x8000;
 
 /// All windows.
 #[derive(Debug)]
-pub struct Regions {
+pub struct Windows {
     root: [AtomicUsize; ROOT],
     windows: [AtomicPtr<Window>; WINDOWS],
     made: Lock<Made>,
@@ -75,13 +75,13 @@ struct Made {
     slot: u32,
 }
 
-impl Default for Regions {
+impl Default for Windows {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Regions {
+impl Windows {
     /// None.
     #[must_use]
     pub const fn new() -> Self {

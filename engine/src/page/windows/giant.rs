@@ -6,7 +6,7 @@
 //! Locks: `made`, but not across giving back, which takes as long as there is memory in it. Cost: four system calls.
 #![allow(unsafe_code)] // address space by number
 
-use super::{FIRST_GIANT, Made, ROOT, Regions};
+use super::{FIRST_GIANT, Made, ROOT, Windows};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -15,7 +15,7 @@ use crate::page::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS};
 use crate::page::window::{BLOCKS_AT, Giant, Owner, Window, descs_bytes};
 use crate::stat::{Board, Level};
 
-impl Regions {
+impl Windows {
     /// Reserves one window that begins with `bytes` (more than a window can hold) in one
     /// piece, opened; only its first page has a number. Aligned to `align` bytes where there is room for that.
     pub fn reserve_giant(&self, board: &Board, bytes: usize, align: usize) -> Option<Pfn> {
@@ -64,7 +64,7 @@ impl Regions {
     /// system refuses; nothing has changed then.
     ///
     /// # Safety
-    /// `pfn` came from [`Regions::reserve_giant`], nothing in the area is used, and nobody else gives it back.
+    /// `pfn` came from [`Windows::reserve_giant`], nothing in the area is used, and nobody else gives it back.
     #[must_use]
     pub unsafe fn release_giant(&self, board: &Board, pfn: Pfn) -> bool {
         let window = self.window(pfn);
