@@ -1,7 +1,7 @@
 //! # `reclaim`: memory that goes back
 //!
 //! What is free but still resident (dirty and lazily freed areas, dirty free pages) may be at most one part in `lazy_share`
-//! of the recent high of the bytes in use ([`highs`]: of the last second; of the first ones half as much), at least `lazy_floor`, at most `lazy_ceiling` for
+//! of the recent high of the bytes in use ([`highs`]: of the last second; of the first 32 MiB a quarter of that), at least `lazy_floor`, at most `lazy_ceiling` for
 //! each doubling of the CPUs; and on top of that the distance to this high. So a program that works in waves, or replaces
 //! blocks of random sizes, does not fault its memory in anew, and what is resident never exceeds its own recent high by
 //! more than the share; and never more than the soft limit leaves, and nothing under memory pressure

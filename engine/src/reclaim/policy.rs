@@ -22,9 +22,9 @@ pub const HELP_MORE: usize = 32 << 20;
 pub const FORGOTTEN: u64 = 8 << 20;
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
 pub const PURGE_ORDER: usize = 4;
-/// Of the first bytes in use half of the share may stay: a small program's blocks that grow by doubling leave few
-/// behind that fit again (sqlite's peak was 2 MiB of 28 higher with all of it), those of a large one do.
-pub const FIRST: u64 = 64 << 20;
+/// Of the first bytes in use a quarter of the share may stay: a small program's blocks that grow by doubling leave few
+/// behind that fit again (sqlite's peak was 2 MiB of 28 higher with half of it), those of a large one do.
+pub const FIRST: u64 = 32 << 20;
 /// log2 of the ticks of a window, some eighth of a second: the recent high is that of the last [`WINDOWS`].
 const WINDOW: u32 = 28;
 /// Windows of the recent high. (Of half as many, programs that work in waves of 0.7 s lost what they needed again.)
@@ -61,7 +61,7 @@ pub struct Rules {
 pub fn may_stay(now: Use, rules: Rules, cpus: impl FnOnce() -> u32) -> u64 {
     // Alone, a quarter of it: it stays till the program frees again.
     let high = if now.is_alone { now.in_use / 4 } else { now.in_use.saturating_add(now.below_recent) };
-    let mut base = ((high - high.min(FIRST) / 2) / rules.share).max(rules.floor);
+    let mut base = ((high - high.min(FIRST) / 4 * 3) / rules.share).max(rules.floor);
     if base > rules.ceiling {
         // fls(cpus), as in the kernel.
         let doublings = if rules.ceiling == 0 { 0 } else { u32::BITS - cpus().leading_zeros() };
@@ -126,7 +126,7 @@ mod tests {
     const RULES: Rules = Rules { share: 50, floor: 8 * MIB, ceiling: 32 * MIB, soft: None };
 
     /// A fiftieth of what counts of 1,000 MiB.
-    const USUAL: u64 = 968 * MIB / 50;
+    const USUAL: u64 = 976 * MIB / 50;
 
     fn on(cpus: u32, now: Use, rules: Rules) -> u64 {
         super::may_stay(now, rules, || cpus)
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_share_of_what_is_in_use_may_stay() {
         assert_eq!(may_stay(NOW, RULES), USUAL);
-        assert_eq!(may_stay(NOW, Rules { share: 44, ..RULES }), 22 * MIB);
+        assert_eq!(may_stay(NOW, Rules { share: 61, ..RULES }), 16 * MIB);
     }
 
     #[test]
@@ -156,23 +156,23 @@ mod tests {
         // Below it the CPUs count for nothing, and a ceiling of 0 is one.
         assert_eq!(super::may_stay(NOW, RULES, || unreachable!("below the ceiling")), USUAL);
         assert_eq!(on(64, large, Rules { ceiling: 0, floor: 0, ..RULES }), 0);
-        assert_eq!(may_stay(large, Rules { ceiling: u64::MAX, ..RULES }), ((1 << 50) - FIRST / 2) / 50);
+        assert_eq!(may_stay(large, Rules { ceiling: u64::MAX, ..RULES }), ((1 << 50) - FIRST / 4 * 3) / 50);
     }
 
     #[test]
-    fn of_the_first_bytes_half_the_share() {
+    fn of_the_first_bytes_a_quarter_of_the_share() {
         let small = |mib: u64| may_stay(Use { in_use: mib * MIB, ..NOW }, Rules { floor: MIB, share: 4, ..RULES });
-        assert_eq!((FIRST, small(16), small(64), small(96)), (64 * MIB, 2 * MIB, 8 * MIB, 16 * MIB));
+        assert_eq!((FIRST, small(16), small(32), small(64)), (32 * MIB, MIB, 2 * MIB, 10 * MIB));
     }
 
     #[test]
     fn what_was_in_use_a_moment_ago_may_stay_besides() {
         let waves = Use { below_recent: 300 * MIB, ..NOW };
-        assert_eq!(may_stay(waves, RULES), 300 * MIB + 1268 * MIB / 50, "and the share is one of the high");
+        assert_eq!(may_stay(waves, RULES), 300 * MIB + 1276 * MIB / 50, "and the share is one of the high");
         // But little where nobody takes it back later.
         assert_eq!(may_stay(Use { is_alone: true, ..waves }, RULES), (8 + 8) * MIB);
         assert_eq!(may_stay(Use { is_alone: true, below_recent: MIB, ..NOW }, RULES), (8 + 1) * MIB);
-        assert_eq!(may_stay(Use { is_alone: true, ..NOW }, Rules { share: 10, ..RULES }), 218 * MIB / 10);
+        assert_eq!(may_stay(Use { is_alone: true, ..NOW }, Rules { share: 10, ..RULES }), 226 * MIB / 10);
     }
 
     #[test]
