@@ -282,6 +282,43 @@ fn no_file_is_long() {
     assert!(long.is_empty(), "{long:?}");
 }
 
+/// What stands in a table and what nobody uses: knobs that are never read, events that are never counted.
+fn idle_lines(table: &str, kind: &str, rest: &str) -> Vec<String> {
+    // `Name "name" Kind::…` of a knob, `Name = "name", …` of an event.
+    let lines = table.lines().filter_map(|line| {
+        let (name, after) = line.trim().split_once(' ')?;
+        let is_line = if kind == "Id" { after.contains("\" Kind::") } else { after.starts_with("= \"") };
+        (is_line && name.starts_with(char::is_uppercase)).then(|| name.to_owned())
+    });
+    // (A knob of several words has a type of its name; the table of events has levels and timings, too.)
+    let of = if kind == "Id" { "Id" } else { "" };
+    let words = |name: &String| [format!("{of}::{name}"), format!("choice::<{name}>"), format!("{name}::")];
+    let is_used = |name: &String| words(name).iter().any(|word| rest.contains(word));
+    lines.filter(|name| !is_used(name)).collect()
+}
+
+#[test]
+fn every_knob_is_read_and_every_event_counted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (mut files, mut rest) = (Vec::new(), String::new());
+    for place in ["engine/src", "lib/src"] {
+        files_of(&root.join(place), &["rs"], &mut files);
+    }
+    for file in files.iter().filter(|file| !is_test(file)) {
+        let text = fs::read_to_string(file).unwrap();
+        rest += text.split("#[cfg(test)]").next().unwrap();
+    }
+    for (file, kind) in [("knob.rs", "Id"), ("stat/event.rs", "Event")] {
+        let table = fs::read_to_string(root.join("engine/src").join(file)).unwrap();
+        let idle = idle_lines(&table, kind, &rest);
+        assert!(idle.is_empty(), "in the table of {file}, and nothing uses them: {idle:?}");
+    }
+    assert_eq!(
+        idle_lines("    Greeting \"greeting\" Kind::Count,\n    Of = \"of\", \"x\";", "Id", "Id::Of"),
+        ["Greeting"]
+    );
+}
+
 /// What the checks of imports are for must fail.
 #[test]
 fn canary_of_imports() {

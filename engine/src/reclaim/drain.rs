@@ -180,7 +180,7 @@ impl Mm<'_> {
                 self.page_source().prepare_more();
                 0
             }
-            Duty::Halve => self.halve(held),
+            Duty::Fall => self.fall(held),
             Duty::All => {
                 self.cache.empty_barns(&everything, ALL_CLASSES);
                 everything.slabs.trim(|| self.gate.is_wanted()) + self.purge(held)

@@ -106,8 +106,8 @@ pub struct Keeper {
 pub enum Duty {
     /// The program works: the usual limit.
     Usual,
-    /// It has been idle for so many periods: halve what is left.
-    Halve,
+    /// It has been idle for some periods: a part of what is left ([`after_idle`](super::policy::after_idle)).
+    Fall,
     /// It has been idle for long: give everything back.
     All,
 }
@@ -130,7 +130,7 @@ impl Watch {
         self.idle = if since > NOISE { 0 } else { self.idle + 1 };
         match self.idle {
             0 => Duty::Usual,
-            idle if idle < patience => Duty::Halve,
+            idle if idle < patience => Duty::Fall,
             _ => Duty::All,
         }
     }
@@ -180,7 +180,7 @@ impl Tending {
         let periods = if next == 0 { 0 } else { 1 + (now - next) / TICKS };
         let duty = match periods {
             _ if since > NOISE || periods == 0 => Duty::Usual,
-            periods if periods < patience => Duty::Halve,
+            periods if periods < patience => Duty::Fall,
             _ => Duty::All,
         };
         Some((duty, self.turns.fetch_add(1, Relaxed).is_multiple_of(RECENT) || periods >= RECENT))
@@ -510,8 +510,8 @@ mod tests {
     fn idleness_grows_until_all_is_due_and_work_ends_it() {
         let mut watch = Watch::default();
         assert_eq!(watch.look(1000, 3), Duty::Usual);
-        assert_eq!(watch.look(1000 + NOISE, 3), Duty::Halve);
-        assert_eq!(watch.look(1000 + NOISE, 3), Duty::Halve);
+        assert_eq!(watch.look(1000 + NOISE, 3), Duty::Fall);
+        assert_eq!(watch.look(1000 + NOISE, 3), Duty::Fall);
         assert_eq!(watch.look(1000 + NOISE, 3), Duty::All);
         assert_eq!(watch.look(1001 + 2 * NOISE, 3), Duty::Usual);
     }
@@ -530,7 +530,7 @@ mod tests {
         assert!(!watch.rests(Duty::All, 4096));
         assert!(!watch.rests(Duty::All, 0));
         assert!(watch.rests(Duty::All, 0));
-        assert!(!watch.rests(Duty::Halve, 0));
+        assert!(!watch.rests(Duty::Fall, 0));
     }
 
     #[test]
@@ -540,14 +540,14 @@ mod tests {
         assert_eq!(ask(10, 1000), Some((Duty::Usual, true)), "at first: the limits, and no idleness");
         assert_eq!(ask(10, 2000), None, "once a period");
         assert_eq!(ask(11, 1000 + 2 * NOISE), Some((Duty::Usual, false)));
-        assert_eq!(ask(12, 1000 + 3 * NOISE), Some((Duty::Halve, false)));
-        assert_eq!(ask(16, 1000 + 3 * NOISE), Some((Duty::Halve, false)));
+        assert_eq!(ask(12, 1000 + 3 * NOISE), Some((Duty::Fall, false)));
+        assert_eq!(ask(16, 1000 + 3 * NOISE), Some((Duty::Fall, false)));
         assert_eq!(ask(21, 1000 + 3 * NOISE), Some((Duty::All, false)));
         assert_eq!(ask(30, 1000 + 3 * NOISE), Some((Duty::All, true)), "after a long silence");
         assert_eq!(ask(31, 9000), Some((Duty::Usual, false)));
         tending.put_off(TICKS * 31 + 5, 18_000);
         assert_eq!(ask(31, 18_000), None);
-        assert_eq!(ask(32, 18_000), Some((Duty::Halve, false)), "a period after a thread ended");
+        assert_eq!(ask(32, 18_000), Some((Duty::Fall, false)), "a period after a thread ended");
         let limits = (33..33 + 2 * RECENT).filter(|&period| ask(period, 0).unwrap().1).count();
         assert_eq!(limits, 2);
     }

@@ -110,6 +110,12 @@ pub const fn keep(limit: u64) -> u64 {
     limit - limit / 16
 }
 
+/// What a look at a program that is idle leaves of what is free and resident.
+#[must_use]
+pub const fn after_idle(left: u64) -> u64 {
+    left / 2
+}
+
 /// The least order of free blocks that such a slice gives back.
 #[must_use]
 pub const fn least_order(most: usize) -> usize {
@@ -221,6 +227,7 @@ mod tests {
     #[test]
     fn a_sixteenth_goes_and_small_blocks_only_where_it_is_far_passed() {
         assert_eq!((keep(0), keep(160)), (0, 150));
+        assert_eq!((after_idle(100), after_idle(1), after_idle(0)), (50, 0, 0));
         assert_eq!((least_order(HELP), least_order(HELP + 1)), (PURGE_ORDER, 0));
     }
 }

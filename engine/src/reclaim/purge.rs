@@ -171,10 +171,10 @@ impl Mm<'_> {
         bytes
     }
 
-    /// Leaves at most half of what is free and resident; the bytes given back.
-    pub fn halve(&self, held: Guard<'_, ()>) -> usize {
+    /// Leaves what an idle program may keep till the next look; the bytes given back.
+    pub fn fall(&self, held: Guard<'_, ()>) -> usize {
         let (lazy, dirty) = (self.cache.sets.level(Level::Lazy), self.cache.sets.board().level(Level::PagesDirty));
-        self.purge_to(held, lazy.max(dirty) / 2, true)
+        self.purge_to(held, policy::after_idle(lazy.max(dirty)), true)
     }
 
     /// Gives all that is free back, or less if a fork waits; the bytes.

@@ -20,6 +20,8 @@ pub const STEPS: usize = SMALL_MAX / 16 + 1;
 
 /// Size of each class in bytes.
 pub const SIZES: [u32; CLASSES] = sizes();
+const _: () =
+    assert!(SIZES[CLASSES - 1] as usize == SMALL_MAX, "CLASSES is not the number of sizes: raise it with the rule");
 /// Order of each class's slabs.
 pub const SLAB_ORDER: [u8; CLASSES] = orders();
 
@@ -83,7 +85,7 @@ const fn table() -> Table {
     let mut class = 1;
     let mut at = 0;
     while at < STEPS {
-        if at * 16 > SIZES[class] as usize {
+        if at * 16 > SIZES[class] as usize && class + 1 < CLASSES {
             class += 1;
         }
         table[at] = class as u16 * 16;
@@ -195,7 +197,10 @@ mod tests {
             8192, 8320, 9216, 10240, 11264, 12288, 13312, 14336, 15360, 16384, 16640, 18432, 20480, 22528, 24576,
             26624, 28672, 30720, 32768,
         ];
-        assert_eq!(SIZES[1..], sizes);
+        for (class, size) in (1..).zip(sizes) {
+            assert_eq!(SIZES[class], size, "class {class}");
+        }
+        assert_eq!(SIZES.len(), sizes.len() + 1);
         // (Order, up to this size.)
         let orders = [
             (2, 1024),
