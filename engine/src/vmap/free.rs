@@ -17,8 +17,7 @@ impl Vmap<'_> {
     /// Frees an area lazily.
     pub fn free(&self, area: &Area) -> Freed {
         let desc = self.windows.desc(area.pfn);
-        let pages = desc.len();
-        if desc.kind() == Kind::Area && pages == 0 {
+        if desc.kind() == Kind::Area && desc.len() == 0 {
             let freed = self.free_giant(area);
             self.cache.sets.count(Event::AreaFree, u64::from(freed != Freed::Not));
             return freed;
@@ -27,7 +26,8 @@ impl Vmap<'_> {
             return Freed::Not;
         }
         self.cache.sets.count(Event::AreaFree, 1);
-        if self.make_lazy(area.pfn, pages, area.flags) { Freed::Told } else { Freed::Quietly }
+        // (Read when it is ours: of two that free it at once, the other's pages may be somebody's by now.)
+        if self.make_lazy(area.pfn, desc.len(), area.flags) { Freed::Told } else { Freed::Quietly }
     }
 
     /// Of two that free the same area at the same time one wins.
