@@ -9,14 +9,6 @@ pub const SLAB_ORDER: [u8; CLASSES] = [1, 1];
 /// Pages of the largest slab.
 pub const SLAB_PAGES_MAX: usize = 2;
 /// Of each size, 2^[`RECIPROCAL_SHIFT`] by it.
-pub static RECIPROCAL: [u64; CLASSES] = {
-    let mut table = [0; CLASSES];
-    let mut class = 1;
-    while class < CLASSES {
-        table[class] = (1_u64 << RECIPROCAL_SHIFT).div_ceil(SIZES[class] as u64);
-        class += 1;
-    }
-    table
-};
+pub static RECIPROCAL: [u64; CLASSES] = crate::arch::bits::reciprocals(&SIZES, RECIPROCAL_SHIFT);
 /// As the engine's.
 pub const RECIPROCAL_SHIFT: u32 = 32;

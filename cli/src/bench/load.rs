@@ -14,9 +14,9 @@
 
 use super::queue::Queue;
 use super::rows::mib;
-use super::suite::{Job, Metric, Work, lower};
+use super::suite::{Case, Job, Metric, Setup, Suite, Work, lower};
 use super::team::{Random, cpus, together};
-use super::worker::sample;
+use super::worker::{contenders, sample};
 use crate::clock::thread_ns;
 use crate::proc::Status;
 use allotment_engine::arch::PAGE;
@@ -49,6 +49,11 @@ impl Load {
     pub const fn sleeps(self) -> Self {
         Self { sleeps: true, ..self }
     }
+}
+
+/// The cases of a suite of loads: every peer's malloc in each.
+pub fn cases(suite: Suite, works: &'static [Work<Load>], setup: &Setup) -> Vec<Case> {
+    Case::of(works, |work, threads| contenders(suite, setup, work, threads))
 }
 
 /// What the threads of a load share.

@@ -13,6 +13,20 @@ pub const MULTIPLES: [u64; 7] = [
     1,
 ];
 
+/// 2^`shift` by each number, rounded up; 0 for 0: what to multiply by in place of a division.
+#[must_use]
+pub const fn reciprocals<const N: usize>(numbers: &[u32; N], shift: u32) -> [u64; N] {
+    let mut table = [0; N];
+    let mut at = 0;
+    while at < N {
+        if numbers[at] != 0 {
+            table[at] = (1_u64 << shift).div_ceil(numbers[at] as u64);
+        }
+        at += 1;
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::MULTIPLES;

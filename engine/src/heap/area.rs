@@ -29,7 +29,7 @@ impl<E: Environment> Heap<E> {
                 self.mm().scrape_area(bytes, || self.vmap().alloc_guarded(bytes, align))
             })
         } else {
-            self.reuse_area(bytes, align).or_else(|| self.alloc_area(bytes, align, false))
+            self.vmap().reuse(bytes, align).or_else(|| self.alloc_area(bytes, align, false))
         };
         self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let address = fresh?.address;

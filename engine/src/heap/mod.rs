@@ -286,7 +286,7 @@ impl<E: Environment> Heap<E> {
     #[inline]
     fn malloc_quick(&self, size: usize, aborted: bool) -> Option<usize> {
         if size > SMALL_MAX {
-            return if self.is_open() { Some(self.reuse_area(size, PAGE)?.address) } else { None };
+            return if self.is_open() { Some(self.vmap().reuse(size, PAGE)?.address) } else { None };
         }
         if aborted { None } else { self.alloc_set(class::offset_of(size) / 16) }
     }
@@ -316,12 +316,6 @@ impl<E: Environment> Heap<E> {
         }
         self.look_for_tracer();
         object.unwrap_or(0) as *mut u8
-    }
-
-    /// Freed memory that still has its pages; the heap is open.
-    #[inline]
-    fn reuse_area(&self, size: usize, align: usize) -> Option<Fresh> {
-        self.vmap().reuse(size, align)
     }
 
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
@@ -540,7 +534,7 @@ impl<E: Environment> Heap<E> {
         let object = match class {
             Some(class) if !is_due => self.alloc_class(class),
             _ => {
-                let area = self.reuse_area(size, align).or_else(|| self.alloc_area(size, align, false));
+                let area = self.vmap().reuse(size, align).or_else(|| self.alloc_area(size, align, false));
                 area.map(|area| area.address)
             }
         };

@@ -128,15 +128,7 @@ pub fn aligned(size: usize, align: usize) -> Option<usize> {
 /// 2^[`RECIPROCAL_SHIFT`] by each class's size, rounded up: a slab's offset times this is the object's index, exactly
 /// where the offset is that of an object (the error, below offset / 2^32, does not reach the next whole number), and
 /// where it is not, some index that does not lead back to the offset.
-pub static RECIPROCAL: [u64; CLASSES] = {
-    let mut table = [0; CLASSES];
-    let mut class = 1;
-    while class < CLASSES {
-        table[class] = (1_u64 << RECIPROCAL_SHIFT).div_ceil(SIZES[class] as u64);
-        class += 1;
-    }
-    table
-};
+pub static RECIPROCAL: [u64; CLASSES] = crate::arch::bits::reciprocals(&SIZES, RECIPROCAL_SHIFT);
 /// Offsets are below 2^20 (checked here), so products stay below 2^52 / size.
 pub const RECIPROCAL_SHIFT: u32 = 32;
 const _: () = assert!(SLAB_PAGES_MAX * PAGE <= 1 << 20);

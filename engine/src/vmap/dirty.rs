@@ -33,7 +33,6 @@ const LOOKS: usize = 8;
 pub struct Dirty {
     bits: [u64; WORDS],
     heads: [Pfn; BUCKETS],
-    pages: usize,
 }
 
 /// The bucket of runs of so many pages.
@@ -55,13 +54,7 @@ impl Dirty {
     /// None.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bits: [0; WORDS], heads: [Pfn::NONE; BUCKETS], pages: 0 }
-    }
-
-    /// Pages of all of them.
-    #[must_use]
-    pub const fn pages(&self) -> usize {
-        self.pages
+        Self { bits: [0; WORDS], heads: [Pfn::NONE; BUCKETS] }
     }
 
     /// Puts a run that touches no other of its flags.
@@ -73,7 +66,6 @@ impl Dirty {
             windows.desc(head).set_links(windows.desc(head).links().0, at);
         }
         self.bits[number / 64] |= 1 << (number % 64);
-        self.pages += pages;
         desc.set_links(head, Pfn::NONE);
         desc.set_len(pages);
         desc.set(Kind::Dirty, flags);
@@ -84,8 +76,8 @@ impl Dirty {
         }
     }
 
-    /// Takes a run out; its pages.
-    fn unlink(&mut self, windows: &Windows, at: Pfn) -> usize {
+    /// Takes a whole run out; its pages.
+    pub fn unlink(&mut self, windows: &Windows, at: Pfn) -> usize {
         let desc = windows.desc(at);
         let (pages, (next, previous)) = (desc.len(), desc.links());
         if next != Pfn::NONE {
@@ -100,7 +92,6 @@ impl Dirty {
                 self.bits[number / 64] &= !(1 << (number % 64));
             }
         }
-        self.pages -= pages;
         desc.set(Kind::None, 0);
         windows.desc(at.add(pages - 1)).set(Kind::None, 0);
         pages
@@ -193,12 +184,6 @@ impl Dirty {
         pages
     }
 
-    /// Pages of the longest run, about: the least of its bucket.
-    #[must_use]
-    pub fn longest(&self, windows: &Windows) -> usize {
-        self.last().map_or(0, |number| windows.desc(self.heads[number]).len())
-    }
-
     fn last(&self) -> Option<usize> {
         let word = self.bits.iter().rposition(|&bits| bits != 0)?;
         Some(word * 64 + self.bits[word].ilog2() as usize)
@@ -216,15 +201,15 @@ impl Dirty {
         Some((self.carve(windows, run, skip, len - skip), len - skip, flags))
     }
 
-    /// The longest runs, at most so many, some order.
-    pub fn some_longest<'a>(&self, windows: &'a Windows, most: usize) -> impl Iterator<Item = Pfn> + use<'a> {
+    /// A few of the longest runs, in some order.
+    pub fn some_longest<'a>(&self, windows: &'a Windows) -> impl Iterator<Item = Pfn> + use<'a> {
         let mut found = [Pfn::NONE; LOOKS];
         let mut count = 0;
         let mut number = self.last();
         while let Some(at) = number
-            && count < most.min(LOOKS)
+            && count < LOOKS
         {
-            for run in self.runs(windows, at).take(most.min(LOOKS) - count) {
+            for run in self.runs(windows, at).take(LOOKS - count) {
                 found[count] = run;
                 count += 1;
             }
@@ -233,17 +218,11 @@ impl Dirty {
         found.into_iter().take(count)
     }
 
-    /// Takes a whole run; its pages.
-    pub fn take_run(&mut self, windows: &Windows, run: Pfn) -> usize {
-        self.unlink(windows, run)
-    }
-
     /// Checks the invariants and calls `each` with every run; for tests.
     ///
     /// # Panics
     /// When one does not hold.
     pub fn verify(&self, windows: &Windows, each: &mut impl FnMut(Pfn, usize)) {
-        let mut pages = 0;
         for number in 0..BUCKETS {
             assert_eq!(self.bits[number / 64] >> (number % 64) & 1 != 0, self.heads[number] != Pfn::NONE);
             let mut previous = Pfn::NONE;
@@ -257,12 +236,10 @@ impl Dirty {
                 let inside = 1..desc.len().saturating_sub(1);
                 assert!(inside.into_iter().all(|page| windows.desc(at.add(page)).kind() == Kind::None));
                 assert_eq!(self.ends_at(windows, at, desc.rest()), None, "runs touch");
-                pages += desc.len();
                 previous = at;
                 each(at, desc.len());
             }
         }
-        assert_eq!(pages, self.pages);
     }
 }
 

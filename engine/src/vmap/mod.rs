@@ -277,36 +277,33 @@ impl State {
 
     /// `pages` pages of a dirty run with free ones behind and before it, as many dirty ones as can be had; with their number.
     fn take_mixed(&mut self, windows: &Windows, pages: usize) -> Option<(Pfn, usize)> {
-        const LOOKS: usize = 8;
-        let free_behind =
-            |tree: &Tree, run: Pfn, end: Pfn| if run.same_window(end) { tree.begins_at(windows, end) } else { 0 };
-        let mut best = (Pfn::NONE, 0);
-        for run in self.dirty.some_longest(windows, LOOKS) {
+        // The run, its pages, and the free ones behind and before it.
+        let mut best = (Pfn::NONE, 0, 0, 0);
+        for run in self.dirty.some_longest(windows) {
             let len = windows.desc(run).len();
             if len >= pages {
                 // (Another thread has freed it since this one looked.)
                 self.dirty.take_at(windows, run, pages);
                 return Some((run, pages));
             }
-            let behind = free_behind(&self.tree, run, run.add(len));
+            let end = run.add(len);
+            let behind = if run.same_window(end) { self.tree.begins_at(windows, end) } else { 0 };
             let before = self.tree.ends_at(windows, run).map_or(0, |free| windows.desc(free).len());
             if len > best.1 && len + behind + before >= pages {
-                best = (run, len);
+                best = (run, len, behind, before);
             }
         }
-        let (run, len) = best;
+        let (run, len, behind, free) = best;
         if run == Pfn::NONE {
             return None;
         }
-        let end = run.add(len);
-        let behind = free_behind(&self.tree, run, end).min(pages - len);
+        let behind = behind.min(pages - len);
         let before = pages - len - behind;
-        let free = self.tree.ends_at(windows, run);
-        self.dirty.take_run(windows, run);
         let first = Pfn(run.0 - before as u32);
-        let mut whole = behind == 0 || self.tree.take_at(windows, end, behind);
+        self.dirty.unlink(windows, run);
+        let mut whole = behind == 0 || self.tree.take_at(windows, run.add(len), behind);
         if before > 0 {
-            whole &= free.is_some_and(|free| self.tree.carve(windows, free, first, before).is_some());
+            whole &= self.tree.carve(windows, Pfn(run.0 - free as u32), first, before).is_some();
         }
         debug_assert!(whole, "it was there");
         Some((first, len))

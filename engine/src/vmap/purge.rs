@@ -377,6 +377,15 @@ impl Vmap<'_> {
         false
     }
 
+    /// Tells the levels of all that node `at` has not told; `_held` as in [`Vmap::differ`].
+    fn fold<H>(&self, at: usize, _held: &H) {
+        let tally = &self.board().nodes[at].differential;
+        // Relaxed: changed in a turn, or under a lock, only.
+        let differential = tally.load(Relaxed) as isize;
+        tally.store(0, Relaxed);
+        self.account(-differential, differential);
+    }
+
     /// Makes about `most` bytes of what is lazy pending, and giant areas that are kept wait again; false if there is nothing.
     /// The caller has the right to gather, and nothing was pending before.
     fn gather(&self, most: usize) -> bool {
@@ -385,10 +394,7 @@ impl Vmap<'_> {
         for (number, space) in self.areas.spaces.iter().enumerate() {
             let mut state = space.state.lock();
             // What is given back was told before.
-            let tally = &self.board().nodes[NODES + number];
-            let differential = tally.differential.load(Relaxed) as isize;
-            tally.differential.store(0, Relaxed);
-            self.account(-differential, differential);
+            self.fold(NODES + number, &state);
             while pages < wanted
                 && let Some((at, len, flags)) = state.dirty.take_longest(self.windows, wanted - pages, CONGRUENT)
             {
@@ -409,19 +415,17 @@ impl Vmap<'_> {
             }
         };
         // All of them: `top` may lag. A look at a node that was never used is two loads.
-        for (node, tally) in self.areas.nodes.iter().zip(&self.board().nodes) {
+        for (at, node) in self.areas.nodes.iter().enumerate() {
+            let tally = &self.board().nodes[at];
             if node.is_empty() && tally.differential.load(Relaxed) == 0 {
                 continue;
             }
             // (Its holder may not come to run; the next purge comes.)
             let Some(turn) = node.enter_patiently() else { continue };
             let (heads, count) = if is_all { turn.take_all() } else { ([Pfn::NONE; LISTS], 0) };
-            // Relaxed: both words are changed in a turn only.
-            let differential = tally.differential.load(Relaxed) as isize;
-            tally.differential.store(0, Relaxed);
+            self.fold(at, &turn);
             drop(turn);
             tally.purged.fetch_add(u64::from(count), Relaxed);
-            self.account(-differential, differential);
             chain(&heads);
         }
         for space in self.areas.spaces.iter().filter(|space| is_all && !space.rest.is_empty()) {

@@ -3,18 +3,13 @@
 //! What fast paths, slab filling and caches cost apart: pairs, batches of every depth, random replacement of few and many.
 //! Each run is a worker process with the contender preloaded; see [`crate::bench::load`].
 
-use crate::bench::load::{Load, METRICS, Team, calloc, free, load, look, malloc, realloc, replace, run, touch};
-use crate::bench::suite::{Case, Setup, Suite, Work, work};
+use crate::bench::load::{Load, METRICS, Team, calloc, cases, free, load, look, malloc, realloc, replace, run, touch};
+use crate::bench::suite::{Suite, Work, work};
 use crate::bench::team::Random;
-use crate::bench::worker::contenders;
 
 /// The suite.
-pub const SUITE: Suite =
-    Suite::new("blocks", "small blocks, one thread", cases).of_workers(|job| run(job, WORKS), METRICS);
-
-fn cases(setup: &Setup) -> Vec<Case> {
-    Case::of(WORKS, |work, threads| contenders(SUITE, setup, work, threads))
-}
+pub const SUITE: Suite = Suite::new("blocks", "small blocks, one thread", |setup| cases(SUITE, WORKS, setup))
+    .of_workers(|job| run(job, WORKS), METRICS);
 
 const ONE: &[usize] = &[1];
 

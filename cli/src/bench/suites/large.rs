@@ -4,18 +4,14 @@
 //! are found again, so page faults and peak memory stand beside the time. Each run is a worker process with the contender
 //! preloaded; see [`crate::bench::load`].
 
-use crate::bench::load::{Load, METRICS, Team, free, load, malloc, replace, replace_with, run, touch_all};
-use crate::bench::suite::{Case, Setup, Suite, Work, work};
+use crate::bench::load::{Load, METRICS, Team, cases, free, load, malloc, replace, replace_with, run, touch_all};
+use crate::bench::suite::{Suite, Work, work};
 use crate::bench::team::Random;
-use crate::bench::worker::contenders;
 
 /// The suite.
-pub const SUITE: Suite = Suite::new("large", "blocks from 32 KiB up, touched and untouched", cases)
-    .of_workers(|job| run(job, WORKS), METRICS);
-
-fn cases(setup: &Setup) -> Vec<Case> {
-    Case::of(WORKS, |work, threads| contenders(SUITE, setup, work, threads))
-}
+pub const SUITE: Suite =
+    Suite::new("large", "blocks from 32 KiB up, touched and untouched", |setup| cases(SUITE, WORKS, setup))
+        .of_workers(|job| run(job, WORKS), METRICS);
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

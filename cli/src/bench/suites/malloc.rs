@@ -4,21 +4,16 @@
 //! `blocks`, `large`, `threads` and `phases` go further into each.
 
 use crate::bench::load::{
-    Heirloom, Load, METRICS, Object, Team, calloc, free, load, look, malloc, realloc, replace, run, size, touch,
+    Heirloom, Load, METRICS, Object, Team, calloc, cases, free, load, look, malloc, realloc, replace, run, size, touch,
     touch_all,
 };
-use crate::bench::suite::{Case, Setup, Suite, TWICE_CPUS, Work, work};
+use crate::bench::suite::{Suite, TWICE_CPUS, Work, work};
 use crate::bench::team::Random;
-use crate::bench::worker::contenders;
 use allotment_engine::arch::PAGE;
 
 /// The suite.
-pub const SUITE: Suite =
-    Suite::new("malloc", "the C functions, in small", cases).of_workers(|job| run(job, WORKS), METRICS);
-
-fn cases(setup: &Setup) -> Vec<Case> {
-    Case::of(WORKS, |work, threads| contenders(SUITE, setup, work, threads))
-}
+pub const SUITE: Suite = Suite::new("malloc", "the C functions, in small", |setup| cases(SUITE, WORKS, setup))
+    .of_workers(|job| run(job, WORKS), METRICS);
 
 /// The loads. Full runs take 0.1 to 0.5 s each.
 const WORKS: &[Work<Load>] = &[

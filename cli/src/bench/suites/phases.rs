@@ -4,18 +4,16 @@
 //! allocator can use again shows in the peak. Each run is a worker process with the contender preloaded; see
 //! [`crate::bench::load`].
 
-use crate::bench::load::{Load, METRICS, Object, Team, free, load, malloc, realloc, run, size, touch, touch_all};
-use crate::bench::suite::{Case, Setup, Suite, Work, work};
+use crate::bench::load::{
+    Load, METRICS, Object, Team, cases, free, load, malloc, realloc, run, size, touch, touch_all,
+};
+use crate::bench::suite::{Suite, Work, work};
 use crate::bench::team::Random;
-use crate::bench::worker::contenders;
 
 /// The suite.
-pub const SUITE: Suite = Suite::new("phases", "what a program's history leaves: time and peak", cases)
-    .of_workers(|job| run(job, WORKS), METRICS);
-
-fn cases(setup: &Setup) -> Vec<Case> {
-    Case::of(WORKS, |work, threads| contenders(SUITE, setup, work, threads))
-}
+pub const SUITE: Suite =
+    Suite::new("phases", "what a program's history leaves: time and peak", |setup| cases(SUITE, WORKS, setup))
+        .of_workers(|job| run(job, WORKS), METRICS);
 
 const WORKS: &[Work<Load>] = &[
     work(

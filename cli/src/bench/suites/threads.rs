@@ -4,19 +4,14 @@
 //! storms of short-lived ones, and cache lines that two threads share because an allocator put their objects side by side.
 //! Each run is a worker process with the contender preloaded; see [`crate::bench::load`].
 
-use crate::bench::load::{Heirloom, Load, METRICS, Team, free, load, malloc, replace, run, size, touch};
-use crate::bench::suite::{CPUS, Case, Setup, Suite, TWICE_CPUS, Work, work};
+use crate::bench::load::{Heirloom, Load, METRICS, Team, cases, free, load, malloc, replace, run, size, touch};
+use crate::bench::suite::{CPUS, Suite, TWICE_CPUS, Work, work};
 use crate::bench::team::Random;
-use crate::bench::worker::contenders;
 use std::time::Duration;
 
 /// The suite.
-pub const SUITE: Suite =
-    Suite::new("threads", "what goes from thread to thread", cases).of_workers(|job| run(job, WORKS), METRICS);
-
-fn cases(setup: &Setup) -> Vec<Case> {
-    Case::of(WORKS, |work, threads| contenders(SUITE, setup, work, threads))
-}
+pub const SUITE: Suite = Suite::new("threads", "what goes from thread to thread", |setup| cases(SUITE, WORKS, setup))
+    .of_workers(|job| run(job, WORKS), METRICS);
 
 const WORKS: &[Work<Load>] = &[
     work(
