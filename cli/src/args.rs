@@ -54,6 +54,26 @@ pub enum Command {
     Profile(Profile),
     /// Say what this machine offers, which mode results and what to change
     Doctor(Doctor),
+    /// Print where the preloadable library is, for LD_PRELOAD and /etc/ld.so.preload
+    #[command(after_help = "Examples:
+  LD_PRELOAD=$(allotment lib) python3 script.py  without the command in between
+  cp $(allotment lib) rootfs/usr/lib/            for an image that has no command
+
+The path is that of the installed library, if it is this very version, else of a copy in
+root's /var/cache/allotment or another user's ~/.cache/allotment.
+
+Exit codes: 0 printed, 1 no folder can hold it.")]
+    Lib,
+    /// Write what is installed beside the command into DIRECTORY (`packaging/install` does)
+    #[command(hide = true)]
+    Unpack(Unpack),
+}
+
+/// `allotment unpack`.
+#[derive(Debug, ClapArgs)]
+pub struct Unpack {
+    /// Gets the library, man pages and completions of shells
+    pub directory: PathBuf,
 }
 
 /// `allotment run`.

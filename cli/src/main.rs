@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   bench ──── contenders, repetitions, tables; suites and their workers
+//!   unpack ─── what is installed beside the command
 //!   run ────── the library's file, the program's start, signals and end
 //!   profile ── samples of a heap: reading, names, text, pprof's format
 //!   observe ── stat, top, tune, drain, purge: a running process's board and mailbox
@@ -29,6 +30,7 @@ mod profile;
 mod report;
 mod run;
 mod term;
+mod unpack;
 
 use clap::Parser as _;
 use std::io::IsTerminal as _;
@@ -59,5 +61,7 @@ fn main() -> ExitCode {
         args::Command::BenchWorker(worker) => bench::work(&worker),
         args::Command::Profile(asked) => profile::profile(&asked),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),
+        args::Command::Lib => run::lib(),
+        args::Command::Unpack(asked) => unpack::unpack(&asked),
     }
 }

@@ -180,6 +180,7 @@ const COMMAND: &[(&str, u32)] = &[
     ("profile", 5),
     ("run", 6),
     ("bench", 7),
+    ("unpack", 7),
 ];
 
 /// What is wrong with the command's imports.

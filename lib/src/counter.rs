@@ -120,13 +120,13 @@ impl EventCounter {
         Owned::new(8).map(Self)
     }
     /// The counter as its address, which [`EventCounter::from_handle`] takes back.
-    #[cfg(feature = "capi")]
+    #[cfg(allotment_capi)]
     pub(crate) fn into_handle(self) -> Handle {
         core::mem::ManuallyDrop::new(self).0.handle
     }
     /// # Safety
     /// It came from [`EventCounter::into_handle`], once.
-    #[cfg(feature = "capi")]
+    #[cfg(allotment_capi)]
     pub(crate) unsafe fn from_handle(handle: Handle) -> Self {
         Self(Owned { handle })
     }

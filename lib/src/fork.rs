@@ -10,10 +10,10 @@
 use crate::HEAP;
 use crate::percpu::PERCPU;
 use crate::start::Once;
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 use allotment_engine::arch::gate::SEAL_NAPS;
 use allotment_engine::arch::sys;
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 use allotment_engine::arch::vfork::CLONE_VFORK;
 #[allow(unused_imports, reason = "for the link above")]
 use allotment_engine::heap::Heap;
@@ -72,7 +72,7 @@ unsafe extern "C" fn child() {
 
 /// What `_Fork` returns, told as the C library's `fork` tells its handlers: unless a thread is stopped inside by a handler of the program,
 /// which may be why it calls this and not `fork`. The child then notices for itself, as one that a system call made.
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 pub fn around(fork: impl FnOnce() -> i32) -> i32 {
     let is_told = begin(SEAL_NAPS);
     let result = fork();
@@ -83,7 +83,7 @@ pub fn around(fork: impl FnOnce() -> i32) -> i32 {
 }
 
 /// Before a vfork, or the like.
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 pub extern "C" fn vfork_begin() {
     uninterrupted(|| {
         HEAP.vfork_begin();
@@ -92,7 +92,7 @@ pub extern "C" fn vfork_begin() {
 }
 
 /// After it, in the parent.
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 pub extern "C" fn vfork_end() {
     uninterrupted(|| {
         PERCPU.units.reopen();
@@ -101,7 +101,7 @@ pub extern "C" fn vfork_end() {
 }
 
 /// Before a `clone` whose child shares memory and is no thread.
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 pub extern "C" fn clone_begin(flags: i32) {
     if flags & CLONE_VFORK == 0 {
         // The child goes on beside us, and the C library does not know of it.
@@ -112,7 +112,7 @@ pub extern "C" fn clone_begin(flags: i32) {
 
 /// After it, in the parent. The child may share memory for as long as it lives: the sets stay closed then, also behind its end,
 /// which nobody tells.
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 pub extern "C" fn clone_end(flags: i32, result: isize) {
     if flags & CLONE_VFORK != 0 || result < 0 {
         vfork_end();

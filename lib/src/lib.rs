@@ -12,8 +12,9 @@
 //!
 //! This crate is the outermost layer: it owns the engine's one static, knows
 //! the environment (libc, environment variables, fork) and gives the heap to
-//! Rust ([`Allotment`]) and, with the feature `preload`, to C (`abi`), and the
-//! counters to Rust ([`counter`]) and, with the feature `capi`, to C (`capi`).
+//! Rust ([`Allotment`]) and, built with `--cfg allotment_preload`, to C (`abi`), and the
+//! counters to Rust ([`counter`]) and, with `--cfg allotment_capi`, to C (`capi`). Both are set by the
+//! scripts that build those libraries and are no features, so that nobody who depends on the crate can turn them on.
 #![no_std]
 
 pub mod area;
@@ -25,18 +26,18 @@ mod fork;
 mod keeper;
 pub mod pages;
 pub mod percpu;
-#[cfg(not(feature = "capi"))]
+#[cfg(not(allotment_capi))]
 mod pin;
 mod profile;
 mod publish;
 mod start;
 mod unwind;
 
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 mod abi;
-#[cfg(feature = "capi")]
+#[cfg(allotment_capi)]
 mod capi;
-#[cfg(all(feature = "preload", target_arch = "x86_64"))]
+#[cfg(all(allotment_preload, target_arch = "x86_64"))]
 mod operators;
 
 use allotment_engine::heap::Heap;

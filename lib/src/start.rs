@@ -271,7 +271,7 @@ fn start(heap: &Heap<Process>) {
         say!("mode=sequences cannot be had here: {}", reason.name());
     }
     // C's malloc is not this heap, so that the C library may allocate here.
-    #[cfg(not(feature = "preload"))]
+    #[cfg(not(allotment_preload))]
     {
         crate::fork::register();
         crate::exit::register();
@@ -330,7 +330,7 @@ fn report(address: usize, wrong: BadPointer) {
 
 /// The preloaded library's constructor: opens the heap and registers the handlers of fork and exit. (Elsewhere
 /// both wait for the first allocation or the first counter: who uses neither pays nothing.)
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 extern "C" fn constructor() {
     HEAP.prepare();
     crate::abi::look_up();
@@ -340,7 +340,7 @@ extern "C" fn constructor() {
     crate::exit::register();
 }
 
-#[cfg(feature = "preload")]
+#[cfg(allotment_preload)]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;

@@ -60,7 +60,7 @@ fn find(address: usize) -> Option<Found> {
 }
 
 /// The name of the file mapped at an address, as the loader knows it: empty for the program itself.
-#[cfg(any(feature = "preload", not(feature = "capi")))]
+#[cfg(any(allotment_preload, not(allotment_capi)))]
 pub fn file_name(address: usize) -> Option<&'static CStr> {
     let link = find(address)?.link;
     // SAFETY: the C library's description of a file that is mapped; the caller asks for one that stays.
@@ -138,13 +138,13 @@ pub fn stack(into: &mut [usize]) -> usize {
 }
 
 /// Whether an address is code of this library, which hands out memory and asks for none.
-#[cfg(any(feature = "preload", feature = "capi"))]
+#[cfg(allotment_capi)]
 pub fn own(pc: usize) -> bool {
     let here = stack as *const () as usize;
     find(here).is_some_and(|found| (found.start..found.end).contains(&pc))
 }
 /// Here the library is a part of the program: the command leaves its frames out by name.
-#[cfg(not(any(feature = "preload", feature = "capi")))]
+#[cfg(not(allotment_capi))]
 fn own(_: usize) -> bool {
     false
 }

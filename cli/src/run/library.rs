@@ -3,10 +3,12 @@
 //! The library is inside the command; a preload needs a path. In this order:
 //!
 //! 1. `ALLOTMENT_PRELOAD_SO=PATH`: that file (developers);
-//! 2. a cache. Root's: `/var/cache/allotment`, `/var/lib/allotment`, `/run/allotment`, which all can read, so that a program
+//! 2. the installed one, if it is this very library: `liballotment.so` beside the folder of the command, in `lib/ARCH-linux-gnu`,
+//!    `lib64` or `lib`, root's or ours and as safe as a cache's;
+//! 3. a cache. Root's: `/var/cache/allotment`, `/var/lib/allotment`, `/run/allotment`, which all can read, so that a program
 //!    that drops its privileges keeps the library. Others': `$XDG_CACHE_HOME/allotment`, `~/.cache/allotment`,
 //!    `/tmp/allotment-UID`, `$TMPDIR/allotment-UID`;
-//! 3. a descriptor of our own (`/proc/PID/fd/N`): works while `run` stays, for this user's programs.
+//! 4. a descriptor of our own (`/proc/PID/fd/N`): works while `run` stays, for this user's programs.
 //!
 //! A directory is taken only if it is ours, and nobody but us and root could put another one, or another file, into its place:
 //! no directory above it is somebody else's or can be written by others (but for those like `/tmp`, where only the owner of
@@ -29,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// The library.
-static EMBEDDED: &[u8] = include_bytes!(env!("ALLOTMENT_EMBED"));
+pub static EMBEDDED: &[u8] = include_bytes!(env!("ALLOTMENT_EMBED"));
 /// Its file's name.
 const NAME: &str = concat!("liballotment-", env!("ALLOTMENT_EMBED_HASH"), ".so");
 /// Other versions not used for this long go when a new one comes.
@@ -69,6 +71,9 @@ pub fn locate() -> Result<Library, String> {
         return Ok(Library { path, held: None });
     }
     let user = euid();
+    if let Some(path) = std::env::current_exe().ok().and_then(|command| installed(&command, EMBEDDED, user)) {
+        return Ok(Library { path, held: None });
+    }
     for directory in directories(user) {
         if let Ok(path) = keep(&directory, NAME, EMBEDDED, user) {
             return Ok(Library { path, held: None });
@@ -77,6 +82,22 @@ pub fn locate() -> Result<Library, String> {
     let held = hold().map_err(|error| format!("no place for the library: {error}"))?;
     let path = proc::descriptor(Some(std::process::id()), held.as_raw_fd());
     Ok(Library { path, held: Some(held) })
+}
+
+/// The library that is installed with the command at `command`, if it has this content.
+fn installed(command: &Path, content: &[u8], user: u32) -> Option<PathBuf> {
+    let prefix = command.parent()?.parent()?;
+    [format!("lib/{}-linux-gnu", std::env::consts::ARCH).as_str(), "lib64", "lib"].iter().find_map(|folder| {
+        let path = fs::canonicalize(prefix.join(folder).join("liballotment.so")).ok()?;
+        let directory = path.parent()?;
+        let is_good = |info: &fs::Metadata| {
+            (info.uid() == 0 || info.uid() == user)
+                && info.mode() & 0o022 == 0
+                && (user != 0 || info.mode() & 0o004 != 0)
+        };
+        (is_plain(&path) && is_safe(directory, user) && executes(directory) && open(&path, content, is_good).is_some())
+            .then_some(path)
+    })
 }
 
 /// Places to try, best first.
@@ -168,20 +189,23 @@ fn is_ours(info: &fs::Metadata) -> bool {
 
 /// Whether `path` is ours and has exactly this content.
 fn holds(path: &Path, content: &[u8]) -> bool {
-    let Ok(mut file) = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
-    else {
-        return false;
-    };
-    let Ok(info) = file.metadata() else { return false };
-    if !info.is_file() || !is_ours(&info) || info.len() != content.len() as u64 || info.mode() & 0o111 == 0 {
-        return false;
-    }
-    let mut found = Vec::with_capacity(content.len() + 1);
-    let same = file.read_to_end(&mut found).is_ok() && found == content;
-    if same && info.modified().ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > TOUCH) {
+    let Some(file) = open(path, content, |info| is_ours(info) && info.mode() & 0o111 != 0) else { return false };
+    let age = file.metadata().and_then(|info| info.modified()).ok().and_then(|time| time.elapsed().ok());
+    if age.is_some_and(|age| age > TOUCH) {
         let _ = file.set_modified(SystemTime::now());
     }
-    same
+    true
+}
+
+/// The file at `path`, if it is one that is good and has exactly this content.
+fn open(path: &Path, content: &[u8], is_good: impl Fn(&fs::Metadata) -> bool) -> Option<File> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    let info = file.metadata().ok()?;
+    if !info.is_file() || info.len() != content.len() as u64 || !is_good(&info) {
+        return None;
+    }
+    let mut found = Vec::with_capacity(content.len() + 1);
+    (file.read_to_end(&mut found).is_ok() && found == content).then_some(file)
 }
 
 /// Writes a file that nobody sees yet.
@@ -267,6 +291,27 @@ mod tests {
             assert_eq!(keep(), path);
             assert!(fs::read(&path).expect("read") == content, "{length} at {at}");
         }
+    }
+
+    #[test]
+    fn the_installed_library_is_taken_if_it_is_this_one() {
+        let prefix = scratch("installed");
+        let (command, library) = (prefix.join("bin/allotment"), prefix.join("lib/liballotment.so"));
+        let found = || installed(&command, b"code", euid());
+        assert_eq!(found(), None);
+        fs::create_dir_all(prefix.join("lib")).expect("made");
+        fs::write(&library, b"code").expect("written");
+        fs::set_permissions(&library, fs::Permissions::from_mode(0o644)).expect("shut");
+        assert_eq!(found(), fs::canonicalize(&library).ok());
+        fs::set_permissions(&library, fs::Permissions::from_mode(0o666)).expect("opened");
+        assert_eq!(found(), None, "others may write");
+        fs::set_permissions(&library, fs::Permissions::from_mode(0o644)).expect("shut");
+        fs::set_permissions(prefix.join("lib"), fs::Permissions::from_mode(0o777)).expect("opened");
+        assert_eq!(found(), None, "others may put another one there");
+        fs::set_permissions(prefix.join("lib"), fs::Permissions::from_mode(0o755)).expect("shut");
+        fs::write(&library, b"CODE").expect("written");
+        assert_eq!(found(), None, "another version");
+        fs::remove_dir_all(&prefix).expect("removed");
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod program;
 mod signals;
 mod watch;
 
-pub use library::locate as locate_library;
+pub use library::{EMBEDDED as LIBRARY, locate as locate_library};
 pub use program::search;
 
 use crate::args::Run;
@@ -72,6 +72,18 @@ pub fn run(asked: &Run) -> ExitCode {
         Ok(exit) => exit,
         Err(line) => term::finish(Err(Failure { code: code::RUN_FAILED, line })),
     }
+}
+
+/// `allotment lib`: where the library is.
+pub fn lib() -> ExitCode {
+    term::finish(library::locate().and_then(|library| {
+        if library.is_held() {
+            return Err(
+                "no folder can hold the library: it needs one that nobody else may change and that executes".to_owned()
+            );
+        }
+        term::print([library.path().as_os_str().as_bytes(), b"\n"].concat())
+    }))
 }
 
 /// Whether the heap is to be sampled.

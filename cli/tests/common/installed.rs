@@ -16,8 +16,11 @@ pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-prefix");
-        let done = Command::new(root().join("include/install"))
-            .arg(&prefix)
+        let done = Command::new(root().join("packaging/install"))
+            .arg("c")
+            .env("PREFIX", &prefix)
+            .env_remove("DESTDIR")
+            .env_remove("LIBDIR")
             .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-target"))
             .env_remove("RUSTFLAGS")
             .output()
