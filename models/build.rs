@@ -10,7 +10,7 @@ const BOARD: &[(&str, &str)] = &[
     ("SETS_MAX: usize = 1024;", "SETS_MAX: usize = 12;"),
     ("CLASSES_MAX: usize = 88;", "CLASSES_MAX: usize = 2;"),
     ("BOARD_BYTES: usize = 16 * 1024;", "BOARD_BYTES: usize = 8192;"),
-    ("VMAP_NODES: usize = 64;", "VMAP_NODES: usize = 2;"),
+    ("FRONT_CLASSES: usize = 4;", "FRONT_CLASSES: usize = 0;"),
 ];
 /// What is replaced in all of the slab layer's: the size classes, and a look at what is locked.
 const ALL: &[(&str, &str)] = &[

@@ -6,8 +6,8 @@
 
 use allotment_engine::knob::TABLE;
 use allotment_engine::stat::board::{
-    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, KNOBS_MAX, MAGIC, NodeTally, SETS_MAX, SHOW, TALLY_BYTES,
-    TIMES, Tally, Times, VERSION, VMAP_NODES, fold,
+    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, FIRST_FRONT, KNOBS_MAX, MAGIC, SETS_MAX, SHOW, SPACES,
+    SpaceTally, TALLY_BYTES, TIMES, Tally, Times, VERSION, fold,
 };
 use allotment_engine::stat::{Event, Level, Timing};
 use std::fs::File;
@@ -204,13 +204,22 @@ impl Snapshot {
             for (at, event) in events.iter_mut().enumerate() {
                 *event = event.saturating_add(tally.long(offset_of!(Tally, events) + at * size_of::<u64>()));
             }
+            for class in FIRST_FRONT..CLASSES_MAX {
+                let base = offset_of!(Tally, class) + class * size_of::<ClassOps>();
+                for (event, at) in
+                    [(Event::AreaReuse, offset_of!(ClassOps, allocs)), (Event::AreaFree, offset_of!(ClassOps, frees))]
+                {
+                    let sum = &mut events[event as usize];
+                    *sum = sum.saturating_add(tally.long(base + at));
+                }
+            }
         }
-        let node = |at: usize| offset_of!(Board, nodes) + at * size_of::<NodeTally>();
-        let differential = (0..VMAP_NODES)
-            .map(|at| board.long(node(at) + offset_of!(NodeTally, differential)))
+        let space = |at: usize| offset_of!(Board, spaces) + at * size_of::<SpaceTally>();
+        let differential = (0..SPACES)
+            .map(|at| board.long(space(at) + offset_of!(SpaceTally, differential)))
             .fold(0_u64, u64::wrapping_add);
-        let purged = (0..VMAP_NODES)
-            .map(|at| board.long(node(at) + offset_of!(NodeTally, purged)))
+        let purged = (0..SPACES)
+            .map(|at| board.long(space(at) + offset_of!(SpaceTally, purged)))
             .fold(0_u64, u64::saturating_add);
         let knobs = (0..TABLE.len().min(KNOBS_MAX))
             .map(|at| board.long(offset_of!(Board, knobs) + at * size_of::<u64>()))

@@ -68,6 +68,10 @@ pub trait Source {
     fn give(&self, class: usize, object: usize);
     /// Bytes of an object.
     fn size(&self, class: usize) -> usize;
+    /// Bytes of a sheaf's objects.
+    fn bytes(&self, class: usize, sheaf: &mut Sheaf) -> usize {
+        sheaf.len() * self.size(class)
+    }
 }
 
 /// How far a drain goes for what another CPU caches (see [`drain`]).
@@ -287,6 +291,20 @@ impl Cache {
                 }
             };
         }
+        self.install(source, class, sheaf, limit);
+        true
+    }
+
+    /// After a refused push of a class that has neither barn nor budget: what this CPU's main sheaf holds goes to the source, and the
+    /// sheaf back for up to `limit` objects. False where that cannot be.
+    pub fn empty_main(&self, source: &impl Source, class: usize, limit: usize) -> bool {
+        let Some(set) = self.sets.ready() else { return false };
+        let (main, _) = Self::words(set, class);
+        if main.room() > 0 {
+            return true;
+        }
+        let Some(mut sheaf) = self.take_main(class, main) else { return false };
+        source.flush(class, &mut sheaf);
         self.install(source, class, sheaf, limit);
         true
     }
@@ -522,7 +540,7 @@ impl Cache {
                     // SAFETY: it was switched off and is ours.
                     if let Some(mut sheaf) = unsafe { Sheaf::from_word(*word) } {
                         report.objects += sheaf.len() as u64;
-                        report.bytes += (sheaf.len() * source.size(class)) as u64;
+                        report.bytes += source.bytes(class, &mut sheaf) as u64;
                         source.flush(class, &mut sheaf);
                         self.barn(class).put_empty(&self.meta, sheaf);
                     }

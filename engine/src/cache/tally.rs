@@ -115,6 +115,12 @@ impl Sets {
         all.fold(0_u64, |sum, ops| sum.wrapping_add(ops.frees.load(Relaxed)))
     }
 
+    /// An object of `class` that came out is no allocation.
+    pub fn uncount_alloc(&self, class: usize) {
+        let at = core::mem::offset_of!(Tally, class) + class * size_of::<board::ClassOps>();
+        self.add(at + core::mem::offset_of!(board::ClassOps, allocs), 1_u64.wrapping_neg());
+    }
+
     /// Counts operations that went past the sets.
     pub fn count_direct(&self, class: usize, allocs: u64, frees: u64) {
         let ops = &self.tally(0).class[class];
@@ -132,6 +138,6 @@ impl Sets {
     /// Sum of an event over all tallies.
     #[must_use]
     pub fn event(&self, event: Event) -> u64 {
-        self.tallies().map(|tally| tally.events[event as usize].load(Relaxed)).sum()
+        self.tallies().map(|tally| tally.event(event)).fold(0, u64::wrapping_add)
     }
 }

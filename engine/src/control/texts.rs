@@ -99,10 +99,11 @@ pub fn vmallocinfo<E: Environment>(heap: &Heap<E>, out: &mut impl Write) -> fmt:
         let word = |is: bool, word: &'static str| if is { word } else { "" };
         result = writeln!(
             out,
-            "{from:#018x}-{to:#018x} {:>10} pages={} {}{}{}{}{}",
+            "{from:#018x}-{to:#018x} {:>10} pages={} {}{}{}{}{}{}",
             area.bytes,
             area.bytes / crate::arch::PAGE,
             if area.lazy { "lazy" } else { "busy" },
+            word(area.cached, " cached"),
             word(area.huge, " huge"),
             word(area.guard, " guard"),
             word(area.moved, " moved"),

@@ -8,6 +8,7 @@ use crate::arch::PAGE;
 use crate::page::Kind;
 use crate::stat::BadPointer;
 use crate::stat::Event;
+use crate::vmap::Fresh;
 
 impl<E: Environment> Heap<E> {
     /// An area of at least `bytes`, aligned to `align` (a power of two) and to pages, with whatever contents; behind
@@ -29,7 +30,9 @@ impl<E: Environment> Heap<E> {
                 self.mm().scrape_area(bytes, || self.vmap().alloc_guarded(bytes, align))
             })
         } else {
-            self.vmap().reuse(bytes, align).or_else(|| self.alloc_area(bytes, align, false))
+            let front = if align <= PAGE { self.front_alloc_slow(bytes) } else { None };
+            let front = front.map(|address| Fresh { address, zero: false });
+            front.or_else(|| self.vmap().reuse(bytes, align)).or_else(|| self.alloc_area(bytes, align, false))
         };
         self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let address = fresh?.address;
@@ -56,7 +59,10 @@ impl<E: Environment> Heap<E> {
             return Ok(());
         }
         let Some((_, pfn)) = self.pages.windows.find(address) else { return Err(BadPointer::Foreign) };
-        let free = matches!(self.pages.windows.desc(pfn).kind(), Kind::Lazy | Kind::Dirty | Kind::Tail | Kind::Run);
+        let free = matches!(
+            self.pages.windows.desc(pfn).kind(),
+            Kind::Front | Kind::Lazy | Kind::Dirty | Kind::Tail | Kind::Run
+        );
         Err(if free { BadPointer::Double } else { BadPointer::Interior })
     }
 

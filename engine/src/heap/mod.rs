@@ -19,6 +19,7 @@ mod area;
 mod back;
 mod bulk;
 mod fork;
+mod front;
 mod open;
 mod pages;
 pub mod profile;
@@ -252,6 +253,15 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     pub fn malloc_refused(&self, size: usize, aborted: bool) -> *mut u8 {
+        match self.front_alloc(size) {
+            Some(area) => area as *mut u8,
+            None => self.malloc_cold(size, aborted),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
         let Some(inside) = self.enter() else { return self.alloc_aside(size, 16) };
         let is_quick = if self.profile.is_on() { None } else { self.malloc_quick(size, aborted) };
         let Some(object) = is_quick else {
@@ -286,7 +296,7 @@ impl<E: Environment> Heap<E> {
     #[inline]
     fn malloc_quick(&self, size: usize, aborted: bool) -> Option<usize> {
         if size > SMALL_MAX {
-            return if self.is_open() { Some(self.vmap().reuse(size, PAGE)?.address) } else { None };
+            return if self.is_open() { self.reuse_area(size, PAGE) } else { None };
         }
         if aborted { None } else { self.alloc_set(class::offset_of(size) / 16) }
     }
@@ -316,6 +326,14 @@ impl<E: Environment> Heap<E> {
         }
         self.look_for_tracer();
         object.unwrap_or(0) as *mut u8
+    }
+
+    /// An area of freed memory, with its old contents.
+    fn reuse_area(&self, size: usize, align: usize) -> Option<usize> {
+        // (With sequences, whoever wants no more than a page's alignment has looked.)
+        let looked = align <= PAGE && self.small.load(Relaxed) != 0;
+        let front = if align > PAGE || looked { None } else { self.front_alloc_slow(size) };
+        front.or_else(|| Some(self.vmap().reuse(size, align)?.address))
     }
 
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
@@ -408,6 +426,9 @@ impl<E: Environment> Heap<E> {
             return;
         }
         let address = object as usize;
+        if this.front_free(address) {
+            return;
+        }
         // (Nobody has anything else of a heap that is not open.)
         let inside = if this.is_open() { this.enter() } else { None };
         let Some(inside) = inside else {
@@ -442,7 +463,8 @@ impl<E: Environment> Heap<E> {
         }
         if class.is_none() {
             this.forget(address);
-            match this.mm().free_area(address) {
+            let front = this.front_free_slow(address).map(|told| if told { Freed::Told } else { Freed::Quietly });
+            match front.unwrap_or_else(|| this.mm().free_area(address)) {
                 Freed::Quietly => return this.mm().wake_keeper(),
                 Freed::Told => {}
                 Freed::Queued(ticket) => {
@@ -505,7 +527,8 @@ impl<E: Environment> Heap<E> {
             E::no_memory();
             return ptr::null_mut();
         }
-        let fresh = self.alloc_area(size, PAGE, true);
+        let front = self.front_alloc_slow(size).map(|address| Fresh { address, zero: false });
+        let fresh = front.or_else(|| self.alloc_area(size, PAGE, true));
         self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let Some(fresh) = fresh else { return ptr::null_mut() };
         if self.is_due(size) {
@@ -534,8 +557,11 @@ impl<E: Environment> Heap<E> {
         let object = match class {
             Some(class) if !is_due => self.alloc_class(class),
             _ => {
-                let area = self.vmap().reuse(size, align).or_else(|| self.alloc_area(size, align, false));
-                area.map(|area| area.address)
+                let front = if align <= PAGE { self.front_alloc_slow(size) } else { None };
+                front.or_else(|| {
+                    let area = self.vmap().reuse(size, align).or_else(|| self.alloc_area(size, align, false));
+                    area.map(|area| area.address)
+                })
             }
         };
         if is_due && let Some(object) = object {

@@ -42,6 +42,9 @@ const FILTER: usize = 1024;
 const PATH: usize = 240;
 /// Looks at a lock whose owner is not known yet.
 const PATIENCE: u32 = 2000;
+/// And then, with naps of so many ns between them.
+const NAPS: u32 = 40;
+const NAP: u64 = 100_000;
 
 /// A live sample; number 0 is none.
 #[repr(C)]
@@ -162,10 +165,15 @@ impl Samples {
             }
             // It was taken just now, or is being given back: by this thread itself, perhaps.
             looks += 1;
-            if looks == PATIENCE {
+            if looks == PATIENCE + NAPS {
                 return None;
             }
-            core::hint::spin_loop();
+            if looks < PATIENCE {
+                core::hint::spin_loop();
+            } else {
+                // (Its thread was preempted there, more likely than not.)
+                sys::futex_wait_for(&AtomicU32::new(0), 0, NAP);
+            }
         };
         self.owner.store(me, Relaxed);
         Some(SamplesGuard { samples: self, table })

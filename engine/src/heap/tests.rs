@@ -116,7 +116,7 @@ enum Op {
 }
 
 fn sizes() -> impl Strategy<Value = usize> {
-    prop_oneof![8 => 1..200_usize, 4 => 200..5000_usize, 2 => 5000..40_000_usize, 2 => 32_000..300_000_usize, 1 => 300_000..6_000_000_usize]
+    prop_oneof![8 => 1..200_usize, 4 => 200..5000_usize, 2 => 5000..40_000_usize, 2 => 32_000..300_000_usize, 2 => (9..13_usize).prop_map(|pages| pages * PAGE), 1 => 300_000..6_000_000_usize]
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -642,6 +642,7 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
 }
 
 mod drains;
+mod front;
 mod limits;
 mod scarce;
 

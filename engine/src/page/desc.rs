@@ -27,6 +27,8 @@ pub enum Kind {
     Dirty = 7,
     /// Last page of a dirty run of two pages and more: `link` is its first.
     Tail = 8,
+    /// First page of an area that a CPU's set caches (see `heap::front`).
+    Front = 9,
 }
 
 /// One page's descriptor. 16 bytes; every field is a relaxed atomic because the
@@ -56,6 +58,7 @@ impl Desc {
             6 => Kind::Run,
             7 => Kind::Dirty,
             8 => Kind::Tail,
+            9 => Kind::Front,
             _ => Kind::None,
         }
     }

@@ -21,13 +21,15 @@ use crate::page::{LISTED, PageSource, Pages};
 use crate::slab::class::{CLASSES, SIZES};
 use crate::slab::{SlabSource, Slabs};
 use crate::stat::BadPointer;
+use crate::stat::board::FIRST_FRONT;
 use crate::vmap::{Areas, Vmap};
 use core::fmt;
 use core::ops::Deref;
 
 /// All classes of a set: sizes, then page lists.
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
-const _: () = assert!(ALL_CLASSES <= crate::stat::board::CLASSES_MAX);
+// (Behind them are the classes of areas.)
+const _: () = assert!(ALL_CLASSES <= FIRST_FRONT);
 
 /// Bytes of an object (or block of pages) of a class.
 #[must_use]
@@ -135,7 +137,11 @@ impl<'a> Mm<'a> {
     /// The source of every class.
     #[must_use]
     pub fn everything(&self) -> Everything<'a> {
-        Everything { slabs: self.parts.slab_source(self.host.reporter()), pages: self.parts.page_source() }
+        Everything {
+            slabs: self.parts.slab_source(self.host.reporter()),
+            pages: self.parts.page_source(),
+            areas: self.parts.vmap(),
+        }
     }
 }
 
@@ -168,22 +174,54 @@ pub struct Everything<'a> {
     pub slabs: SlabSource<'a>,
     /// Of the page lists.
     pub pages: PageSource<'a>,
+    /// Of the classes that hold areas, which it only takes.
+    pub areas: Vmap<'a>,
 }
 
 impl Source for Everything<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
-        if class < CLASSES { self.slabs.fill(class, sheaf, n) } else { self.pages.fill(class, sheaf, n) }
+        match class {
+            ..CLASSES => self.slabs.fill(class, sheaf, n),
+            CLASSES..FIRST_FRONT => self.pages.fill(class, sheaf, n),
+            _ => {}
+        }
     }
     fn flush(&self, class: usize, sheaf: &mut Sheaf) {
-        if class < CLASSES { self.slabs.flush(class, sheaf) } else { self.pages.flush(class, sheaf) }
+        match class {
+            ..CLASSES => self.slabs.flush(class, sheaf),
+            CLASSES..FIRST_FRONT => self.pages.flush(class, sheaf),
+            _ => {
+                sheaf.objects().iter().for_each(|&area| self.areas.let_go(area));
+                sheaf.clear();
+            }
+        }
     }
     fn take(&self, class: usize) -> Option<usize> {
-        if class < CLASSES { self.slabs.take(class) } else { self.pages.take(class) }
+        match class {
+            ..CLASSES => self.slabs.take(class),
+            CLASSES..FIRST_FRONT => self.pages.take(class),
+            _ => None,
+        }
     }
     fn give(&self, class: usize, object: usize) {
-        if class < CLASSES { self.slabs.give(class, object) } else { self.pages.give(class, object) }
+        match class {
+            ..CLASSES => self.slabs.give(class, object),
+            CLASSES..FIRST_FRONT => self.pages.give(class, object),
+            _ => self.areas.let_go(object),
+        }
     }
     fn size(&self, class: usize) -> usize {
-        if class < CLASSES { self.slabs.size(class) } else { self.pages.size(class) }
+        match class {
+            ..CLASSES => self.slabs.size(class),
+            CLASSES..FIRST_FRONT => self.pages.size(class),
+            // Each its own: see `bytes`.
+            _ => 0,
+        }
+    }
+    fn bytes(&self, class: usize, sheaf: &mut Sheaf) -> usize {
+        if class < FIRST_FRONT {
+            return sheaf.len() * self.size(class);
+        }
+        sheaf.objects().iter().map(|&area| self.areas.front_bytes(area)).sum()
     }
 }

@@ -99,6 +99,8 @@ impl Mm<'_> {
         let _held = self.reclaim.lock();
         again().or_else(|| {
             self.empty_caches(|_| true);
+            // (Areas that were a CPU's front are lazy now.)
+            self.vmap().purge(usize::MAX);
             let pages = bytes.div_ceil(PAGE);
             if self.pages_to_areas(pages, PIECE)
                 && let Some(area) = again()

@@ -34,7 +34,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
 pub const VERSION: u32 = version();
 /// Most sets (and so tallies) a process can have.
 pub const SETS_MAX: usize = 1024;
-/// Room for classes: size classes of slabs first, then the page orders.
+/// Room for classes: size classes of slabs first, then the page orders; in the end those of areas.
 pub const CLASSES_MAX: usize = 88;
 /// What a set's differential of a level may grow to, in bytes, before it is folded into the board's word.
 pub const LEVEL_THRESHOLD: u64 = 32 * 1024;
@@ -50,8 +50,12 @@ pub const SHOW: usize = BOARD_BYTES + SETS_MAX * TALLY_BYTES;
 pub const SHARE_BYTES: usize = SHOW + SHOW_BYTES;
 /// Room for the values of knobs.
 pub const KNOBS_MAX: usize = 64;
-/// Nodes that lazily freed areas wait in (see `vmap::node`).
-pub const VMAP_NODES: usize = 64;
+/// The last classes of a set, which hold areas (see `heap::front`); their operations count as events, too.
+pub const FRONT_CLASSES: usize = 4;
+/// The first of them.
+pub const FIRST_FRONT: usize = CLASSES_MAX - FRONT_CLASSES;
+/// Kinds of areas (see `vmap`).
+pub const SPACES: usize = 2;
 /// Buckets of a histogram of times: below 2^9 ticks, then one for each power of two.
 pub const TIMES: usize = 24;
 /// Ticks of the first bucket, as a power of two.
@@ -205,14 +209,14 @@ pub struct ClassLevels {
     pub slabs: AtomicU64,
 }
 
-/// What one node of `vmap` counts. On a line of its own.
+/// What one space of `vmap` counts. On a line of its own.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct NodeTally {
+pub struct SpaceTally {
     /// Bytes that became lazy here less those taken into use again, not yet in the levels
     /// `Areas` and `Lazy` (which are off by the sum; two's complement).
     pub differential: AtomicU64,
-    /// Areas of this node that purges took (the kernel's `nr_purged`).
+    /// Runs of this space that purges took (the kernel's `nr_purged`).
     pub purged: AtomicU64,
 }
 
@@ -250,8 +254,8 @@ pub struct Board {
     pub ended: AtomicU64,
     /// Tallies from this number on are in private memory, because the file's file system was full; 0: none are.
     pub unseen: AtomicU64,
-    /// By node of `vmap`.
-    pub nodes: [NodeTally; VMAP_NODES],
+    /// By space of `vmap`.
+    pub spaces: [SpaceTally; SPACES],
     /// Values of the knobs, in the order of their table.
     pub knobs: [AtomicU64; KNOBS_MAX],
     /// Where others ask for something.
@@ -344,6 +348,23 @@ pub struct Tally {
     pub times: [Times; Timing::ALL.len()],
 }
 
+impl Tally {
+    /// An event as this set counted it, areas of its front among them.
+    #[must_use]
+    pub fn event(&self, event: Event) -> u64 {
+        let front = &self.class[FIRST_FRONT..];
+        let ops = |word: fn(&ClassOps) -> &AtomicU64| {
+            front.iter().fold(0_u64, |sum, ops| sum.wrapping_add(word(ops).load(Relaxed)))
+        };
+        let front = match event {
+            Event::AreaReuse => ops(|ops| &ops.allocs),
+            Event::AreaFree => ops(|ops| &ops.frees),
+            _ => 0,
+        };
+        self.events[event as usize].load(Relaxed).wrapping_add(front)
+    }
+}
+
 /// Of all names and places. (Of events, levels and timings the hash takes the names in their order, which is their number.)
 const fn version() -> u32 {
     let mut hash = Hash::new();
@@ -370,11 +391,11 @@ const fn version() -> u32 {
     hash.fields(WORDS)
         .fields(
             fields!(Board: magic version pid mode reason index sets classes size_classes start_ticks start_ns levels
-            class ended unseen nodes knobs mailbox),
+            class ended unseen spaces knobs mailbox),
         )
         .fields(fields!(Mailbox: bell asked answered order arguments status results))
         .fields(fields!(ClassLevels: size slabs))
-        .fields(fields!(NodeTally: differential purged))
+        .fields(fields!(SpaceTally: differential purged))
         .fields(fields!(Show: version at_ns sections text))
         .fields(fields!(Tally: class events levels taken times))
         .fields(fields!(Times: buckets ticks))
@@ -389,7 +410,7 @@ const fn version() -> u32 {
 const _: () = assert!(size_of::<Board>() <= BOARD_BYTES);
 const _: () = assert!(size_of::<Tally>() == TALLY_BYTES);
 
-/// A level with the differentials of the nodes.
+/// A level with the differentials of the spaces.
 #[must_use]
 pub fn fold(level: Level, folded: u64, differential: u64) -> u64 {
     let value = match level {
@@ -408,10 +429,10 @@ impl Board {
         // Relaxed: a level is a number for eyes and heuristics, it publishes nothing.
         self.levels[level as usize].load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
-    /// What the nodes of `vmap` have not folded yet (see [`fold`]): each node's at most `vmap::DIFFERENTIAL` bytes.
+    /// What the spaces of `vmap` have not folded yet (see [`fold`]): each one's at most `vmap::DIFFERENTIAL` bytes.
     #[must_use]
     pub fn differentials(&self) -> u64 {
-        self.nodes.iter().fold(0, |sum, node| sum.wrapping_add(node.differential.load(Relaxed)))
+        self.spaces.iter().fold(0, |sum, space| sum.wrapping_add(space.differential.load(Relaxed)))
     }
     /// Raises a level; returns its new value.
     pub fn raise(&self, level: Level, by: usize) -> u64 {

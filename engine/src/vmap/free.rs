@@ -1,12 +1,12 @@
 //! # Frees: an area becomes lazy
 //!
-//! Small ones go to the front of the node, which sends what it holds among the dirty runs when it is full; larger ones go there at once; those
-//! that merge with nothing to a list of their space. See the picture of [`super`].
+//! It goes among the dirty runs, where its neighbours are; one that merges with nothing to a list of its space. See the
+//! picture of [`super`].
 //!
-//! Units: pages; bytes at the door. Locks: a turn, or the space's. Cost: some 25 loads and a compare-and-swap, or a lock and 40.
+//! Units: pages; bytes at the door. Locks: the space's. Cost: a lock and some 40 loads and stores.
 
-use super::node::LISTS;
-use super::{ALONE, Area, FRONT, FRONT_PAGES, Freed, Kind, Space, State, Vmap};
+use super::lists::LISTS;
+use super::{ALONE, Area, Freed, Kind, Space, State, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
 use crate::arch::sys;
@@ -27,7 +27,7 @@ impl Vmap<'_> {
         }
         self.cache.sets.count(Event::AreaFree, 1);
         // (Read when it is ours: of two that free it at once, the other's pages may be somebody's by now.)
-        if self.make_lazy(area.pfn, desc.len(), area.flags) { Freed::Told } else { Freed::Quietly }
+        if self.put_aside(area.pfn, desc.len(), area.flags) { Freed::Told } else { Freed::Quietly }
     }
 
     /// Of two that free the same area at the same time one wins.
@@ -46,36 +46,21 @@ impl Vmap<'_> {
         desc.tag.compare_exchange(busy, lazy, AcqRel, Relaxed).is_ok()
     }
 
-    /// Puts an area that is `Lazy` and in our hand where the next one looks for it; whether the levels were told.
-    fn make_lazy(&self, pfn: Pfn, pages: usize, flags: u32) -> bool {
-        let bytes = (pages * PAGE) as isize;
-        let front = if pages <= FRONT_PAGES && flags & ALONE == 0 { self.enter() } else { None };
-        let Some((at, turn)) = front else { return self.put_aside(pfn, pages, flags) };
-        if turn.count() < FRONT {
-            turn.put(self.windows, pfn, pages);
-            let told = self.differ(at, &turn, bytes);
-            drop(turn);
-            self.note_top(at);
-            return told;
+    /// An area that a CPU's front had goes among the others. (One that is there no more was freed twice.)
+    pub fn let_go(&self, address: usize) {
+        let Some((_, pfn)) = self.windows.find(address) else { return };
+        let desc = self.windows.desc(pfn);
+        if desc.kind() == Kind::Front {
+            desc.set(Kind::Lazy, desc.rest());
+            self.put_aside(pfn, desc.len(), desc.rest());
         }
-        let (out, _) = turn.take_all();
-        let moved = self.chains(&out).map(|at| self.windows.desc(at).len() * PAGE).sum::<usize>().cast_signed();
-        turn.put(self.windows, pfn, pages);
-        let mut told = self.differ(at, &turn, bytes - moved);
-        drop(turn);
-        for at in self.chains(&out) {
-            let desc = self.windows.desc(at);
-            told |= self.put_aside(at, desc.len(), desc.rest());
-        }
-        told
     }
 
-    /// A node has something.
-    fn note_top(&self, at: usize) {
-        // Relaxed: a hint for who looks elsewhere, and a purge looks at all.
-        if at >= self.areas.top.load(Relaxed) as usize {
-            self.areas.top.fetch_max(at as u32 + 1, Relaxed);
-        }
+    /// The bytes of such an area; 0 if it is there no more.
+    #[must_use]
+    pub fn front_bytes(&self, address: usize) -> usize {
+        let desc = self.windows.find(address).map(|(_, pfn)| self.windows.desc(pfn));
+        desc.filter(|desc| desc.kind() == Kind::Front).map_or(0, |desc| desc.len() * PAGE)
     }
 
     /// Puts pages that become lazy where they merge with others, or on the list of their space; whether the levels were told.
@@ -83,7 +68,7 @@ impl Vmap<'_> {
         let space = self.space(flags);
         let mut state = space.state.lock_elided();
         self.keep(space, &mut state, pfn, pages, flags);
-        self.differ(Self::space_node(flags), &state, (pages * PAGE) as isize)
+        self.differ(flags, &state, (pages * PAGE) as isize)
     }
 
     /// Puts lazy pages there, under the space's lock.

@@ -1,22 +1,21 @@
 //! # `vmap`: areas of whole pages, above 32 KiB
 //!
 //! ```text
-//! busy ──free──► front (lazy: on the list of its exact size, of the CPU's node; few) ──when full──┐
-//!  ▲ ▲ ▲            │                                                                             ▼
-//!  │ │ └── reuse ───┘      larger than 1 MiB ──────────────────────► dirty runs (neighbours merged)
-//!  │ └───────────────────── shortest run that it fits into ──────────────┘    │ gather: the longest
-//!  │                                                                          ▼
+//! busy ───────── free ──────────► dirty runs (neighbours merged)
+//!  ▲ └──── shortest run that it fits into ──┘      │ gather: the longest
+//!  │                                               ▼
 //!  └── lowest fit ── free runs (clean, in the tree) ◄── purge ── pending (sorted, merged)
 //! ```
-//! A freed area keeps its pages: an allocation of the same size takes it back in a few loads, one of another size takes
-//! a part of a dirty run, and neither faults. Only where there is none fresh memory is used. A purge takes dirty runs, the longest first, gives
-//! them back to the system in slices without any lock, and settles the counters once (Linux `mm/vmalloc.c`,
-//! `__purge_vmap_area_lazy`). No rounding: 36 KiB cost 36 KiB.
+//! A freed area keeps its pages: an allocation takes a part of a dirty run and faults nothing; only where there is none
+//! fresh memory is used. (What a CPU freed a moment ago and takes again is a layer above: `heap::front`.) A purge takes
+//! dirty runs, the longest first, gives them back to the system in slices without any lock, and settles the counters once
+//! (Linux `mm/vmalloc.c`, `__purge_vmap_area_lazy`). No rounding: 36 KiB cost 36 KiB.
 //!
 //! | kind of the first page's descriptor | resident | in |
 //! |---|---|---|
 //! | `Area` | yes | the program's hands |
-//! | `Lazy` | yes | the front of a [`node`], pending, a purge's hand; with a guard or moved: a list of its space |
+//! | `Front` | yes | a CPU's set |
+//! | `Lazy` | yes | pending, a purge's hand; with a guard or moved: [`lists`] of its space |
 //! | `Dirty` | yes | [`dirty`] |
 //! | `Run` | no (zero when touched) | [`tree`] |
 //!
@@ -24,16 +23,15 @@
 //! a window (*giant* ones) have a window of their own, are not reused but given back: at once or soon, in slices,
 //! by several threads (see [`purge`]), then unmapped.
 //!
-//! Units: pages inside, bytes at the door. Locks: a turn of a node (nobody waits for one), then one per
-//! space (`areas`), held across no advice but of fresh memory. The levels `Areas` and
-//! `Lazy` are off by what the nodes have not folded yet: [`DIFFERENTIAL`] bytes each, see `Sets::level`.
-//! Cost: the front's reuse and free ≈ 25 loads and one compare-and-swap each; a dirty run's a lock and ≈ 40 loads and stores; else O(log n).
+//! Units: pages inside, bytes at the door. Locks: one per space (`areas`), held across no advice but of fresh memory. The
+//! levels `Areas` and `Lazy` are off by what the spaces have not folded yet: [`DIFFERENTIAL`] bytes each, see `Sets::level`.
+//! Cost: of a dirty run a lock and ≈ 40 loads and stores; else O(log n).
 #![allow(unsafe_code)] // address space by number
 
 pub mod dirty;
 pub mod flight;
 mod free;
-pub mod node;
+pub mod lists;
 mod purge;
 mod resize;
 mod reuse;
@@ -51,11 +49,11 @@ use crate::cache::Cache;
 use crate::knob::Id;
 use crate::page::windows::{self, WINDOW_PAGES};
 use crate::page::{Kind, Owner, Paging, Pfn, Windows};
-use crate::stat::board::VMAP_NODES;
-use crate::stat::{Board, Event, Level, Mode};
+use crate::stat::board::SPACES;
+use crate::stat::{Board, Event, Level};
 use dirty::Dirty;
 use flight::Flights;
-use node::{Lists, Node, Turn, Want};
+use lists::{Lists, Want};
 use purge::Queue;
 use tree::Tree;
 
@@ -63,19 +61,14 @@ use tree::Tree;
 const UNKNOWN: u8 = 0;
 const TAKEN: u8 = 1;
 const REFUSED: u8 = 2;
-/// Bytes by which a node's part of the levels may be off at most before it is told; an eighth of it for small areas, and
+/// Bytes by which a space's part of the levels may be off at most before it is told; an eighth of it for small areas, and
 /// where a soft limit is small.
 pub const DIFFERENTIAL: usize = 8 << 20;
-/// Nodes; the board has a word more for each space.
-const NODES: usize = VMAP_NODES - 2;
 /// Pages of a page table.
 const CONGRUENT: usize = 512;
 /// Areas from this many pages begin at a page table's beginning, so that those move whole. (Smaller ones move quickly
 /// enough, and the gaps before them would be a part of all.)
 const MOVES_WHOLE: usize = 8 * CONGRUENT;
-/// The front takes areas of at most so many pages, and so many of them for a node: what it holds merges with nothing.
-const FRONT_PAGES: usize = 256;
-const FRONT: u32 = 4;
 /// Zeros in areas from this many pages on are fresh memory, of which perhaps little will be used.
 const SPARSE: usize = 256;
 /// Areas above this many pages get a window of their own.
@@ -115,10 +108,7 @@ struct State {
 /// All areas.
 #[derive(Debug)]
 pub struct Areas {
-    spaces: [Space; 2],
-    nodes: [Node; NODES],
-    /// Highest node that ever got an area, plus one.
-    top: AtomicU32,
+    spaces: [Space; SPACES],
     /// What is to go back to the system.
     flights: Flights<Queue>,
     /// Pages on that queue; changed under its lock.
@@ -151,6 +141,8 @@ pub struct Shown {
     pub address: usize,
     /// Its bytes, a guard page among them.
     pub bytes: usize,
+    /// Freed a moment ago, and a CPU's own still.
+    pub cached: bool,
     /// Freed, still mapped.
     pub lazy: bool,
     /// Of huge pages.
@@ -215,9 +207,7 @@ impl Areas {
             }
         }
         Self {
-            spaces: [const { space() }; 2],
-            nodes: [const { Node::new() }; NODES],
-            top: AtomicU32::new(0),
+            spaces: [const { space() }; SPACES],
             flights: Flights::new(Queue::new()),
             backlog: AtomicUsize::new(0),
             landed: AtomicU32::new(0),
@@ -333,7 +323,7 @@ impl State {
 
 impl Vmap<'_> {
     fn space(&self, flags: u32) -> &Space {
-        &self.areas.spaces[(flags & HUGE) as usize]
+        &self.areas.spaces[Self::number(flags)]
     }
     fn paging(flags: u32) -> Paging {
         if flags & HUGE != 0 { Paging::Huge } else { Paging::Small }
@@ -351,29 +341,11 @@ impl Vmap<'_> {
         }
     }
 
-    /// The node of who runs us.
-    #[inline]
-    fn home(&self) -> usize {
-        match self.cache.sets.mode() {
-            Mode::Sequences | Mode::Simulated => self.cache.sets.cpus.index() % NODES,
-            // Asking for the CPU costs more than all the rest: threads take turns instead.
-            _ => (sys::thread_pointer() >> 12) % (NODES / 4),
-        }
-    }
-
-    /// A turn of the home node, or of the one beside it, with its number.
-    #[inline]
-    fn enter(&self) -> Option<(usize, Turn<'_>)> {
-        let home = self.home();
-        [home, home ^ 1].into_iter().find_map(|at| Some((at, self.areas.nodes[at].enter()?)))
-    }
-
-    /// `bytes` become lazy in the turn of node `at`, or in the lock of a space ([`Vmap::space_node`]), which is `_held` (or are
-    /// taken back: negative); whether the levels were told.
+    /// `bytes` become lazy (or, negative, are taken back) under the lock of their space, which is `_held`; whether the levels were told.
     #[inline(always)]
-    fn differ<H>(&self, at: usize, _held: &H, bytes: isize) -> bool {
-        let tally = &self.board().nodes[at].differential;
-        // Relaxed, and no locked instruction: the word is changed in a turn, or under a lock, only.
+    fn differ(&self, flags: u32, _held: &State, bytes: isize) -> bool {
+        let tally = &self.board().spaces[Self::number(flags)].differential;
+        // Relaxed, and no locked instruction: the word is changed under the lock only.
         let differential = (tally.load(Relaxed) as isize).wrapping_add(bytes);
         // Twice this area: whoever takes and frees areas of its size again and again tells nobody.
         let least = if sys::single_threaded() { DIFFERENTIAL / 64 } else { DIFFERENTIAL / 8 };
@@ -391,9 +363,9 @@ impl Vmap<'_> {
         true
     }
 
-    /// The node that counts a space's differential.
-    const fn space_node(flags: u32) -> usize {
-        NODES + (flags & HUGE) as usize
+    /// The number of the space that areas with such flags are in.
+    const fn number(flags: u32) -> usize {
+        (flags & HUGE) as usize
     }
 
     /// A new area of at least `bytes`, aligned to `align` bytes; `None` without memory.
@@ -587,12 +559,13 @@ impl Vmap<'_> {
                 let pfn = first.add(at);
                 let desc = self.windows.desc(pfn);
                 let (kind, flags, len) = (desc.kind(), desc.rest(), desc.len());
-                if matches!(kind, Kind::Area | Kind::Lazy | Kind::Dirty) {
+                if matches!(kind, Kind::Area | Kind::Front | Kind::Lazy | Kind::Dirty) {
                     let giant = self.windows.giant(pfn).bytes.load(Relaxed);
                     each(Shown {
                         address: self.windows.address(pfn),
                         bytes: if len == 0 { giant } else { len << PAGE_SHIFT },
-                        lazy: kind != Kind::Area,
+                        cached: kind == Kind::Front,
+                        lazy: matches!(kind, Kind::Lazy | Kind::Dirty),
                         huge: flags & HUGE != 0,
                         moved: flags & MOVED != 0,
                         guard: flags & GUARD != 0,
@@ -600,7 +573,7 @@ impl Vmap<'_> {
                     });
                 }
                 // (A word that changes meanwhile may say anything: one step on, nothing is missed for long.)
-                at += if matches!(kind, Kind::Area | Kind::Lazy | Kind::Dirty | Kind::Run) {
+                at += if matches!(kind, Kind::Area | Kind::Front | Kind::Lazy | Kind::Dirty | Kind::Run) {
                     len.clamp(1, pages - at)
                 } else {
                     1
@@ -662,11 +635,8 @@ impl Vmap<'_> {
     /// When an invariant does not hold.
     pub fn verify(&self) -> usize {
         let mut pages = 0;
-        let lists = self.areas.nodes.iter().map(|node| node.lists()).chain(self.areas.spaces.iter().map(|s| &s.rest));
-        for list in lists {
-            list.verify(self.windows, &mut |len| pages += len);
-        }
         for space in &self.areas.spaces {
+            space.rest.verify(self.windows, &mut |len| pages += len);
             let state = space.state.lock();
             state.dirty.verify(self.windows, &mut |_, len| pages += len);
             let mut last = Pfn::NONE;

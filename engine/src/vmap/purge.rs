@@ -1,8 +1,8 @@
 //! # Purge: what is lazy goes back to the system
 //!
 //! ```text
-//! gather   the longest dirty runs, as much as is wanted (all of it: every node's front, a turn each, and the spaces'
-//!          rests, too) ──► one list, sorted by address: pending
+//! gather   the longest dirty runs, as much as is wanted (all of it: what merges with nothing, too) ──► one list, sorted by
+//!          address: pending
 //! queue    pending, and giant areas as they are freed: those first
 //! slice    first of the queue, neighbours merged, up to so many bytes or 32 ranges, cut at a huge-page boundary
 //! release  one vector call, or a call for each range; no lock, no turn
@@ -25,8 +25,7 @@
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
 //! areas, then one call for each range that does not touch its neighbour (a 32nd of one in vectors).
 
-use super::node::LISTS;
-use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, NODES, Vmap};
+use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, State, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
@@ -377,10 +376,10 @@ impl Vmap<'_> {
         false
     }
 
-    /// Tells the levels of all that node `at` has not told; `_held` as in [`Vmap::differ`].
-    fn fold<H>(&self, at: usize, _held: &H) {
-        let tally = &self.board().nodes[at].differential;
-        // Relaxed: changed in a turn, or under a lock, only.
+    /// Tells the levels of all that a space has not told; `_held` is its lock.
+    fn fold(&self, number: usize, _held: &State) {
+        let tally = &self.board().spaces[number].differential;
+        // Relaxed: changed under the lock only.
         let differential = tally.load(Relaxed) as isize;
         tally.store(0, Relaxed);
         self.account(-differential, differential);
@@ -394,7 +393,8 @@ impl Vmap<'_> {
         for (number, space) in self.areas.spaces.iter().enumerate() {
             let mut state = space.state.lock();
             // What is given back was told before.
-            self.fold(NODES + number, &state);
+            self.fold(number, &state);
+            let mut runs = 0;
             while pages < wanted
                 && let Some((at, len, flags)) = state.dirty.take_longest(self.windows, wanted - pages, CONGRUENT)
             {
@@ -404,35 +404,23 @@ impl Vmap<'_> {
                 desc.set(Kind::Lazy, flags);
                 list = at;
                 pages += len;
+                runs += 1;
             }
+            self.board().spaces[number].purged.fetch_add(runs, Relaxed);
         }
         let is_all = most == usize::MAX || list == Pfn::NONE;
-        let mut chain = |heads: &[Pfn; LISTS]| {
-            for at in self.chains(heads) {
+        for (number, space) in
+            self.areas.spaces.iter().enumerate().filter(|(_, space)| is_all && !space.rest.is_empty())
+        {
+            let state = space.state.lock();
+            let (heads, count) = space.rest.take_all();
+            drop(state);
+            self.board().spaces[number].purged.fetch_add(u64::from(count), Relaxed);
+            for at in self.chains(&heads) {
                 pages += self.windows.desc(at).len();
                 self.windows.desc(at).set_links(list, Pfn::NONE);
                 list = at;
             }
-        };
-        // All of them: `top` may lag. A look at a node that was never used is two loads.
-        for (at, node) in self.areas.nodes.iter().enumerate() {
-            let tally = &self.board().nodes[at];
-            if node.is_empty() && tally.differential.load(Relaxed) == 0 {
-                continue;
-            }
-            // (Its holder may not come to run; the next purge comes.)
-            let Some(turn) = node.enter_patiently() else { continue };
-            let (heads, count) = if is_all { turn.take_all() } else { ([Pfn::NONE; LISTS], 0) };
-            self.fold(at, &turn);
-            drop(turn);
-            tally.purged.fetch_add(u64::from(count), Relaxed);
-            chain(&heads);
-        }
-        for space in self.areas.spaces.iter().filter(|space| is_all && !space.rest.is_empty()) {
-            let state = space.state.lock();
-            let (heads, _) = space.rest.take_all();
-            drop(state);
-            chain(&heads);
         }
         let list = self.sort(list);
         let mut queue = self.areas.flights.lock();

@@ -124,34 +124,23 @@ impl Vmap<'_> {
             return 0;
         }
         let got = state.dirty.take_at(self.windows, at, pages);
-        self.differ(Self::space_node(flags), &state, -((got * PAGE) as isize));
+        self.differ(flags, &state, -((got * PAGE) as isize));
         got
     }
 
     /// Takes a lazy area off whichever list it is on; false if it is in somebody's hand, or hard to find.
     fn take_this(&self, area: Pfn, pages: usize, flags: u32) -> bool {
-        let bytes = (pages * PAGE) as isize;
-        let top = self.areas.top.load(Relaxed) as usize;
-        let mut nodes = (0..top).filter(|&at| self.areas.nodes[at].may_have(pages));
-        nodes.any(|at| {
-            let Some(turn) = self.areas.nodes[at].enter() else { return false };
-            let is_here = turn.take_this(self.windows, area, pages);
-            if is_here {
-                self.differ(at, &turn, -bytes);
-            }
-            is_here
-        }) || {
-            let space = self.space(flags);
-            let is_here = space.rest.may_have(pages) && {
-                let _state = space.state.lock();
-                space.rest.take_this(self.windows, area, pages)
-            };
-            let is_here = is_here || self.take_pending_one(area, pages);
-            if is_here {
-                self.account(bytes, -bytes);
-            }
-            is_here
+        let space = self.space(flags);
+        let is_here = space.rest.may_have(pages) && {
+            let _state = space.state.lock();
+            space.rest.take_this(self.windows, area, pages)
+        };
+        let is_here = is_here || self.take_pending_one(area, pages);
+        if is_here {
+            let bytes = (pages * PAGE) as isize;
+            self.account(bytes, -bytes);
         }
+        is_here
     }
 
     /// Takes exactly these pages, if they are free or can be had where a window ends.

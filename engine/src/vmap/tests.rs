@@ -298,7 +298,7 @@ fn areas_match_the_model() {
     let world = World::new();
     against_the_model(&world, 0, 150);
     let board = world.cache.sets.board();
-    assert!(board.nodes.iter().take(8).all(|node| node.purged.load(std::sync::atomic::Ordering::Relaxed) > 0));
+    assert!(board.spaces[0].purged.load(std::sync::atomic::Ordering::Relaxed) > 0);
     let purges: u64 = world.cache.sets.times(Timing::Purge).0.iter().sum();
     assert_eq!(purges, world.cache.sets.event(Event::Purge));
 }
@@ -383,7 +383,7 @@ fn frees_and_purges_ask_for_no_memory() {
 }
 
 #[test]
-fn a_node_owes_at_most_what_it_may() {
+fn a_space_owes_at_most_what_it_may() {
     let world = World::new();
     let vmap = world.vmap();
     let mut live = Vec::new();
@@ -396,8 +396,8 @@ fn a_node_owes_at_most_what_it_may() {
             vmap.free(&vmap.find(fresh.address).unwrap());
         }
         let board = world.cache.sets.board();
-        for node in &board.nodes {
-            let differential = node.differential.load(std::sync::atomic::Ordering::Relaxed) as isize;
+        for space in &board.spaces {
+            let differential = space.differential.load(std::sync::atomic::Ordering::Relaxed) as isize;
             assert!(differential.unsigned_abs() <= DIFFERENTIAL);
         }
     }

@@ -1,43 +1,23 @@
-//! # Nodes: the front, where the areas freed last wait, by exact size
+//! # Lists of areas by exact size
 //!
 //! ```text
-//! node of a CPU index   held │ bits: which lists have something │ heads[64] ──► area ──► area ──► …
-//!                                                                  list = pages mod 64, linked through descriptors
+//! bits: which lists have something │ heads[64] ──► area ──► area ──► …
+//!                                    list = pages mod 64, linked through descriptors
 //! ```
-//! A free puts its area on the list of the node of the CPU index that runs it; an allocation looks there
-//! first and then at the other nodes whose bit is set, so that what one thread frees another finds (Linux
-//! `mm/vmalloc.c`, `struct vmap_node`). Nobody waits for a node: who finds it held goes to the next, or to the
-//! lists of the space under its lock. So a preempted holder stops nobody, and a fork that holds all nodes
-//! leaves the way through the space.
-//!
-//! | `held` | meaning |
-//! |---|---|
-//! | 0 | free |
-//! | 1 | in somebody's turn: a few loads and stores, nothing that sleeps |
-//! | 2 | held by a fork |
+//! For areas that merge with nothing: with a guard page, or moved by page tables.
 //!
 //! Units: pages. Invariant: an area is on one list or in one hand; a bit is set exactly while its list has
-//! something. Ordering: a turn begins with Acquire and ends with Release, which orders lists and descriptors.
-//! Cost: one compare-and-swap for a turn (none while the process has one thread).
+//! something. Locks: the space's, but for a look. Cost: a few loads for each area looked at.
 
-use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU32, AtomicU64};
-use crate::arch::sys;
 use crate::page::{Kind, Pfn, Windows};
 
-/// Lists of a node; sizes that differ by this many pages share one.
+/// Sizes that differ by this many pages share one.
 pub const LISTS: usize = 64;
 /// Areas of a list looked at for one of the right size, alignment and kind.
 const LOOKS: usize = 16;
-/// How long who must have the node sleeps between two looks, in ns.
-const PATIENCE: u64 = 50_000;
-/// How often.
-const TRIES: usize = 100;
-
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-
-/// Lists of lazily freed areas. Atomics only because others peek; who changes them has a turn or a lock.
+/// Lists of lazily freed areas. Atomics only because others peek; whoever changes them has the lock.
 #[derive(Debug)]
 pub struct Lists {
     bits: AtomicU64,
@@ -72,7 +52,7 @@ impl Lists {
         Self { bits: AtomicU64::new(0), heads: [const { AtomicU32::new(0) }; LISTS], count: AtomicU32::new(0) }
     }
 
-    /// Whether the list of that size has something; a look without a turn, which may be out of date.
+    /// Whether the list of that size has something; a look without the lock, which may be out of date.
     #[inline]
     pub fn may_have(&self, pages: usize) -> bool {
         self.bits.load(Relaxed) >> (pages % LISTS) & 1 != 0
@@ -193,93 +173,5 @@ impl Lists {
             }
         }
         assert_eq!(count, self.count.load(Relaxed));
-    }
-}
-
-/// The lists of some CPU indices. On lines of its own.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Node {
-    held: AtomicU32,
-    lists: Lists,
-}
-
-/// The right to a node's lists.
-#[derive(Debug)]
-pub struct Turn<'a> {
-    node: &'a Node,
-}
-
-impl Default for Node {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Node {
-    /// Empty.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { held: AtomicU32::new(FREE), lists: Lists::new() }
-    }
-
-    /// See [`Lists::may_have`].
-    #[inline]
-    pub fn may_have(&self, pages: usize) -> bool {
-        self.lists.may_have(pages)
-    }
-
-    /// Its lists, for a look.
-    pub(super) fn lists(&self) -> &Lists {
-        &self.lists
-    }
-
-    /// See [`Lists::is_empty`].
-    pub fn is_empty(&self) -> bool {
-        self.lists.is_empty()
-    }
-
-    /// A turn, if nobody has one.
-    #[inline]
-    pub fn enter(&self) -> Option<Turn<'_>> {
-        // Without a locked instruction while the process has one thread, see `Lock::lock_elided`.
-        if sys::single_threaded() {
-            if self.held.load(Relaxed) != FREE {
-                return None;
-            }
-            self.held.store(HELD, Relaxed);
-        } else {
-            // Acquire: pairs with the Release of the turn before.
-            self.held.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
-        }
-        Some(Turn { node: self })
-    }
-
-    /// A turn, waited for. `None` if its holder does not come to run.
-    pub fn enter_patiently(&self) -> Option<Turn<'_>> {
-        for _ in 0..TRIES {
-            if let Some(turn) = self.enter() {
-                return Some(turn);
-            }
-            // The turn is over in a few ns, unless its thread was preempted: nobody wakes us.
-            sys::futex_wait_for(&self.held, HELD, PATIENCE);
-        }
-        None
-    }
-}
-
-impl core::ops::Deref for Turn<'_> {
-    type Target = Lists;
-    #[inline]
-    fn deref(&self) -> &Lists {
-        &self.node.lists
-    }
-}
-
-impl Drop for Turn<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // Release: what was done to the lists is seen by the next turn.
-        self.node.held.store(FREE, Release);
     }
 }

@@ -1,0 +1,143 @@
+//! # The front: areas that were freed a moment ago, by CPU
+//!
+//! ```text
+//! free ──► set[class of its length]: ≤ 2 areas ──full──► dirty runs (vmap), neighbours merged
+//! malloc ◄── same length ──┘   └── another length: dirty runs
+//! ```
+//! The last four classes of every set hold no objects but areas of at most [`MOST`] bytes, four pages' lengths to a class by a
+//! hash: one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
+//! tally), without a barn, a budget or a source that fills. An area of another length that comes out goes where neighbours merge.
+//!
+//! Invariants: an area here is `Front` in its descriptor and counted in use, as an object in a sheaf is; what comes out and
+//! is not `Front` any more was freed twice at the same moment, and is left alone. Marks are stored without a locked
+//! instruction: of two threads that free an area at the same moment both may pass (as of blocks, see [`super::pages`]).
+//! Nothing comes in that a purge treats by itself (guarded, moved, huge), while the soft limit is near, or where
+//! frees are synchronous. Locks: none. Cost: a sequence, some ten loads and a store each way.
+#![allow(unsafe_code)] // sequences
+
+use super::{Environment, Heap};
+use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::outcome::Outcome;
+use crate::cache::Source;
+use crate::knob::Id;
+use crate::page::{Desc, Kind};
+use crate::slab::class::SMALL_MAX;
+use crate::stat::Level;
+use crate::stat::board::{FIRST_FRONT, FRONT_CLASSES};
+
+/// Bytes of the largest area that comes in.
+pub const MOST: usize = 256 * PAGE;
+/// Areas of a class in a set.
+const DEPTH: usize = 2;
+
+/// The class of areas of so many pages. (Lengths that are powers of two should not meet in one.)
+#[inline(always)]
+const fn class_of(pages: usize) -> usize {
+    FIRST_FRONT + (pages.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62) % FRONT_CLASSES
+}
+
+impl<E: Environment> Heap<E> {
+    /// Whether areas of so many bytes, which are not small, may be here.
+    #[inline(always)]
+    fn is_for_front(&self, size: usize) -> bool {
+        let huge = self.cache.knobs.size(Id::HugeBytes);
+        size.wrapping_sub(SMALL_MAX + 1) < MOST - SMALL_MAX && size.wrapping_sub(1) < huge.wrapping_sub(1)
+    }
+
+    /// An area of this CPU's front, with sequences; anything else is the slow path's.
+    #[inline(always)]
+    pub(super) fn front_alloc(&self, size: usize) -> Option<usize> {
+        // (Closed, and in the fallback, the gate lets nothing pass.)
+        if !self.is_for_front(size) || self.small.load(Relaxed) == 0 {
+            return None;
+        }
+        let pages = size.div_ceil(PAGE);
+        match self.cache.sets.pop_fast(class_of(pages) * 16) {
+            Outcome::Done(address) => self.front_fits(address, pages),
+            _ => None,
+        }
+    }
+
+    /// The same in every mode, inside.
+    pub(super) fn front_alloc_slow(&self, size: usize) -> Option<usize> {
+        let pages = size.div_ceil(PAGE);
+        if !self.is_for_front(size) || !self.is_open() {
+            return None;
+        }
+        match self.cache.sets.pop(class_of(pages)) {
+            Outcome::Done(address) => self.front_fits(address, pages),
+            _ => None,
+        }
+    }
+
+    /// What came out is the program's, if it has that length.
+    #[inline(always)]
+    fn front_fits(&self, address: usize, pages: usize) -> Option<usize> {
+        let (_, desc) = self.pages.windows.look(address)?;
+        // Relaxed: it was pushed by a thread that this CPU ran before.
+        if desc.tag.load(Relaxed) == Kind::Front as u32 && desc.len() == pages {
+            desc.tag.store(Kind::Area as u32, Relaxed);
+            return Some(address);
+        }
+        self.front_misses(address, class_of(pages));
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn front_misses(&self, address: usize, class: usize) {
+        self.cache.sets.uncount_alloc(class);
+        // Beside a fork it waits a little longer, or is the parent's alone.
+        if let Some(_inside) = self.enter() {
+            self.mm().everything().give(class, address);
+        }
+    }
+
+    /// The descriptor of an area that may come in, and its class.
+    #[inline(always)]
+    fn front_takes(&self, address: usize) -> Option<(&Desc, usize)> {
+        let (_, desc) = self.pages.windows.look(address)?;
+        let pages = desc.len();
+        let is_plain = desc.tag.load(Relaxed) == Kind::Area as u32 && address.is_multiple_of(PAGE);
+        // (A giant area has no length, and goes elsewhere.)
+        if !is_plain || pages.wrapping_sub(1) >= MOST / PAGE || self.profile.samples.may_have(address) {
+            return None;
+        }
+        let is_lazy = self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
+        is_lazy.then(|| (desc, class_of(pages)))
+    }
+
+    /// Takes an area into this CPU's front, with sequences; false if it is the caller's still.
+    #[inline(always)]
+    pub(super) fn front_free(&self, address: usize) -> bool {
+        if self.small.load(Relaxed) == 0 {
+            return false;
+        }
+        let Some((desc, class)) = self.front_takes(address) else { return false };
+        // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
+        desc.tag.store(Kind::Front as u32, Relaxed);
+        // SAFETY: an area that the caller gives up; its mark was ours to take.
+        if unsafe { self.cache.sets.push_fast(class * 16, address) } == Outcome::Done(()) {
+            return true;
+        }
+        desc.tag.store(Kind::Area as u32, Relaxed);
+        false
+    }
+
+    /// The same in every mode, inside, and after what is there has made room; `None` if it is the caller's still, else whether the
+    /// levels were told of what has.
+    pub(super) fn front_free_slow(&self, address: usize) -> Option<bool> {
+        let (desc, class) = self.front_takes(address)?;
+        let lazy = || self.cache.sets.board().level(Level::Lazy);
+        let before = lazy();
+        desc.tag.store(Kind::Front as u32, Relaxed);
+        // SAFETY: as in `front_free`.
+        let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
+        if push() || self.cache.empty_main(&self.mm().everything(), class, DEPTH) && push() {
+            return Some(lazy() != before);
+        }
+        desc.tag.store(Kind::Area as u32, Relaxed);
+        None
+    }
+}

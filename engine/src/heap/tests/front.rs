@@ -1,0 +1,148 @@
+//! Areas that a CPU's set caches: which come in, who gets them, and how they go.
+
+use super::*;
+use crate::heap::front;
+
+const BYTES: usize = 64 << 10;
+
+/// A heap in each mode that this machine has, whose thread stays on one CPU (in sequences, as good as).
+fn each(test: impl Fn(&Heap<Test>)) {
+    for mode in [Mode::Fallback, Mode::Sequences] {
+        let heap: &Heap<Test> =
+            std::boxed::Box::leak(unsafe { std::boxed::Box::<Heap<Test>>::new_zeroed().assume_init() });
+        if open(heap, mode) {
+            test(heap);
+            assert_empty(heap);
+        }
+    }
+}
+
+/// Tries `test` until no migration comes between; ten in a row do not happen.
+fn soon(test: impl Fn() -> bool) {
+    assert!((0..10).any(|_| test()));
+}
+
+fn take(heap: &Heap<Test>, bytes: usize) -> usize {
+    let area = heap.malloc(bytes) as usize;
+    assert!(area != 0 && heap.usable(area as *const u8) == Some(bytes.next_multiple_of(PAGE)));
+    area
+}
+fn give(heap: &Heap<Test>, area: usize) {
+    unsafe { heap.free(area as *mut u8) };
+}
+/// Areas that sets cache.
+fn cached(heap: &Heap<Test>) -> usize {
+    let mut count = 0;
+    heap.vmap().each(|area| count += usize::from(area.cached));
+    count
+}
+
+#[test]
+fn an_area_comes_back_for_its_own_length_only() {
+    each(|heap| {
+        soon(|| {
+            let area = take(heap, BYTES);
+            give(heap, area);
+            let longer = take(heap, BYTES + PAGE);
+            let (same, aligned) = (take(heap, BYTES), heap.aligned(BYTES, 1 << 21) as usize);
+            [longer, same, aligned].into_iter().for_each(|area| give(heap, area));
+            assert!(longer != area || same != area);
+            same == area
+        });
+        // Zeroed on the way.
+        soon(|| {
+            let area = take(heap, BYTES);
+            unsafe { (area as *mut u8).write_bytes(0xa5, BYTES) };
+            give(heap, area);
+            let zeroed = heap.calloc(BYTES);
+            let bytes = unsafe { core::slice::from_raw_parts(zeroed, BYTES) };
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            give(heap, zeroed as usize);
+            zeroed as usize == area
+        });
+    });
+}
+
+#[test]
+fn each_operation_counts_once() {
+    each(|heap| {
+        let events = || {
+            let of = |event| heap.cache.sets.event(event);
+            (of(Event::AreaAlloc) + of(Event::AreaReuse), of(Event::AreaFree))
+        };
+        let before = events();
+        for round in 0..1000 {
+            let bytes = BYTES + round % 3 * PAGE;
+            give(heap, take(heap, bytes));
+        }
+        let after = events();
+        // (An interruption may count one twice.)
+        let aborts = heap.cache.sets.event(Event::SeqAbort);
+        assert!((1000..=1000 + aborts).contains(&(after.0 - before.0)), "{before:?} {after:?}");
+        assert!((1000..=1000 + aborts).contains(&(after.1 - before.1)), "{before:?} {after:?}");
+    });
+}
+
+#[test]
+fn few_are_cached_and_a_drain_takes_them() {
+    each(|heap| {
+        let areas: Vec<usize> = (0..20).map(|_| take(heap, BYTES)).collect();
+        let in_use = heap.cache.sets.level(Level::Areas);
+        areas.iter().for_each(|&area| give(heap, area));
+        assert!((1..=4).contains(&cached(heap)), "{}", cached(heap));
+        let left = heap.cache.sets.level(Level::Areas);
+        assert_eq!(left, (cached(heap) * BYTES) as u64, "of {in_use}");
+        let _inside = heap.enter();
+        let report = heap.mm().drain(DrainTarget::All, DrainMode::Auto);
+        assert!(report.unreached > 0 || cached(heap) == 0 && report.bytes >= left, "{report:?}");
+        assert!(report.unreached > 0 || heap.cache.sets.level(Level::Areas) == 0);
+    });
+}
+
+#[test]
+fn what_a_purge_or_a_limit_treats_by_itself_stays_out() {
+    each(|heap| {
+        let knobs = &heap.cache.knobs;
+        let stays_out = |bytes| {
+            let area = take(heap, bytes);
+            give(heap, area);
+            cached(heap) == 0
+        };
+        assert!(stays_out(front::MOST + PAGE));
+        knobs.set(Id::SyncFree as usize, 1);
+        assert!(stays_out(BYTES));
+        knobs.set(Id::SyncFree as usize, 0);
+        knobs.set(Id::SoftLimit as usize, 1 << 20);
+        let full = take(heap, 2 << 20);
+        assert!(heap.cache.is_tight() && stays_out(BYTES));
+        give(heap, full);
+        knobs.set(Id::SoftLimit as usize, 0);
+        heap.trim();
+        knobs.set(Id::HugeBytes as usize, BYTES as u64);
+        assert!(stays_out(BYTES));
+        knobs.set(Id::HugeBytes as usize, 0);
+        assert!(!stays_out(BYTES), "nothing comes in at all");
+    });
+}
+
+/// Of two frees of one area the second is reported, wherever the area is; and it is handed out once.
+#[test]
+fn a_double_free_is_reported() {
+    each(|heap| {
+        for other in [0, 1, 2, 5] {
+            let area = take(heap, BYTES);
+            let others: Vec<usize> = (0..other).map(|_| take(heap, BYTES)).collect();
+            give(heap, area);
+            others.iter().for_each(|&area| give(heap, area));
+            let told = BAD.lock().unwrap().len();
+            give(heap, area);
+            assert!(BAD.lock().unwrap()[told..].iter().any(|bad| bad.0 == area));
+            // (Among dirty pages nobody knows where an area began.)
+            let wrong = unsafe { heap.area_free(area) };
+            assert!(wrong == Err(BadPointer::Double) || other >= 2 && wrong == Err(BadPointer::Interior), "{wrong:?}");
+            let both = [take(heap, BYTES), take(heap, BYTES)];
+            assert!(both[0] != both[1]);
+            both.into_iter().for_each(|area| give(heap, area));
+        }
+    });
+}
