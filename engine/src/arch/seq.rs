@@ -22,7 +22,7 @@
 pub use super::outcome::Outcome;
 
 /// Bytes from the board to `slots`. (`cache` asserts that its types agree with these four.)
-pub const SLOTS: usize = 2752;
+pub const SLOTS: usize = 2768;
 /// Bytes from a set to the CPU that owns it.
 pub const CPU: usize = 1408;
 /// Bytes from a set to its tally.
