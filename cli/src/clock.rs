@@ -1,7 +1,9 @@
 //! # Clocks, and what was used
 //!
 //! Units: nanoseconds, bytes. What the kernel cannot say is 0.
-#![allow(unsafe_code)] // calls that fill a structure of ours; an instruction
+#![allow(unsafe_code)] // calls that fill a structure of ours
+
+use allotment_engine::arch::sys;
 
 /// The monotonic clock, which all processes share.
 pub fn monotonic_ns() -> u64 {
@@ -20,24 +22,19 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.cast_unsigned())
 }
 
-/// The time-stamp counter; 0 where there is none that this knows.
+/// The processor's counter; 0 where there is none that this knows.
 #[inline(always)]
 pub fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: every x86-64 has it.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        0
-    }
+    if HAS_COUNTER { sys::ticks() } else { 0 }
 }
 
-/// The time-stamp counter, or the monotonic clock where there is none.
+/// Whether there is one.
+const HAS_COUNTER: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+
+/// The processor's counter, or the monotonic clock where there is none.
 #[inline(always)]
 pub fn stamp() -> u64 {
-    if cfg!(target_arch = "x86_64") { ticks() } else { monotonic_ns() }
+    if HAS_COUNTER { ticks() } else { monotonic_ns() }
 }
 
 /// What somebody used so far.

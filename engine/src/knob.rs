@@ -149,7 +149,7 @@ knobs! {
         "most bytes in one sheaf of a CPU's set";
     CacheShare "cache_share" Kind::Count, 4, 1, 1024,
         "the caches of all CPUs together hold at most one part in this many of the bytes in use, the barns behind them a quarter of that";
-    CacheFloor "cache_floor" Kind::Bytes, MIB, 0, GIB,
+    CacheFloor "cache_floor" Kind::Bytes, 4 * MIB, 0, GIB,
         "but may always hold this much";
     LazyShare "lazy_share" Kind::Count, 4, 1, 1024,
         "freed areas and free dirty pages hold at most one part in this many of the bytes lately in use";

@@ -480,17 +480,12 @@ pub extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
 }
 
-#[cfg(target_arch = "x86_64")]
 define_vfork!(vfork, crate::fork::vfork_begin, crate::fork::vfork_end);
-#[cfg(target_arch = "x86_64")]
 define_vfork!(__vfork, crate::fork::vfork_begin, crate::fork::vfork_end);
 
-#[cfg(target_arch = "x86_64")]
 define_clone!(clone, crate::fork::clone_begin, crate::fork::clone_end);
-#[cfg(target_arch = "x86_64")]
 define_clone!(__clone, crate::fork::clone_begin, crate::fork::clone_end);
 
-#[cfg(target_arch = "x86_64")]
 define_dlopen!(dlopen, crate::start::KEEP_DEEPBIND, crate::operators::HIDE, crate::operators::hide);
 
 const _: () = assert!(size_of::<Mallinfo<usize>>() == 80);

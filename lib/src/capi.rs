@@ -274,4 +274,9 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
 }
 
 // Without optimisation core's unwinding tables name it; nothing here ever unwinds.
-core::arch::global_asm!(".weak rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ud2");
+core::arch::global_asm!(
+    ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
+    "rust_eh_personality:",
+    allotment_engine::trap!()
+);

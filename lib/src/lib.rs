@@ -90,7 +90,7 @@ mod unwind;
 mod abi;
 #[cfg(allotment_capi)]
 mod capi;
-#[cfg(all(allotment_preload, target_arch = "x86_64"))]
+#[cfg(allotment_preload)]
 mod operators;
 
 use allotment_engine::heap::Heap;

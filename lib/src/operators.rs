@@ -72,31 +72,7 @@ macro_rules! operators {
             #[cold]
             #[unsafe(naked)]
             extern "C" fn $cold(size: usize, second: usize, third: usize) -> *mut u8 {
-                core::arch::naked_asm!(
-                    ".cfi_startproc",          // (a heap profile's walk passes here)
-                    "push rdi",
-                    ".cfi_adjust_cfa_offset 8",
-                    "push rsi",
-                    ".cfi_adjust_cfa_offset 8",
-                    "push rdx",                // (also aligns the stack)
-                    ".cfi_adjust_cfa_offset 8",
-                    "call {slow}",
-                    "pop rdx",
-                    ".cfi_adjust_cfa_offset -8",
-                    "pop rsi",
-                    ".cfi_adjust_cfa_offset -8",
-                    "pop rdi",
-                    ".cfi_adjust_cfa_offset -8",
-                    "test rax, rax",
-                    "jz 2f",
-                    "ret",
-                    "2:",
-                    "jmp qword ptr [rip + {next} + 8 * {at}]",
-                    ".cfi_endproc",
-                    slow = sym $slow,
-                    next = sym NEXT,
-                    at = const $new_at,
-                )
+                allotment_engine::call_or_pass_on!($slow, NEXT, $new_at)
             }
         )*
         $(
@@ -238,17 +214,9 @@ fn is_cxx(address: usize) -> bool {
     name.starts_with(b"libstdc++.so") || name.starts_with(b"libc++.so") || name.starts_with(b"libc++abi.so")
 }
 
-core::arch::global_asm!(".weak _ZSt15get_new_handlerv");
-
 /// Whether a C++ library is in the scope that the program started with (the loader filled in what it found then).
 fn has_cxx() -> bool {
-    let address: usize;
-    // SAFETY: reads a word that the loader wrote before any code of ours ran; 0 if there is none.
-    unsafe {
-        core::arch::asm!("mov {}, qword ptr [rip + _ZSt15get_new_handlerv@GOTPCREL]", out(reg) address,
-            options(pure, readonly, nostack, preserves_flags));
-    }
-    address != 0
+    allotment_engine::weak_address!("_ZSt15get_new_handlerv") != 0
 }
 
 /// In the constructor: decides for a program in C++. (A program in C needs no answer: nobody asks.)

@@ -14,32 +14,13 @@
 use crate::unwind;
 use core::ffi::{c_char, c_int, c_void};
 
-// A weak name: a static program need not have a loader.
-#[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(".weak dlopen");
-
-/// The loader's function; 0 without one.
-#[cfg(target_arch = "x86_64")]
-fn loader() -> usize {
-    let address: usize;
-    // SAFETY: loads an address from the GOT; a missing weak symbol is null.
-    unsafe {
-        core::arch::asm!("mov {}, qword ptr [rip + dlopen@GOTPCREL]", out(reg) address,
-            options(nostack, readonly, preserves_flags));
-    }
-    address
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn loader() -> usize {
-    0
-}
-
 extern "C" fn constructor() {
     const RTLD_NOW: c_int = 2;
     const RTLD_NOLOAD: c_int = 4;
     const RTLD_NODELETE: c_int = 0x1000;
-    let (loader, name) = (loader(), unwind::file_name(constructor as *const () as usize));
+    // (A weak name: a static program need not have a loader.)
+    let (loader, name) =
+        (allotment_engine::weak_address!("dlopen"), unwind::file_name(constructor as *const () as usize));
     // (The program itself has no name.)
     if loader == 0 || name.is_none_or(|name| name.is_empty()) {
         return;

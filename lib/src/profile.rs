@@ -53,16 +53,15 @@ pub fn end() {
 }
 
 /// Raised by tracers of `otel_memory:alloc` while they are attached.
-#[cfg_attr(target_arch = "x86_64", unsafe(link_section = ".probes"))]
+#[unsafe(link_section = ".probes")]
 #[used]
 static ALLOC_SEMAPHORE: AtomicU16 = AtomicU16::new(0);
 /// The same for `otel_memory:free`.
-#[cfg_attr(target_arch = "x86_64", unsafe(link_section = ".probes"))]
+#[unsafe(link_section = ".probes")]
 #[used]
 static FREE_SEMAPHORE: AtomicU16 = AtomicU16::new(0);
 
 /// See `define_probe`.
-#[cfg(target_arch = "x86_64")]
 #[unsafe(link_section = ".stapsdt.base")]
 #[used]
 static BASE: u8 = 0;
@@ -74,21 +73,13 @@ pub fn is_traced() -> bool {
     ALLOC_SEMAPHORE.load(Relaxed) != 0
 }
 
-#[cfg(target_arch = "x86_64")]
 allotment_engine::define_probe!(
     /// `otel_memory:alloc(ptr, size, weighted_bytes)`.
-    sampled(_address in "rdi", _size in "rsi", _weight in "rdx"),
-    "otel_memory", "alloc", "8@%rdi 8@%rsi 8@%rdx", ALLOC_SEMAPHORE, BASE
+    sampled(address, size, weight),
+    "otel_memory", "alloc", ALLOC_SEMAPHORE, BASE
 );
-#[cfg(target_arch = "x86_64")]
 allotment_engine::define_probe!(
     /// `otel_memory:free(ptr)`.
-    unsampled(_address in "rdi"),
-    "otel_memory", "free", "8@%rdi", FREE_SEMAPHORE, BASE
+    unsampled(address),
+    "otel_memory", "free", FREE_SEMAPHORE, BASE
 );
-/// No probes for this processor.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn sampled(_: usize, _: usize, _: usize) {}
-/// No probes for this processor.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn unsampled(_: usize) {}

@@ -334,7 +334,6 @@ fn report(address: usize, wrong: BadPointer) {
 extern "C" fn constructor() {
     HEAP.prepare();
     crate::abi::look_up();
-    #[cfg(target_arch = "x86_64")]
     crate::operators::prepare();
     crate::fork::register();
     crate::exit::register();

@@ -67,9 +67,9 @@ pub fn findings() -> Vec<Finding> {
         Finding::new(
             "kernel",
             format!("Linux {release}, {arch}"),
-            "sequences are written for x86-64; others get locks",
+            "sequences are written for x86-64 and arm64; others get locks",
         )
-        .bad_if(!cfg!(target_arch = "x86_64"), "no other processor has sequences here yet")
+        .bad_if(!allotment_engine::arch::HAS_SEQUENCES, "no other processor has sequences here yet")
         .bad_if(broken.is_some(), broken.unwrap_or_default()),
         Finding::new(
             "C library",

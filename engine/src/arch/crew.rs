@@ -27,7 +27,7 @@
 use super::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::atomic::{AtomicU32, AtomicUsize};
 use super::sys::{self, Access, Errno};
-use super::{PAGE, rseq, task};
+use super::{PAGE, platform, rseq, task};
 
 /// Threads at a time: as many as the knob `max_active` allows, the keeper, and one that is about to end.
 const MOST: usize = 258;
@@ -220,9 +220,8 @@ impl Place {
             head.write(pointer);
             head.add(2).write(pointer);
             let creator = sys::thread_pointer() as *const usize;
-            if cfg!(target_arch = "x86_64") {
-                head.add(5).write(creator.add(5).read());
-                head.add(6).write(creator.add(6).read());
+            for word in platform::INHERITED {
+                head.add(word).write(creator.add(word).read());
             }
             if let Some(area) = self.area {
                 let area = (pointer as isize + area) as *mut u32;
@@ -245,7 +244,7 @@ pub fn enlist(name: &core::ffi::CStr) {
     sys::name_thread(name);
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::arch::atomic::AtomicU64;

@@ -10,46 +10,5 @@
 //! knows the caller by its return address. So this is a jump, not a call; and
 //! it goes to `dlmopen` in the base namespace, which is the same thing under a
 //! name that we do not define ourselves. Before the first it calls what is to be done before plug-ins are loaded.
-
-/// Defines the function `$name` as `dlopen` that drops `RTLD_DEEPBIND` while the
-/// byte `$keep` is 0, and calls `$first` (`extern "C" fn()`) as long as the byte `$due` is not.
-#[cfg(target_arch = "x86_64")]
-#[macro_export]
-macro_rules! define_dlopen {
-    ($name:ident, $keep:path, $due:path, $first:path) => {
-        /// `dlopen` without `RTLD_DEEPBIND` (see the knob `deepbind`).
-        ///
-        /// # Safety
-        /// As libc's.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn $name(
-            file: *const core::ffi::c_char,
-            mode: core::ffi::c_int,
-        ) -> *mut core::ffi::c_void {
-            core::arch::naked_asm!(
-                "cmp byte ptr [rip + {due}], 0",
-                "je 3f",
-                "push rdi",
-                "push rsi",
-                "sub rsp, 8",              // align the stack
-                "call {first}",
-                "add rsp, 8",
-                "pop rsi",
-                "pop rdi",
-                "3:",
-                "cmp byte ptr [rip + {keep}], 0",
-                "jne 2f",
-                "and esi, ~8",             // RTLD_DEEPBIND
-                "2:",
-                "mov edx, esi",            // dlmopen(LM_ID_BASE, file, mode)
-                "mov rsi, rdi",
-                "xor edi, edi",
-                "jmp qword ptr [rip + dlmopen@GOTPCREL]",
-                keep = sym $keep,
-                due = sym $due,
-                first = sym $first,
-            )
-        }
-    };
-}
+//!
+//! The assembly is each processor's own (`wrap`): `define_dlopen!`.

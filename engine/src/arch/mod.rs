@@ -3,40 +3,21 @@
 //! The only assembly, the only system calls, the only importer of atomics, and
 //! the lock. Nothing here knows what memory is used for.
 
-// Preemption is injected, not hoped for: in the crate's own tests every sequence
-// dawdles where a lost race would show (before its first load and before its commit).
-#[cfg(all(test, target_arch = "x86_64"))]
-macro_rules! dawdle {
-    () => {
-        "mov r11d, 40\n24: dec r11d\njnz 24b"
-    };
-}
-#[cfg(all(not(test), target_arch = "x86_64"))]
-macro_rules! dawdle {
-    () => {
-        ""
-    };
-}
-
-// What the kernel reads of a sequence that begins at 22 and is done at 25, and the beginning of its abort stub: from here on
-// in a section apart, which the caller leaves.
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod other;
 #[cfg(target_arch = "x86_64")]
-macro_rules! descriptor {
-    () => {
-        concat!(
-            ".pushsection __rseq_cs, \"aw\"\n",
-            ".balign 32\n",
-            "23:\n",
-            ".long 0, 0\n",                // version, flags
-            ".quad 22f, 25f - 22f, 28f\n", // start, length, abort
-            ".popsection\n",
-            ".pushsection __rseq_failure, \"ax\"\n",
-            ".byte 0x0f, 0xb9, 0x3d\n", // ud1, so that the signature decodes
-            ".long 0x53053053\n",       // the C library's signature
-            "28:"
-        )
-    };
-}
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+use aarch64 as platform;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use other as platform;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as platform;
+
+pub use platform::HAS_SEQUENCES;
 
 pub mod atomic;
 pub mod bits;
@@ -47,6 +28,7 @@ pub mod dlopen;
 pub mod gate;
 pub mod lock;
 pub mod number;
+pub mod operands;
 pub mod outcome;
 pub mod rseq;
 pub mod seq;
@@ -74,15 +56,8 @@ pub fn opaque(mut value: usize) -> usize {
 
 /// Fetches the cache line of something that will be read soon; nothing happens if nothing is there.
 #[inline(always)]
-#[allow(unsafe_code, reason = "a hint")]
 pub fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: changes nothing but the cache, and does not fault.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
+    platform::prefetch(at.cast());
 }
 
 /// Bytes of a page.

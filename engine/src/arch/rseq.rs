@@ -12,6 +12,7 @@
 //! has a `cpu_id` that is no CPU, so that a set's CPU never compares equal.
 #![allow(unsafe_code)] // weak symbols
 
+use super::platform::{self, HAS_SEQUENCES};
 use super::sys;
 use crate::stat::board::Reason;
 
@@ -26,23 +27,14 @@ pub const MM_CID: isize = 24;
 /// Usable bytes from which there is an `mm_cid`.
 pub const MM_CID_BYTES: usize = 28;
 
-// A weak name that nobody defines is null instead of a loader's error.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-core::arch::global_asm!(".weak __rseq_offset", ".weak __rseq_size");
-
 /// Where the C library has a place for the area, relative to the thread pointer, and how large it says that it is: 0 if
 /// it has registered none.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(super) fn place() -> Option<(isize, usize)> {
-    use core::ffi::c_uint;
-    let (offset, size): (*const isize, *const c_uint);
-    // SAFETY: loads two addresses from the GOT; a missing weak symbol is null.
-    unsafe {
-        core::arch::asm!(
-            "mov {}, qword ptr [rip + __rseq_offset@GOTPCREL]",
-            "mov {}, qword ptr [rip + __rseq_size@GOTPCREL]",
-            out(reg) offset, out(reg) size, options(nostack, readonly, preserves_flags));
+    if !HAS_SEQUENCES {
+        return None;
     }
+    let offset = crate::weak_address!("__rseq_offset") as *const isize;
+    let size = crate::weak_address!("__rseq_size") as *const core::ffi::c_uint;
     if offset.is_null() || size.is_null() {
         return None;
     }
@@ -50,23 +42,19 @@ pub(super) fn place() -> Option<(isize, usize)> {
     Some(unsafe { (*offset, *size as usize) })
 }
 
-/// There is none.
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-pub(super) fn place() -> Option<(isize, usize)> {
-    None
-}
-
 /// Bytes of the area that the kernel fills for us.
 ///
 /// # Errors
 /// Why there is no area.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub fn area() -> Result<(isize, usize), Reason> {
     use core::ffi::c_ulong;
     unsafe extern "C" {
         fn getauxval(kind: c_ulong) -> c_ulong;
     }
     const AT_RSEQ_FEATURE_SIZE: c_ulong = 27;
+    if !HAS_SEQUENCES {
+        return Err(Reason::Processor);
+    }
     let (offset, size) = place().ok_or(Reason::Libc)?;
     // SAFETY: reads the auxiliary vector.
     let feature = unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) as usize };
@@ -79,33 +67,12 @@ pub fn area() -> Result<(isize, usize), Reason> {
     Ok((offset, usable))
 }
 
-/// Bytes of the area that the kernel fills for us.
-///
-/// # Errors
-/// Always: no sequences are written for this processor.
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-pub fn area() -> Result<(isize, usize), Reason> {
-    Err(Reason::Processor)
-}
-
 /// A word of this thread's area.
 #[inline]
 #[must_use]
 pub fn word(at: isize) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let word: u32;
-        // SAFETY: `at` is inside the area that `area` found, which lives as long as the thread.
-        unsafe {
-            core::arch::asm!("mov {:e}, fs:[{}]", out(reg) word, in(reg) at, options(nostack, readonly, preserves_flags))
-        };
-        word
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = at;
-        0
-    }
+    // SAFETY: `at` is inside the area that `area` found, which lives as long as the thread.
+    unsafe { platform::word(at) }
 }
 
 /// Fences against sequences of this process.

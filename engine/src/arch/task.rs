@@ -6,9 +6,10 @@
 //! touch), no rseq area, no `errno`. It runs raw system calls only, and never returns.
 //!
 //! [`image`] is where the code itself lies: all that such a task needs when everything else is
-//! unmapped under it. On other processors than x86-64 there are no such tasks.
-#![allow(unsafe_code)] // clone; the linker's own symbol
+//! unmapped under it. Where `clone` is not written for a processor there are no such tasks.
+#![allow(unsafe_code)] // clone; our own ELF header
 
+use super::platform;
 use super::sys::Errno;
 
 /// A process of its own that shares our memory and, to begin with, our descriptors; signals nobody
@@ -73,37 +74,10 @@ pub unsafe fn thread(
 }
 
 /// `clone(flags, top, parent's word, child's word, thread pointer)`.
-#[cfg(target_arch = "x86_64")]
-unsafe fn clone(
-    [flags, top, parent, child, pointer]: [usize; 5],
-    body: extern "C" fn(usize) -> !,
-    argument: usize,
-) -> Result<usize, Errno> {
-    const CLONE: usize = 56;
-    let result: isize;
-    // SAFETY: the kernel's convention, as in `sys`; the child has its own stack from the first
-    // instruction on and does not come back.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",                // the creator goes on
-            "xor ebp, ebp",          // the child: the end of every backtrace
-            "mov rdi, r12",
-            "call r13",              // body(argument)
-            "ud2",
-            "2:",
-            inlateout("rax") CLONE as isize => result,
-            in("rdi") flags, in("rsi") top, in("rdx") parent, in("r10") child, in("r8") pointer,
-            in("r12") argument, in("r13") body,
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
+unsafe fn clone(words: [usize; 5], body: extern "C" fn(usize) -> !, argument: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let result = unsafe { platform::call::clone(words, body, argument) };
     if result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn clone(_: [usize; 5], _: extern "C" fn(usize) -> !, _: usize) -> Result<usize, Errno> {
-    Err(Errno::ENOSYS)
 }
 
 /// Whether no other task in the system uses the calling task's memory; `None` if the system will
@@ -119,7 +93,6 @@ pub fn is_alone() -> Option<bool> {
 }
 
 /// From where to where the library or program that holds this code is mapped, and up to where from its file.
-#[cfg(target_arch = "x86_64")]
 #[must_use]
 pub fn image() -> (core::ops::Range<usize>, usize) {
     /// ELF: where the program headers are, how long one is, how many there are.
@@ -127,14 +100,12 @@ pub fn image() -> (core::ops::Range<usize>, usize) {
     const AT_LENGTH: usize = 54;
     const AT_COUNT: usize = 56;
     const PT_LOAD: u32 = 1;
-    let base: usize;
-    // SAFETY: the linker's own name for the ELF header, which is mapped first; then its headers,
-    // mapped with it, as the ELF format lays them out.
+    let base = platform::header();
+    if base == 0 {
+        return (0..0, 0);
+    }
+    // SAFETY: the ELF header, which is mapped first; then its headers, mapped with it, as the ELF format lays them out.
     unsafe {
-        core::arch::asm!(
-            ".hidden __ehdr_start",
-            "lea {}, [rip + __ehdr_start]",
-            out(reg) base, options(nomem, nostack, preserves_flags));
         let word = |at: usize| ((base + at) as *const u16).read_unaligned();
         let headers = base + ((base + AT_HEADERS) as *const usize).read_unaligned();
         let (mut first, mut last, mut file) = (usize::MAX, 0, 0);
@@ -154,14 +125,7 @@ pub fn image() -> (core::ops::Range<usize>, usize) {
     }
 }
 
-/// Nothing.
-#[cfg(not(target_arch = "x86_64"))]
-#[must_use]
-pub fn image() -> (core::ops::Range<usize>, usize) {
-    (0..0, 0)
-}
-
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -10,13 +10,12 @@
 /// Defines the function `$name` as a probe of up to three words, with the semaphore `$semaphore`, an `AtomicU16` of
 /// the section `.probes`. `$base` is a byte of the section `.stapsdt.base`, by which tools see that a file was moved
 /// after it was linked.
-#[cfg(target_arch = "x86_64")]
 #[macro_export]
 macro_rules! define_probe {
-    ($(#[$doc:meta])* $name:ident($($argument:ident in $register:tt),*), $provider:literal, $probe:literal, $arguments:literal, $semaphore:path, $base:path) => {
+    ($(#[$doc:meta])* $name:ident($first:ident $(, $more:ident)*), $provider:literal, $probe:literal, $semaphore:path, $base:path) => {
         $(#[$doc])*
         #[inline(never)]
-        pub fn $name($($argument: usize),*) {
+        pub fn $name($first: usize $(, $more: usize)*) {
             // SAFETY: a nop. What follows goes into a section that is not loaded (type 3 of owner "stapsdt": place,
             // base, semaphore, three names).
             unsafe {
@@ -32,12 +31,15 @@ macro_rules! define_probe {
                     ".8byte {semaphore}",
                     concat!(".asciz \"", $provider, "\""),
                     concat!(".asciz \"", $probe, "\""),
-                    concat!(".asciz \"", $arguments, "\""),
+                    concat!(".ascii \"8@", $crate::register_prefix!(), "{", stringify!($first), "}\""),
+                    $(concat!(".ascii \" 8@", $crate::register_prefix!(), "{", stringify!($more), "}\""),)*
+                    ".byte 0",
                     "994: .balign 4",
                     ".popsection",
                     semaphore = sym $semaphore,
                     base = sym $base,
-                    $(in($register) $argument,)*
+                    $first = in(reg) $first,
+                    $($more = in(reg) $more,)*
                     options(nostack, preserves_flags),
                 );
             }

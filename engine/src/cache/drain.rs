@@ -38,6 +38,7 @@ use crate::arch::outcome::Outcome;
 use crate::arch::seq;
 use crate::arch::sys;
 use crate::cpu::INDICES;
+use crate::stat::board::FIRST_FRONT;
 use crate::stat::{Event, Mode};
 
 /// Nothing is wanted.
@@ -191,6 +192,13 @@ impl Sets {
     /// Whether there is something to drain at `index`.
     pub fn holds(&self, index: usize) -> bool {
         self.home_of(index).is_some_and(|(set, _)| set.holds())
+    }
+
+    /// Whether `index` caches areas (see `heap::front`).
+    #[must_use]
+    pub fn holds_areas(&self, index: usize) -> bool {
+        let fronts = |set: &Set| set.pairs[FIRST_FRONT..].iter().any(|pair| Word(pair.main.load(Relaxed)).count() > 0);
+        self.home_of(index).is_some_and(|(set, _)| fronts(set))
     }
 
     /// Whether the owner of `index` has parked.

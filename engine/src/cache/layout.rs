@@ -94,10 +94,10 @@ pub struct Set {
     pub mark: AtomicU32,
     /// The NUMA node of `cpu`.
     pub node: AtomicU32,
-    /// Operations when the keeper looked last: on all classes, and on page lists.
-    pub seen: [AtomicU64; 2],
+    /// Operations when the keeper looked last: on all classes, on page lists, on areas.
+    pub seen: [AtomicU64; 3],
     /// Looks since that changed.
-    pub quiet: [AtomicU32; 2],
+    pub quiet: [AtomicU32; 3],
 }
 
 impl Set {
@@ -111,7 +111,7 @@ impl Set {
         batches: [const { AtomicU8::new(0) }; CLASSES_MAX],
         mark: AtomicU32::new(0),
         node: AtomicU32::new(0),
-        seen: [const { AtomicU64::new(0) }; 2],
-        quiet: [const { AtomicU32::new(0) }; 2],
+        seen: [const { AtomicU64::new(0) }; 3],
+        quiet: [const { AtomicU32::new(0) }; 3],
     };
 }

@@ -40,7 +40,7 @@ use crate::arch::sys::{self, Access, Advice, Clock};
 use crate::cpu::sim::{self, Interrupted};
 use crate::cpu::{Cpus, INDICES, Simulation};
 use crate::meta::Meta;
-use crate::stat::board::{BOARD_BYTES, SETS_MAX, TALLY_BYTES};
+use crate::stat::board::{BOARD_BYTES, FIRST_FRONT, SETS_MAX, TALLY_BYTES};
 use crate::stat::{Board, Event, Level, Mode, Tally};
 
 /// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
@@ -493,16 +493,20 @@ impl Sets {
         }
     }
 
-    /// For the keeper alone: for how many looks the set of `index` has done no operation, and for how many
-    /// none on the page lists, which begin at class `pages`.
-    pub fn quiet(&self, index: usize, pages: usize) -> [u32; 2] {
-        let Some((set, _)) = self.home_of(index) else { return [0; 2] };
+    /// For the keeper alone: for how many looks the set of `index` has done no operation, for how many none on the page lists,
+    /// which begin at class `pages`, and for how many none on areas.
+    pub fn quiet(&self, index: usize, pages: usize) -> [u32; 3] {
+        let Some((set, _)) = self.home_of(index) else { return [0; 3] };
         let ops = &self.tally(self.number_of(set)).class;
-        let mut sums = [0_u64; 2];
+        let mut sums = [0_u64; 3];
         for (class, ops) in ops.iter().enumerate() {
             let sum = ops.allocs.load(Relaxed).wrapping_add(ops.frees.load(Relaxed));
             sums[0] = sums[0].wrapping_add(sum);
-            sums[1] = sums[1].wrapping_add(if class < pages { 0 } else { sum });
+            match class {
+                FIRST_FRONT.. => sums[2] = sums[2].wrapping_add(sum),
+                _ if class >= pages => sums[1] = sums[1].wrapping_add(sum),
+                _ => {}
+            }
         }
         core::array::from_fn(|at| {
             let changed = set.seen[at].swap(sums[at], Relaxed) != sums[at];

@@ -87,10 +87,17 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn front_misses(&self, address: usize, class: usize) {
-        self.cache.sets.uncount_alloc(class);
-        // Beside a fork it waits a little longer, or is the parent's alone.
         if let Some(_inside) = self.enter() {
-            self.mm().everything().give(class, address);
+            self.cache.sets.uncount_alloc(class);
+            return self.mm().everything().give(class, address);
+        }
+        // Beside a fork it is in use again, and freed when that is over.
+        if let Some((_, desc)) = self.pages.windows.look(address)
+            && desc.tag.load(Relaxed) == Kind::Front as u32
+        {
+            desc.tag.store(Kind::Area as u32, Relaxed);
+            // SAFETY: nobody else has it.
+            unsafe { self.free_aside(address) };
         }
     }
 

@@ -194,9 +194,10 @@ impl Mm<'_> {
         let mut wanted = CpuSet::around(window);
         for index in wanted.window(sets.top()) {
             // (Asked of each at every look: that is what counts its quiet periods.)
-            let [all, pages] = sets.quiet(index, CLASSES);
+            let [all, pages, areas] = sets.quiet(index, CLASSES);
             let stranded = duty == Duty::All || all >= QUIET || sets.is_answered(index) || sets.is_parked(index);
-            if stranded || pages >= QUIET && self.holds_foreign_pages(index) {
+            let areas = areas >= QUIET && sets.holds_areas(index);
+            if stranded || areas || pages >= QUIET && self.holds_foreign_pages(index) {
                 wanted.insert(index);
             }
             self.cache.decay(&everything, index);

@@ -10,7 +10,7 @@
 //!
 //! | the program | what may stay free and resident | besides |
 //! |---|---|---|
-//! | works | the limit of [`super`] | sets of CPUs that did nothing for [`QUIET`] periods are drained |
+//! | works | the limit of [`super`] | sets of CPUs that did nothing for [`QUIET`] periods, or that cache areas which nobody asked for as long, are drained |
 //! | idle (no slow allocation worth the name) | half of what the period before left | |
 //! | idle for the knob's seconds | nothing | all sets are drained, free pages inside slabs go back |
 //!

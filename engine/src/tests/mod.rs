@@ -6,6 +6,6 @@ pub mod counters;
 pub mod level_states;
 pub mod percpu;
 mod random;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod sequences;
 pub mod units;

@@ -1,8 +1,11 @@
 //! # The call itself
 //!
-//! The kernel's convention for each processor, the numbers, and what an error is. `fault` (tests only) refuses calls that
+//! The kernel's convention and the numbers are each processor's own; what an error is stands here. `fault` (tests only) refuses calls that
 //! manage memory, or does them in part. Locks: none. Cost: the call.
 #![allow(unsafe_code)] // the boundary to the kernel
+
+use crate::arch::platform;
+pub(super) use crate::arch::platform::call::nr;
 
 /// An error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,136 +32,20 @@ impl Errno {
     pub const EFBIG: Self = Self(27);
 }
 
-#[cfg(target_arch = "x86_64")]
-pub(super) mod nr {
-    pub const READ: usize = 0;
-    pub const WRITE: usize = 1;
-    pub const CLOSE: usize = 3;
-    pub const MMAP: usize = 9;
-    pub const MPROTECT: usize = 10;
-    pub const MUNMAP: usize = 11;
-    pub const RT_SIGPROCMASK: usize = 14;
-    pub const MREMAP: usize = 25;
-    pub const MADVISE: usize = 28;
-    pub const EXIT: usize = 60;
-    pub const WAIT4: usize = 61;
-    pub const CHDIR: usize = 80;
-    pub const SETSID: usize = 112;
-    pub const RT_SIGTIMEDWAIT: usize = 128;
-    pub const EXIT_GROUP: usize = 231;
-    pub const CLOSE_RANGE: usize = 436;
-    pub const FTRUNCATE: usize = 77;
-    pub const READLINKAT: usize = 267;
-    pub const STATX: usize = 332;
-    pub const UNLINKAT: usize = 263;
-    pub const GETPID: usize = 39;
-    pub const GETPPID: usize = 110;
-    pub const PRLIMIT64: usize = 302;
-    pub const GETTID: usize = 186;
-    pub const TGKILL: usize = 234;
-    pub const RSEQ: usize = 334;
-    pub const GETDENTS64: usize = 217;
-    pub const SYSINFO: usize = 99;
-    pub const PRCTL: usize = 157;
-    pub const PTRACE: usize = 101;
-    pub const WAITID: usize = 247;
-    pub const MEMFD_CREATE: usize = 319;
-    pub const FUTEX: usize = 202;
-    pub const SCHED_GETAFFINITY: usize = 204;
-    pub const CLOCK_GETTIME: usize = 228;
-    pub const MBIND: usize = 237;
-    pub const GET_MEMPOLICY: usize = 239;
-    pub const UNSHARE: usize = 272;
-    pub const OPENAT: usize = 257;
-    pub const MEMBARRIER: usize = 324;
-    pub const PROCESS_MADVISE: usize = 440;
-}
-
-/// The numbers that newer architectures share (aarch64, riscv64, loongarch64).
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) mod nr {
-    pub const CHDIR: usize = 49;
-    pub const OPENAT: usize = 56;
-    pub const CLOSE: usize = 57;
-    pub const EXIT: usize = 93;
-    pub const WAIT4: usize = 260;
-    pub const EXIT_GROUP: usize = 94;
-    pub const RT_SIGPROCMASK: usize = 135;
-    pub const RT_SIGTIMEDWAIT: usize = 137;
-    pub const SETSID: usize = 157;
-    pub const CLOSE_RANGE: usize = 436;
-    pub const FTRUNCATE: usize = 46;
-    pub const READLINKAT: usize = 78;
-    pub const STATX: usize = 291;
-    pub const UNLINKAT: usize = 35;
-    pub const READ: usize = 63;
-    pub const WRITE: usize = 64;
-    pub const FUTEX: usize = 98;
-    pub const CLOCK_GETTIME: usize = 113;
-    pub const SCHED_GETAFFINITY: usize = 123;
-    pub const UNSHARE: usize = 97;
-    pub const PRCTL: usize = 167;
-    pub const PTRACE: usize = 117;
-    pub const WAITID: usize = 95;
-    pub const MEMFD_CREATE: usize = 279;
-    pub const GETDENTS64: usize = 61;
-    pub const GETPID: usize = 172;
-    pub const GETPPID: usize = 173;
-    pub const PRLIMIT64: usize = 261;
-    pub const GETTID: usize = 178;
-    pub const TGKILL: usize = 131;
-    pub const RSEQ: usize = 293;
-    pub const SYSINFO: usize = 179;
-    pub const MUNMAP: usize = 215;
-    pub const MREMAP: usize = 216;
-    pub const MMAP: usize = 222;
-    pub const MPROTECT: usize = 226;
-    pub const MADVISE: usize = 233;
-    pub const MBIND: usize = 235;
-    pub const GET_MEMPOLICY: usize = 236;
-    pub const MEMBARRIER: usize = 283;
-    pub const PROCESS_MADVISE: usize = 440;
-}
-
 /// One system call.
 ///
 /// # Safety
 /// As the call itself: its arguments must not make the kernel touch memory
 /// that Rust owns otherwise.
-#[cfg(target_arch = "x86_64")]
 #[inline]
 pub(super) unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     #[cfg(test)]
     if let Some(result) = fault::strike(number, a) {
         return result;
     }
-    let result: isize;
-    // SAFETY: the kernel's convention: number in rax, arguments in rdi rsi rdx
-    // r10 r8 r9; it changes rax, rcx and r11 only. What it does to memory is
-    // the caller's promise.
-    unsafe {
-        core::arch::asm!("syscall", inlateout("rax") number as isize => result,
-            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
+    // SAFETY: the caller's promise.
+    let result = unsafe { platform::call::call(number, a) };
     if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
-    unsafe extern "C" {
-        fn syscall(number: core::ffi::c_long, ...) -> core::ffi::c_long;
-        fn __errno_location() -> *mut i32;
-    }
-    // SAFETY: libc's own entry; errno is put back as it was.
-    unsafe {
-        let errno = __errno_location();
-        let before = *errno;
-        let result = syscall(number as core::ffi::c_long, a[0], a[1], a[2], a[3], a[4], a[5]);
-        let code = *errno;
-        *errno = before;
-        if result == -1 { Err(Errno(code)) } else { Ok(result as usize) }
-    }
 }
 
 /// Faults for tests: calls that manage memory are refused, or done in part and then refused.

@@ -2,12 +2,12 @@
 //!
 //! Ticks of the processor for what is measured, nanoseconds for what is waited for. Units: ticks or ns, as a name says.
 //! Locks: none. Cost: some ns; a system call where the processor may not be asked.
-#![allow(unsafe_code)] // reads a counter, calls the kernel's function
+#![allow(unsafe_code)] // calls the kernel's function
 
 use super::call::{call, nr};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicU64, AtomicUsize};
-use crate::arch::vdso;
+use crate::arch::{platform, vdso};
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
 #[must_use]
@@ -18,17 +18,11 @@ pub fn now_ns() -> u64 {
     time[0] as u64 * 1_000_000_000 + time[1] as u64
 }
 
-/// The time-stamp counter (ns where there is none).
+/// The processor's counter (ns where there is none).
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads a counter.
-    unsafe {
-        core::arch::x86_64::_rdtsc()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    now_ns()
+    platform::ticks()
 }
 
 /// The time in [`ticks`], also where the processor may not be asked for it: reading the counter ends a thread that has

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // the boundary to the kernel and to the C library
 
 use super::call::{Errno, call, nr};
+use crate::arch::platform;
 
 /// The CPU that runs us, by the C library's quick way.
 #[must_use]
@@ -55,37 +56,15 @@ pub fn membarrier(command: usize, flags: usize, cpu: usize) -> Result<usize, Err
 /// # Safety
 /// The area is the thread's alone as long as it lives.
 pub unsafe fn register_rseq(area: usize, bytes: usize) -> Result<(), Errno> {
-    const SIGNATURE: usize = 0x5305_3053;
     // SAFETY: the caller's promise.
-    unsafe { call(nr::RSEQ, [area, bytes, 0, SIGNATURE, 0, 0]).map(drop) }
+    unsafe { call(nr::RSEQ, [area, bytes, 0, platform::SIGNATURE as usize, 0, 0]).map(drop) }
 }
 
 /// A word that is different in every thread alive: the thread pointer.
 #[inline]
 #[must_use]
 pub fn thread_pointer() -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let pointer: usize;
-        // SAFETY: the ABI keeps the thread pointer's own address at fs:0.
-        unsafe { core::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags)) };
-        pointer
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        let pointer: usize;
-        // SAFETY: reads a register.
-        unsafe { core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem)) };
-        pointer
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        unsafe extern "C" {
-            fn __errno_location() -> *mut i32;
-        }
-        // SAFETY: the address of the thread's own errno.
-        unsafe { __errno_location() as usize }
-    }
+    platform::thread_pointer()
 }
 
 /// Where the C library keeps `errno`, in bytes from the thread pointer: the same in every thread.

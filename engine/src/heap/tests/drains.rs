@@ -241,6 +241,25 @@ fn lists_with_another_nodes_pages_are_flushed_after_three_quiet_periods() {
 }
 
 #[test]
+fn areas_that_nobody_asks_for_again_go_after_three_looks_at_a_busy_cpu() {
+    static HEAP: Heap<Test> = Heap::new();
+    opened(&HEAP);
+    let pair = |bytes| unsafe { HEAP.free(HEAP.malloc(bytes)) };
+    pair(64 << 10);
+    // Used at each look it stays; then the CPU works on with small objects.
+    for is_used in [true, false] {
+        for _ in 0..QUIET {
+            pair(if is_used { 64 << 10 } else { 100 });
+            assert!(HEAP.cache.sets.holds_areas(0));
+            looks(&HEAP, 1);
+        }
+        assert_eq!(HEAP.cache.sets.holds_areas(0), is_used);
+    }
+    assert_eq!(HEAP.cache.sets.level(Level::Areas), 0);
+    assert_empty(&HEAP);
+}
+
+#[test]
 fn the_knob_switches_background_drains_off() {
     static HEAP: Heap<Test> = Heap::new();
     opened(&HEAP);

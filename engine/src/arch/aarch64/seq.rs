@@ -1,0 +1,365 @@
+//! # Sequences on malloc's sets, for aarch64
+//!
+//! What each does, may be refused for and leaves behind: [`crate::arch::contract`]. Every line of assembly carries its line of
+//! that page.
+//!
+//! ## Orderings
+//! This processor keeps no order between accesses to different places but where one depends on the other, or where it is told.
+//!
+//! | access | is | because |
+//! |---|---|---|
+//! | index, `cpu_id`, `rseq_cs` | plain | this thread's and this CPU's; the kernel writes them while the thread is not running |
+//! | `slots[index]`, then the set | plain loads, the second's address made of the first's value | a set is filled before its slot leads to it (a release of the switcher); a dependent load sees that |
+//! | the set's word, the sheaf | plain, dependent | as above; the last to write them ran on this CPU (one sees one's own stores), or on another that handed the index over through the kernel (which orders), or gave the set back behind a fence |
+//! | commit of `pop`, `push`, batches, `add` | plain store | others read a set only behind a fence of this CPU (`membarrier`), or as a number that may be late |
+//! | `tally` words | plain | numbers that may be late |
+//! | commit of `swap` | release (`stlr`) | it publishes a sheaf: who looks at another's set sees what the sheaf holds before its word |
+//! | commit of `switch` | release (`stlr`) | a set switched off by its own CPU is drained without a fence: who acquires the slot sees all that was done here |
+//! | commit of `adopt` | plain store | the caller's full fence follows |
+//!
+//! `models/tests/weak.rs` checks these on a memory that reorders all it may.
+//!
+//! Cost: pop 23 instructions, push 24, none of them exclusive or a barrier.
+#![allow(unsafe_code)] // the assembly
+
+use crate::arch::operands::{CPU, ONE, RseqArea, SLOTS, TALLY};
+use crate::arch::outcome::Outcome;
+
+use core::arch::asm;
+
+/// [`TALLY`] and [`ONE`] as additions take them: 12 bits, and 12 bits higher up.
+const TALLY_HIGH: usize = TALLY >> 12;
+const ONE_HIGH: usize = ONE >> 12;
+const ONE_LOW: usize = ONE & 0xfff;
+const _: () = assert!(TALLY == TALLY_HIGH << 12 && TALLY_HIGH < 1 << 12 && ONE_HIGH < 1 << 12);
+const _: () = assert!(SLOTS.is_multiple_of(8) && SLOTS < 1 << 15 && CPU.is_multiple_of(4) && CPU < 1 << 14);
+
+/// Frames a body: descriptor and abort stub out of line, the common beginning
+/// before it. The body puts label 25 behind its committing store. `t` is a scratch
+/// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done. `p` is the area.
+macro_rules! sequence {
+    ([$($test_cpu:expr),*] $($body:expr),+ ; $($operands:tt)*) => {
+        asm!(
+            descriptor!(),
+            "mov {t}, 1",
+            "b 27f",
+            "26:",
+            "mov {t}, 0",
+            "b 27f",
+            ".subsection 0",
+            "mrs {p}, tpidr_el0",
+            "adrp {t}, 23b",
+            "add {t}, {t}, :lo12:23b",
+            "add {set}, {p}, {area}",
+            "str {t}, [{set}, 8]",                   // area.rseq_cs = descriptor
+            "22:",
+            "ldr {t:w}, [{p}, {index}]",             // index
+            "add {p}, {p}, {area}",
+            "add {set}, {board}, {t}, lsl 3",
+            "ldr {set}, [{set}, {SLOTS}]",
+            "add {set}, {set}, {board}",             // set = board + slots[index]
+            $($test_cpu,)*
+            dawdle!(),
+            $($body,)+
+            "27:",
+            SLOTS = const SLOTS,
+            p = out(reg) _,
+            out("x16") _, // for `dawdle!`
+            $($operands)*
+            options(nostack)
+        )
+    };
+}
+
+macro_rules! sequence_here {
+    ($($body:expr),+ ; $($operands:tt)*) => {
+        sequence!(
+            ["ldr {t:w}, [{p}, 4]", "ldr {p:w}, [{set}, {CPU}]", "cmp {p:w}, {t:w}", "b.ne 26b"] // set.cpu != cpu_id: refused
+            $($body),+ ; CPU = const CPU, $($operands)*)
+    };
+}
+
+/// 0 refused, 1 aborted, else done.
+#[inline(always)]
+fn outcome<T>(out: usize, done: T) -> Outcome<T> {
+    if out > 1 {
+        return Outcome::Done(done);
+    }
+    unlikely(out)
+}
+
+/// Keeps the two rare results apart, away from the common one.
+#[cold]
+#[inline(always)]
+fn unlikely<T>(out: usize) -> Outcome<T> {
+    if out == 0 { Outcome::Refused } else { Outcome::Aborted }
+}
+
+/// See [`crate::arch::contract`].
+///
+/// # Safety
+/// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
+#[inline(always)]
+#[must_use]
+pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
+    let object: usize;
+    // SAFETY: touches the area's `rseq_cs`, the set of this index and the sheaf
+    // that its word names, all of which are never unmapped.
+    unsafe {
+        sequence_here!(
+            "ldr {w}, [{set}, {class}]",               // w = set[class]
+            "tst {w}, 0xff",                           // count(w) == 0: refused
+            "b.eq 26b",
+            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "ldr {t}, [{p}, {class}]",
+            "add {t}, {t}, 1",
+            "str {t}, [{p}, {class}]",                 // tally.allocs += 1
+            "lsr {t}, {w}, 16",                        // top(w)
+            "ldur {t}, [{t}, -8]",                     // object = *(top - 8)
+            "sub {w}, {w}, {ONE_HIGH}, lsl 12",
+            "sub {w}, {w}, {ONE_LOW}",
+            dawdle!(),
+            "str {w}, [{set}, {class}]",               // commit: set[class] = w - one (plain: the CPU's own)
+            "25:"
+            ;
+            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            w = out(reg) _, set = out(reg) _, t = out(reg) object,
+            TALLY_HIGH = const TALLY_HIGH, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+        );
+    }
+    outcome(object, object)
+}
+
+/// See [`crate::arch::contract`].
+///
+/// # Safety
+/// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
+#[inline(always)]
+#[must_use]
+pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
+    let out: usize;
+    // SAFETY: as in `pop`.
+    unsafe {
+        sequence_here!(
+            "ldr {w}, [{set}, {class}]",               // w = set[class]
+            "tst {w}, 0xff00",                         // room(w) == 0: refused
+            "b.eq 26b",
+            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "add {p}, {p}, {class}",
+            "ldr {t}, [{p}, 8]",
+            "add {t}, {t}, 1",
+            "str {t}, [{p}, 8]",                       // tally.frees += 1
+            "lsr {t}, {w}, 16",                        // top(w)
+            "str {object}, [{t}]",                     // *top = object
+            "add {w}, {w}, {ONE_HIGH}, lsl 12",
+            "add {w}, {w}, {ONE_LOW}",
+            dawdle!(),
+            "str {w}, [{set}, {class}]",               // commit: set[class] = w + one (plain: the CPU's own)
+            "25:"
+            ;
+            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            object = in(reg) object, set = out(reg) _, t = out(reg) out, w = out(reg) _,
+            TALLY_HIGH = const TALLY_HIGH, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+        );
+    }
+    outcome(out, ())
+}
+
+/// See [`crate::arch::contract`]. Up to `n` objects go to `into`; returns how many.
+///
+/// # Safety
+/// As [`pop`]; `into` has room for `n`.
+#[must_use]
+pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
+    let out: usize;
+    let taken: usize;
+    // SAFETY: as in `pop`; copies at most `n` words to `into`.
+    unsafe {
+        sequence_here!(
+            "ldr {w}, [{set}, {class}]",               // w = set[class]
+            "and {k}, {w}, 0xff",
+            "cmp {k}, {n}",
+            "csel {k}, {k}, {n}, lo",                  // k = min(count(w), n)
+            "cbz {k}, 26b",                            // 0: refused
+            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "ldr {t}, [{p}, {class}]",
+            "add {t}, {t}, {k}",
+            "str {t}, [{p}, {class}]",                 // tally.allocs += k
+            "lsr {p}, {w}, 16",
+            "sub {p}, {p}, {k}, lsl 3",                // from top(w) - k
+            "mov {t}, {k}",
+            "21:",                                     // copies k objects out
+            "sub {t}, {t}, 1",
+            "ldr {x}, [{p}, {t}, lsl 3]",
+            "str {x}, [{into}, {t}, lsl 3]",
+            "cbnz {t}, 21b",
+            "msub {w}, {k}, {one}, {w}",
+            "mov {t}, 2",
+            dawdle!(),
+            "str {w}, [{set}, {class}]",               // commit: set[class] = w - k × one (plain: the CPU's own)
+            "25:"
+            ;
+            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
+            x = out(reg) _, one = in(reg) ONE, TALLY_HIGH = const TALLY_HIGH,
+        );
+    }
+    outcome(out, taken)
+}
+
+/// See [`crate::arch::contract`]. Up to `n` objects come from `from`; returns how many.
+///
+/// # Safety
+/// As [`push`], for each of the `n` objects at `from`.
+#[must_use]
+pub unsafe fn push_batch(
+    board: *const u8,
+    area: RseqArea,
+    class: usize,
+    from: *const usize,
+    n: usize,
+) -> Outcome<usize> {
+    let out: usize;
+    let given: usize;
+    // SAFETY: as in `push`; reads at most `n` words at `from`.
+    unsafe {
+        sequence_here!(
+            "ldr {w}, [{set}, {class}]",               // w = set[class]
+            "ubfx {k}, {w}, 8, 8",
+            "cmp {k}, {n}",
+            "csel {k}, {k}, {n}, lo",                  // k = min(room(w), n)
+            "cbz {k}, 26b",                            // 0: refused
+            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "add {p}, {p}, {class}",
+            "ldr {t}, [{p}, 8]",
+            "add {t}, {t}, {k}",
+            "str {t}, [{p}, 8]",                       // tally.frees += k
+            "lsr {p}, {w}, 16",                        // to top(w)
+            "mov {t}, {k}",
+            "21:",                                     // copies k objects in
+            "sub {t}, {t}, 1",
+            "ldr {x}, [{from}, {t}, lsl 3]",
+            "str {x}, [{p}, {t}, lsl 3]",
+            "cbnz {t}, 21b",
+            "madd {w}, {k}, {one}, {w}",
+            "mov {t}, 2",
+            dawdle!(),
+            "str {w}, [{set}, {class}]",               // commit: set[class] = w + k × one (plain: the CPU's own)
+            "25:"
+            ;
+            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
+            x = out(reg) _, one = in(reg) ONE, TALLY_HIGH = const TALLY_HIGH,
+        );
+    }
+    outcome(out, given)
+}
+
+/// See [`crate::arch::contract`]: `set[at]` becomes `new` if it is `old`.
+///
+/// # Safety
+/// As [`pop`]; `at` is the offset of a word in a set, `new` a valid word for it.
+#[must_use]
+pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u64) -> Outcome<()> {
+    let out: usize;
+    // SAFETY: as in `pop`.
+    unsafe {
+        sequence_here!(
+            "cmp {set}, {board}",                      // void: refused
+            "b.eq 26b",
+            "add {p}, {set}, {at}",
+            "ldr {t}, [{p}]",
+            "cmp {t}, {old}",                          // set[at] != old: refused
+            "b.ne 26b",
+            "mov {t}, 2",
+            dawdle!(),
+            "stlr {new}, [{p}]",                       // commit: set[at] = new (release: what the sheaf holds is seen before it)
+            "25:"
+            ;
+            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+            old = in(reg) old, new = in(reg) new, set = out(reg) _, t = out(reg) out,
+        );
+    }
+    outcome(out, ())
+}
+
+/// See [`crate::arch::contract`]: the word at offset `at` of this set's tally grows by `n`.
+///
+/// # Safety
+/// As [`pop`]; `at` is the offset of a word in a tally.
+#[must_use]
+pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcome<()> {
+    let out: usize;
+    // SAFETY: as in `pop`; the void set has no tally, so it is refused.
+    unsafe {
+        sequence_here!(
+            "cmp {set}, {board}",                      // void: refused
+            "b.eq 26b",
+            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "ldr {w}, [{p}, {at}]",
+            "add {w}, {w}, {n}",
+            "mov {t}, 2",
+            dawdle!(),
+            "str {w}, [{p}, {at}]",                    // commit: tally[at] += n (plain: a number)
+            "25:"
+            ;
+            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+            n = in(reg) n, set = out(reg) _, t = out(reg) out, w = out(reg) _, TALLY_HIGH = const TALLY_HIGH,
+        );
+    }
+    outcome(out, ())
+}
+
+/// See [`crate::arch::contract`]: this set belongs to this CPU. The caller fences before it
+/// uses the set (see `cache::Sets::adopt`).
+///
+/// # Safety
+/// As [`pop`].
+#[must_use]
+pub unsafe fn adopt(board: *const u8, area: RseqArea) -> Outcome<()> {
+    let out: usize;
+    // SAFETY: as in `pop`; writes no void set.
+    unsafe {
+        sequence!(
+            ["cmp {set}, {board}", "b.eq 26b"]         // void: refused
+            "ldr {p:w}, [{p}, 4]",                     // cpu_id
+            "mov {t}, 2",
+            dawdle!(),
+            "str {p:w}, [{set}, {CPU}]",               // commit: set.cpu = cpu_id (plain: the caller fences)
+            "25:"
+            ;
+            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index,
+            set = out(reg) _, t = out(reg) out, CPU = const CPU,
+        );
+    }
+    outcome(out, ())
+}
+
+/// See [`crate::arch::contract`]: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
+///
+/// # Safety
+/// As [`pop`]; `old` is the address of a set, `new` the offset of one that nobody else uses, or 0; the
+/// caller holds the lock of the slots.
+#[must_use]
+pub unsafe fn switch(board: *const u8, area: RseqArea, old: usize, new: usize) -> Outcome<()> {
+    let out: usize;
+    // SAFETY: as in `pop`; writes the slot of this index.
+    unsafe {
+        sequence_here!(
+            "cmp {set}, {old}",                        // set != old (void, or another index's): refused
+            "b.ne 26b",
+            "mrs {p}, tpidr_el0",
+            "ldr {t:w}, [{p}, {index}]",               // index
+            "add {p}, {board}, {t}, lsl 3",
+            "add {p}, {p}, {SLOTS}",
+            "mov {t}, 2",
+            dawdle!(),
+            "stlr {new}, [{p}]",                       // commit: slots[index] = new (release: all that was done here is seen before it)
+            "25:"
+            ;
+            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, old = in(reg) old,
+            new = in(reg) new, set = out(reg) _, t = out(reg) out,
+        );
+    }
+    outcome(out, ())
+}

@@ -1,0 +1,50 @@
+//! # What sequences are given
+//!
+//! Where they find what they work on: the same for every processor.
+//!
+//! ```text
+//! board ──► [ void set ][ … ][ slots[index] ]         board is a `cache::Sets`
+//!                 ▲               │ offset from board to the set of this index; 0 is the void set
+//!                 └───────────────┴──► set: words[class]{main, spare} … cpu
+//!                                           └─ + TALLY ─► tally: {allocs, frees} per class, events
+//!
+//! handle ──► [ nobody's unit ][ unit of index 0 ][ unit of index 1 ] …      UNIT bytes each
+//!             at               at + UNIT          at + 2 × UNIT
+//! ```
+//! `class` is the byte offset of the class's pair of words (16 × class id).
+
+use super::atomic::AtomicUsize;
+
+/// Bytes from the board to `slots`. (`cache` asserts that its types agree with these four.)
+pub const SLOTS: usize = 2768;
+/// Bytes from a set to the CPU that owns it.
+pub const CPU: usize = 1408;
+/// Bytes from a set to its tally.
+pub const TALLY: usize = 1024 * 4096 + 16 * 1024;
+/// What one more object adds to a word.
+pub const ONE: usize = (8 << 16) - (1 << 8) + 1;
+
+/// Where this thread's rseq area is, and which of its words is the index.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RseqArea {
+    /// Offset of the area from the thread pointer.
+    pub base: isize,
+    /// Offset of the index word (`cpu_id_start` or `mm_cid`) from the thread pointer.
+    pub index: isize,
+}
+
+/// log2 of [`UNIT`].
+pub const UNIT_SHIFT: u32 = 18;
+/// Bytes from a CPU index's copy to the next index's.
+pub const UNIT: usize = 1 << UNIT_SHIFT;
+
+/// Where a sequence on per-CPU memory finds what it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Offset of this thread's area from the thread pointer.
+    pub base: isize,
+    /// The switch: indices below it may be written.
+    pub high: &'a AtomicUsize,
+    /// The address in nobody's unit.
+    pub at: usize,
+}
