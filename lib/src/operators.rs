@@ -19,13 +19,14 @@
 //!
 //! `OURS` only if it makes no difference: if the whole process finds our definition of every form, and of `malloc` and
 //! `free` (a program may replace some and count on the library's others to call them), and what stands behind ours is the
-//! C++ library's and not, say, a library of the program's that brings its own.
+//! C++ library's and not, say, a library of the program's that brings its own. One that brings `malloc`, too (a
+//! program linked with jemalloc), is hidden as a whole: its `delete` may call `free`, which is ours, on what its `new` took.
 //!
 //! **A C program** (one without a C++ library in its start-up scope) that loads a plug-in must not find any of these:
 //! the plug-in may bring its own, or hidden halves of them. Its first `dlopen` hides ours, which it never used, in our
 //! table of symbols ([`hide`]). A C++ program finds its library's own before a plug-in's anyhow.
 //!
-//! Cost: a load and a branch more than `malloc` and `free`; 44 look-ups at the start of a program in C++. Locks: the
+//! Cost: a load and a branch more than `malloc` and `free`; 45 look-ups at the start of a program in C++. Locks: the
 //! loader's, in the constructor.
 #![allow(unsafe_code)] // C++, assembly and the loader's tables
 
@@ -34,7 +35,7 @@ use crate::unwind;
 use allotment_engine::arch::PAGE;
 use allotment_engine::arch::atomic::{AtomicU8, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use allotment_engine::arch::sys::{self, Access};
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// Not decided yet. (Not 0: see [`crate::start::Once`].)
 const UNDECIDED: u8 = 1;
@@ -48,6 +49,7 @@ static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(1) }; NAMES.
 unsafe extern "C" {
     fn dlsym(from: *mut c_void, name: *const c_char) -> *mut c_void;
     fn dlerror() -> *mut c_char;
+    fn dlmopen(space: isize, file: *const c_char, mode: c_int) -> *mut c_void;
     fn abort() -> !;
 }
 
@@ -185,16 +187,20 @@ fn decide() -> bool {
     }
 }
 
-/// Fills [`NEXT`]; whether all that is seen is ours, and all that is next the C++ library's.
+/// Fills [`NEXT`]; whether all that is seen is ours, and all that is next the C++ library's (or a whole allocator's).
 fn find_next() -> bool {
     const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
     const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
     // SAFETY: names that end with zero.
     let look = |from, name: &CStr| unsafe { dlsym(from, name.as_ptr()) } as usize;
     let mut is_plain = [c"malloc", c"free"].iter().all(|name| unwind::own(look(RTLD_DEFAULT, name)));
+    // An allocator behind us, whose `malloc` ours hides: its operators go with it. Who refuses is the C++ library.
+    let hidden = unwind::module(look(RTLD_NEXT, c"malloc"), &mut []);
+    let is_hidden = hidden.is_some_and(|(start, end)| (start..end).contains(&look(RTLD_NEXT, c"_Znwm")));
+    let cxx = if is_hidden { cxx_library(look(RTLD_DEFAULT, c"_ZSt15get_new_handlerv")) } else { None };
     let mut is_missing = false;
     for (slot, name) in NEXT.iter().zip(NAMES) {
-        let next = look(RTLD_NEXT, name);
+        let next = look(cxx.unwrap_or(RTLD_NEXT), name);
         is_plain &= unwind::own(look(RTLD_DEFAULT, name)) && (next == 0 || is_cxx(next));
         is_missing |= next == 0;
         // Relaxed: published by `STATE`.
@@ -205,6 +211,17 @@ fn find_next() -> bool {
         unsafe { dlerror() };
     }
     is_plain
+}
+
+/// What `dlsym` looks into to find the definitions of the C++ library that this address is in, if it is one.
+fn cxx_library(address: usize) -> Option<*mut c_void> {
+    const LM_ID_BASE: isize = 0;
+    const RTLD_LAZY: c_int = 1;
+    const RTLD_NOLOAD: c_int = 4;
+    let path = unwind::file_name(address).filter(|_| is_cxx(address))?;
+    // SAFETY: the name of a file that is loaded, as the loader gave it. (Not by `dlopen`, which is our own, too.)
+    let handle = unsafe { dlmopen(LM_ID_BASE, path.as_ptr(), RTLD_LAZY | RTLD_NOLOAD) };
+    (!handle.is_null()).then_some(handle)
 }
 
 /// Whether an address is in libstdc++ or libc++, by the file's name.
