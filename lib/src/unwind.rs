@@ -5,7 +5,7 @@
 //!          │ nothing there (code made at run time), or a rule that only an expression can say
 //!          └─► the frame pointer, if it leads up the stack to an address of code
 //! ```
-//! The tables are those that exceptions use: in every file of x86-64, stripped or not, with frame pointers or
+//! The tables are those that exceptions use: in every file of x86-64 and aarch64, stripped or not, with frame pointers or
 //! without. Frames of signal handlers are left by the registers that the kernel saved. Where the C library cannot be
 //! asked (glibc before 2.35) and on other processors: frame pointers only.
 //!
@@ -156,16 +156,19 @@ fn by_pointer(stack: &mut Stack, frame: usize, above: usize) -> Option<(usize, u
     }
     let next = stack.word(frame)?;
     let pc = stack.word(frame + size_of::<usize>())?;
+    let pc = registers::plain(pc);
     (pc >= PAGE && (next == 0 || next > frame)).then_some((next, pc))
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use tables::Walk;
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tables {
     use super::{Found, Stack, by_pointer, find};
-    use allotment_engine::arch::stack::{self as registers, FRAME, RETURN, Registers, STACK};
+    use allotment_engine::arch::stack::{
+        self as registers, FRAME, LINK, RETURN, Registers, SAVED, SIGNAL_AT, SIGNAL_ORDER, STACK,
+    };
     use core::cell::UnsafeCell;
     use core::mem::MaybeUninit;
     use core::sync::atomic::AtomicBool;
@@ -179,7 +182,7 @@ mod tables {
     /// code: the walk goes on by frame pointers.)
     struct Storage;
     impl UnwindContextStorage<usize> for Storage {
-        type Rules = [(Register, RegisterRule<usize>); 8];
+        type Rules = [(Register, RegisterRule<usize>); SAVED];
         type Stack = [UnwindTableRow<usize, Self>; 3];
     }
 
@@ -288,10 +291,15 @@ mod tables {
                 return Err(Stop::Unknown);
             }
             let bases = bases.set_eh_frame(frames);
-            let frames = EhFrame::from(EndianSlice::new(bytes(frames_at), NativeEndian));
+            let mut frames = EhFrame::from(EndianSlice::new(bytes(frames_at), NativeEndian));
+            if cfg!(target_arch = "aarch64") {
+                // (Its own instruction: from here on the return address is signed.)
+                frames.set_vendor(gimli::Vendor::AArch64);
+            }
             let table = header.table().ok_or(Stop::Unknown)?;
             let fde = table.fde_for_address(&frames, &bases, pc as u64, EhFrame::cie_from_offset)?;
-            if fde.is_signal_trampoline() {
+            // SAFETY: code of a file that is mapped.
+            if fde.is_signal_trampoline() || unsafe { registers::is_trampoline(self.pc()) } {
                 return self.interrupted();
             }
             let mut taken = Taken::new().ok_or(Stop::Unknown)?;
@@ -319,23 +327,22 @@ mod tables {
                         *word = *self.now.get(usize::from(other.0)).ok_or(Stop::Unknown)?;
                     }
                     // The outermost frame has no return address.
-                    None | Some(RegisterRule::Undefined) if number == RETURN => return Err(Stop::End),
+                    Some(RegisterRule::Undefined) if number == LINK => return Err(Stop::End),
+                    None if number == LINK && LINK == RETURN => return Err(Stop::End),
                     None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => {}
                     _ => return Err(Stop::Unknown),
                 }
             }
+            next[RETURN] = registers::plain(next[LINK]);
             self.exact = false;
             Ok(next)
         }
 
         /// Out of a signal's handler: the kernel's `ucontext` lies at the stack pointer.
         fn interrupted(&mut self) -> Result<Registers, Stop> {
-            /// Where the registers begin in it, and which they are there (r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip).
-            const AT: usize = 40;
-            const ORDER: [usize; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
             let mut next = self.now;
-            for (at, number) in ORDER.into_iter().enumerate() {
-                next[number] = self.stack.word(self.now[STACK] + AT + at * 8).ok_or(Stop::End)?;
+            for (at, number) in SIGNAL_ORDER.into_iter().enumerate() {
+                next[number] = self.stack.word(self.now[STACK] + SIGNAL_AT + at * 8).ok_or(Stop::End)?;
             }
             // (A handler on a stack of its own: the interrupted one is elsewhere.)
             self.stack = Stack::above(next[STACK]);
@@ -391,10 +398,10 @@ mod tables {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub use pointers::Walk;
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod pointers {
     use super::{Stack, by_pointer};
     use allotment_engine::arch::stack::frame_pointer;

@@ -6,7 +6,8 @@
 
 use super::platform;
 pub use super::platform::stack::{
-    FRAME, LINK, RETURN, Registers, SIGNAL_AT, SIGNAL_ORDER, STACK, frame_pointer, is_trampoline, plain, registers,
+    FRAME, LINK, RETURN, Registers, SAVED, SIGNAL_AT, SIGNAL_ORDER, STACK, frame_pointer, is_trampoline, plain,
+    registers,
 };
 
 /// The most that the allocator takes of a thread's stack (see docs/limits.md), from where it comes in.

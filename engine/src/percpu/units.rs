@@ -541,8 +541,8 @@ impl Units {
             self.use_nobody();
         }
         let byte: &AtomicU8 = self.word(index.map_or(at.address(), |index| at.copy(index)));
-        // Relaxed: the caller's next locked operation publishes it.
-        byte.store(value as u8, Relaxed);
+        // Release: who sees it sees that the caller has announced it.
+        byte.store(value as u8, Release);
     }
 
     /// A word in the copy of `index` that everybody uses by locked operations. The caller has

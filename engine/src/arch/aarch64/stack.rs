@@ -15,6 +15,9 @@ pub const STACK: usize = 31;
 pub const RETURN: usize = 32;
 /// The number of the register in which a caller's tables leave the return address.
 pub const LINK: usize = 30;
+/// How many registers a function's table may name: x19 to x30, d8 to d15, whether the return address is signed, and some to
+/// spare.
+pub const SAVED: usize = 24;
 /// Where the kernel's frame of a signal has the registers, from the stack pointer of the trampoline on: behind a `siginfo`
 /// (128 bytes), a `ucontext` up to its machine's part (176) and the fault's address.
 pub const SIGNAL_AT: usize = 128 + 176 + 8;

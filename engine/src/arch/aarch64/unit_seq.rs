@@ -10,8 +10,9 @@
 //! | `high` | acquire (`ldar`) | what is behind it depends on it by a branch only, which no load waits for; it is raised by a release when units are opened again, and what others did to them before must be seen |
 //! | `threshold`, `cap` | plain | numbers; who changes one and relies on it fences the CPU |
 //! | the copy | plain | the CPU's own; an index that went to another CPU went there through the kernel, which orders |
-//! | commits of `add`, `up`, `down`, `move_within` | plain stores | numbers; what must not be seen before them is added by a release of the caller |
-//! | commit of `swap` | release (`stlrb`) | a state that others act upon |
+//! | commits of `add`, `up`, `down` | plain stores | numbers; what must not be seen before them is added by a release of the caller |
+//! | commit of `move_within` | release (`stlr`) | a stock is charged before it is given: a sum that sees the stock sees the charge (`counter/quota.rs`) |
+//! | commit of `swap` | release (`stlrb`) | a spill announces itself before (`counter/level.rs`) |
 //!
 //! Cost: `add` 15 instructions, `up` and `down` 17, `move_within` 17; none of them exclusive.
 #![allow(unsafe_code)] // the assembly
@@ -151,7 +152,7 @@ pub unsafe fn move_within<const INDEX: isize>(place: Place<'_>, delta: u64, cap:
             "cmp {v}, {p}",                      // v >= cap: refused
             "b.hs {refused}",
             dawdle!(),
-            "str {v}, [{u}]",                    // commit: u64[u] = v (plain: a number)
+            "stlr {v}, [{u}]",                   // commit: u64[u] = v (release: it was charged before)
             "25:"
             ;
             delta = in(reg) delta, cap = in(reg) cap.as_ptr(),

@@ -13,6 +13,8 @@ pub const STACK: usize = 1;
 pub const RETURN: usize = 2;
 /// See [`FRAME`].
 pub const LINK: usize = RETURN;
+/// How many registers a function's table may name: those that calls keep, and the return address.
+pub const SAVED: usize = 1;
 /// None.
 pub const SIGNAL_AT: usize = 0;
 /// None.

@@ -37,6 +37,8 @@ pub fn registers() -> Registers {
 
 /// The number of the register in which a caller's tables leave the return address: here a column of its own.
 pub const LINK: usize = RETURN;
+/// How many registers a function's table may name: those that calls keep, and the return address.
+pub const SAVED: usize = 8;
 /// Where the kernel's frame of a signal has the registers, from the stack pointer of the trampoline on.
 pub const SIGNAL_AT: usize = 40;
 /// Which they are there: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
