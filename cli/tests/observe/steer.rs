@@ -14,7 +14,7 @@ fn tune_sets_what_stat_shows() {
     let text = |all: &Value, knob: &str| all["knobs"][knob]["text"].as_str().unwrap().to_owned();
     assert_eq!(
         watched.done("tune", &["cache_floor=8M", "drain=gentle"]),
-        "cache_floor: 1M → 8M\ndrain: auto → gentle\n"
+        "cache_floor: 4M → 8M\ndrain: auto → gentle\n"
     );
     let all = watched.json(&["knobs"]);
     assert_eq!((text(&all, "cache_floor"), text(&all, "drain")), ("8M".into(), "gentle".into()));

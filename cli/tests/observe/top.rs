@@ -123,7 +123,7 @@ fn top_in_a_terminal() {
     screen.shows(&["purged:", "given back; resident"]);
     screen.shows(&["lazily freed", " 0 B"]);
     screen.keys(&["t", "cache_floor=2M", "Enter"]);
-    screen.shows(&["cache_floor: 1M → 2M"]);
+    screen.shows(&["cache_floor: 4M → 2M"]);
     screen.keys(&["t", "cache_flor=2M", "Enter"]);
     screen.shows(&["no knob `cache_flor`"]);
     assert_eq!(watched.json(&["knobs"])["knobs"]["cache_floor"]["text"], "2M");

@@ -75,7 +75,7 @@ fn wrong_words_are_answered() {
     watched.fails("drain", &["--cpu", "4096"], 2, &["no CPU 4096", "this machine has 0"]);
     watched.fails("tune", &["8MiB"], 2, &["`8MiB`", "KEY=VALUE"]);
     watched.fails("tune", &["lazy_floor=8MiBs"], 2, &["`8MiBs`", "bytes from"]);
-    assert_eq!(watched.done("tune", &["cache_floor=2.5 MiB"]), "cache_floor: 1M → 2560K\n");
+    assert_eq!(watched.done("tune", &["cache_floor=2.5 MiB"]), "cache_floor: 4M → 2560K\n");
     assert_eq!(watched.done("tune", &["cache_floor=3,145,728"]), "cache_floor: 2560K → 3M\n");
     let held = number(&watched.json(&[]), "/memory/in_use");
     assert!(held > 8 * MIB, "{held}");
