@@ -163,6 +163,7 @@ impl Snapshot {
         };
         let mut all: Vec<Class> = (0..classes).map(class).collect();
         let mut events = vec![0_u64; Event::ALL.len()];
+        let mut fronts = [0_u64; 2];
         let mut levels: Vec<u64> =
             (0..Level::ALL.len()).map(|at| board.long(offset_of!(Board, levels) + at * size_of::<u64>())).collect();
         let mut times = vec![Histogram::default(); Timing::ALL.len()];
@@ -204,15 +205,18 @@ impl Snapshot {
             for (at, event) in events.iter_mut().enumerate() {
                 *event = event.saturating_add(tally.long(offset_of!(Tally, events) + at * size_of::<u64>()));
             }
+            // (What came out and was no allocation may be taken back from another tally: sums modulo 2⁶⁴, too.)
             for class in FIRST_FRONT..CLASSES_MAX {
                 let base = offset_of!(Tally, class) + class * size_of::<ClassOps>();
-                for (event, at) in
-                    [(Event::AreaReuse, offset_of!(ClassOps, allocs)), (Event::AreaFree, offset_of!(ClassOps, frees))]
-                {
-                    let sum = &mut events[event as usize];
-                    *sum = sum.saturating_add(tally.long(base + at));
+                let words = [offset_of!(ClassOps, allocs), offset_of!(ClassOps, frees)];
+                for (sum, at) in fronts.iter_mut().zip(words) {
+                    *sum = sum.wrapping_add(tally.long(base + at));
                 }
             }
+        }
+        for (event, sum) in [Event::AreaReuse, Event::AreaFree].into_iter().zip(fronts) {
+            let word = &mut events[event as usize];
+            *word = word.saturating_add(sum.cast_signed().max(0).cast_unsigned());
         }
         let space = |at: usize| offset_of!(Board, spaces) + at * size_of::<SpaceTally>();
         let differential = (0..SPACES)
@@ -353,6 +357,19 @@ pub mod tests {
         assert_eq!(read.page_orders, [Class { size: 4096, allocs: 7, frees: 7, ..Class::default() }]);
         assert_eq!(read.event(Event::Fence), 5);
         assert_eq!((read.level(Level::Taken), read.level(Level::Lazy)), (110, 0));
+    }
+
+    /// An area that came out of a CPU's front in vain is taken back from whichever tally the thread found.
+    #[test]
+    fn areas_of_fronts_count_as_events() {
+        let mut fabric = Fabric::new();
+        fabric.short(offset_of!(Board, sets), 2);
+        fabric.event(0, Event::AreaReuse, 100);
+        fabric.ops(0, FIRST_FRONT, 3_u64.wrapping_neg(), 0);
+        fabric.ops(1, FIRST_FRONT, 10, 8);
+        fabric.ops(1, CLASSES_MAX - 1, 1, 1);
+        let read = fabric.read().unwrap();
+        assert_eq!((read.event(Event::AreaReuse), read.event(Event::AreaFree)), (108, 9));
     }
 
     #[test]
