@@ -10,7 +10,7 @@ use allotment_engine::arch::crew::Crew;
 use allotment_engine::arch::number::decimal;
 use allotment_engine::arch::rseq::{self, Fence};
 use allotment_engine::arch::text::Text;
-use allotment_engine::arch::{seq::RseqArea, sys};
+use allotment_engine::arch::{PAGE, seq::RseqArea, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
 use allotment_engine::knob::{self, BadFree, DeepBind, Knobs};
 use allotment_engine::stat::BadPointer;
@@ -76,6 +76,21 @@ macro_rules! say {
         let _ = write!(line, $($words)*);
         line.end();
     }};
+}
+
+/// Ends the process where the kernel's pages are not ours: nothing here could be mapped, or given back, page by page.
+fn refuse_pages() {
+    const AT_PAGESZ: c_ulong = 6;
+    // SAFETY: reads what the kernel gave the process.
+    let bytes = unsafe { getauxval(AT_PAGESZ) } as usize;
+    if bytes != PAGE && bytes != 0 {
+        say!(
+            "this kernel's pages have {} KiB, and the library is for pages of {} KiB: run the program without it, or on a kernel with such pages",
+            bytes / 1024,
+            PAGE / 1024
+        );
+        sys::exit(true, 127);
+    }
 }
 
 /// Whether this is a set-uid program or the like.
@@ -249,6 +264,7 @@ impl Environment for Process {
 pub static KEEP_DEEPBIND: AtomicBool = AtomicBool::new(false);
 
 fn start(heap: &Heap<Process>) {
+    refuse_pages();
     let knobs = &heap.cache().knobs;
     configure(knobs);
     crate::profile::set_heir(variable(HEIR_ENV));

@@ -17,7 +17,7 @@ use other as platform;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as platform;
 
-pub use platform::HAS_SEQUENCES;
+pub use platform::{ADDRESS_BITS, HAS_SEQUENCES};
 
 pub mod atomic;
 pub mod bits;

@@ -12,15 +12,14 @@
 
 use super::chunk::Chunk;
 use super::units::{UNIT, UNIT_SHIFT};
-use crate::arch::PAGE;
 #[cfg(test)]
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicPtr, AtomicUsize};
 use crate::arch::sys::{self, Access, Advice};
+use crate::arch::{ADDRESS_BITS, PAGE};
 use core::ptr::null_mut;
 
-const ADDRESS_BITS: u32 = 47;
 const LEAF_BITS: u32 = 15;
 const LEAVES: usize = 1 << (ADDRESS_BITS - UNIT_SHIFT - LEAF_BITS);
 const LEAF_BYTES: usize = size_of::<AtomicUsize>() << LEAF_BITS;

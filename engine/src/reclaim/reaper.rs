@@ -50,7 +50,7 @@ use crate::arch::atomic::{AtomicU32, AtomicUsize};
 use crate::arch::number::leading;
 use crate::arch::sys::{self, Access, Advice, Errno, Range};
 use crate::arch::text::Text;
-use crate::arch::{PAGE, task};
+use crate::arch::{ADDRESS_BITS, PAGE, task};
 use crate::knob::{Id, ReapParent};
 use crate::page::Windows;
 use crate::stat::{Event, Level};
@@ -69,7 +69,7 @@ const STACKS: usize = TASKS as usize * STACK;
 /// How long the reaper leaves the CPUs to those who were told of the death, ns.
 const HEAD_START: u64 = 1_000_000;
 /// Behind the last address of a process.
-const END: usize = (1 << 47) - PAGE;
+const END: usize = (1 << ADDRESS_BITS) - PAGE;
 
 /// How far the reaper is, in [`Handover::word`]; zero when it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

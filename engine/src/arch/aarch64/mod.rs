@@ -51,6 +51,8 @@ pub mod stack;
 pub mod unit_seq;
 pub mod wrap;
 
+/// Bits of a program's addresses: more only for who asks by a hint.
+pub const ADDRESS_BITS: u32 = 48;
 /// Whether sequences are written for this processor.
 pub const HAS_SEQUENCES: bool = true;
 /// What stands before every abort stub: the C library registers areas with it.

@@ -19,7 +19,7 @@
 //!
 //! `models/tests/weak.rs` checks these on a memory that reorders all it may.
 //!
-//! Cost: pop 23 instructions, push 24, none of them exclusive or a barrier.
+//! Cost: pop 26 instructions, push 27, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
 use crate::arch::operands::{CPU, ONE, RseqArea, SLOTS, TALLY};

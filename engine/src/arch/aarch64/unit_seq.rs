@@ -14,7 +14,7 @@
 //! | commit of `move_within` | release (`stlr`) | a stock is charged before it is given: a sum that sees the stock sees the charge (`counter/quota.rs`) |
 //! | commit of `swap` | release (`stlrb`) | a spill announces itself before (`counter/level.rs`) |
 //!
-//! Cost: `add` 15 instructions, `up` and `down` 17, `move_within` 17; none of them exclusive.
+//! Cost: `add` 16 instructions, `up`, `down` and `move_within` 19; none of them exclusive.
 #![allow(unsafe_code)] // the assembly
 
 use crate::arch::atomic::{AtomicU32, AtomicU64};

@@ -10,6 +10,8 @@ pub mod seq;
 pub mod stack;
 pub mod unit_seq;
 
+/// Bits of a program's addresses: as x86-64.
+pub const ADDRESS_BITS: u32 = 47;
 /// Whether sequences are written for this processor.
 pub const HAS_SEQUENCES: bool = false;
 /// Nobody asks.

@@ -50,6 +50,8 @@ pub mod stack;
 pub mod unit_seq;
 pub mod wrap;
 
+/// Bits of a program's addresses: half of 48 bits is the kernel's.
+pub const ADDRESS_BITS: u32 = 47;
 /// Whether sequences are written for this processor.
 pub const HAS_SEQUENCES: bool = true;
 /// What stands before every abort stub: the C library registers areas with it.

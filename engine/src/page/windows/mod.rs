@@ -34,15 +34,15 @@ use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access};
-use crate::arch::{PAGE, PAGE_SHIFT, opaque};
+use crate::arch::{ADDRESS_BITS, PAGE, PAGE_SHIFT, opaque};
 use crate::stat::{Board, Level};
 use core::ptr::NonNull;
 
 pub use super::pfn::WINDOW_PAGES;
 pub use super::window::ALIGNED;
 
-/// Entries of the root: 47 bits of address.
-const ROOT: usize = 1 << (47 - WINDOW_SHIFT);
+/// Entries of the root: one for each window that there may be.
+const ROOT: usize = 1 << (ADDRESS_BITS - WINDOW_SHIFT);
 
 /// Pages whose descriptors are mapped at a time: 16 MiB of memory, 64 KiB of descriptors.
 const DESCRIBED: usize = 4096;
