@@ -38,17 +38,17 @@ impl Mm<'_> {
         self.cache.empty_barns(&self.everything(), ALL_CLASSES);
         again()
             .or_else(|| {
-                let (vmap, windows, board) = (self.vmap(), &self.pages.windows, self.cache.sets.board());
-                let run = vmap.hand_over(1 << order).or_else(|| {
-                    vmap.purge(usize::MAX);
-                    vmap.hand_over(1 << order)
-                });
-                if let Some((first, pages)) = run {
-                    self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, true);
-                } else {
-                    // The last that there can be: what other CPUs have cached.
+                let moved = || self.areas_to_pages(1 << order);
+                let purged = || {
+                    self.vmap().purge(usize::MAX);
+                    moved()
+                };
+                // The last that there can be: what CPUs have cached. Areas of theirs are lazy then.
+                let emptied = || {
                     self.empty_caches(|_| true);
-                }
+                    purged()
+                };
+                let _ = moved() || purged() || emptied();
                 again()
             })
             .or_else(|| if self.feed_meta() { again() } else { None })
@@ -57,16 +57,11 @@ impl Mm<'_> {
     /// A few pages of the areas' or a zone's for our own structures, if they are short of memory.
     fn feed_meta(&self) -> bool {
         const PAGES: usize = 4;
-        let (vmap, windows, board, meta) =
-            (self.vmap(), &self.pages.windows, self.cache.sets.board(), &self.cache.meta);
+        let (windows, board, meta) = (&self.pages.windows, self.cache.sets.board(), &self.cache.meta);
         if !meta.is_dry() {
             return false;
         }
-        if vmap.hand_over(PAGES).is_none_or(|(first, pages)| {
-            self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, true);
-            false
-        }) && !(0..NODES).any(|node| self.pages.zones[node].free_pages() >= PAGES)
-        {
+        if !self.areas_to_pages(PAGES) && !(0..NODES).any(|node| self.pages.zones[node].free_pages() >= PAGES) {
             return false;
         }
         (0..NODES).any(|node| {
@@ -114,6 +109,14 @@ impl Mm<'_> {
             }
             if any { again() } else { None }
         })
+    }
+
+    /// A free run of the areas becomes one of its zone; false if there is none of at least `least` pages.
+    fn areas_to_pages(&self, least: usize) -> bool {
+        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
+        let Some((first, pages)) = self.vmap().hand_over(least) else { return false };
+        self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, true);
+        true
     }
 
     /// A free run of the zones becomes one of the areas; false if there is none of at least `least` pages.

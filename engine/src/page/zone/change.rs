@@ -330,9 +330,10 @@ impl Change<'_> {
         Some((Pfn(first << BLOCK_SHIFT), (end - first) as usize * BLOCK_PAGES))
     }
 
-    /// The first free run of at least `least` pages, across blocks, up to about `most` of it.
+    /// The first free run of at least `least` pages, across blocks, up to `most` of it (but `least`).
     pub(super) fn find_run(&mut self, node: usize, least: usize, most: usize) -> Option<(Pfn, usize)> {
         let windows = self.windows;
+        let most = most.max(least);
         let (mut first, mut len) = (Pfn::NONE, 0);
         for number in windows.blocks_of(node) {
             let begin = Pfn(number << BLOCK_SHIFT);
@@ -356,8 +357,8 @@ impl Change<'_> {
                 }
                 let more = (ahead.trailing_ones() as usize).min(left);
                 (len, at) = (len + more, at + more);
-                if len >= most.max(least) {
-                    return Some((first, len));
+                if len >= most {
+                    return Some((first, most));
                 }
             }
         }

@@ -251,7 +251,7 @@ impl Zone {
         debug_assert_eq!(refused, 0, "freed while it was given back");
     }
 
-    /// Takes a free run of at least `least` pages out of the zone for good, up to about `most` of it: the first, and
+    /// Takes a free run of at least `least` pages out of the zone for good, up to `most` of it: the first, and
     /// how many. They are nobody's now, and may be dirty. Cost: a look at each block, in the lock.
     pub fn hand_over(
         &self,
