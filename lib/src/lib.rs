@@ -25,6 +25,8 @@
 //! | [`pages`] | blocks of 2^order pages, aligned to their size, on each NUMA node | 9 ns for a page and back |
 //! | [`area`] | whole pages of any length, with a guard page on request | tens of ns if reused |
 //! | [`drain`] | what other CPUs cache, given back while their owners go on | a fence, or none |
+//! | [`reclaim`] | free memory given back now, knobs of the running heap | an advice call for a run of pages |
+//! | [`stat`] | what the heap holds and did, as a snapshot | some µs |
 //! | [`Allotment`] | the allocator, `trim`, objects in bulk | 31 and 36 instructions, none locked |
 //!
 //! ```
@@ -83,7 +85,9 @@ pub mod percpu;
 mod pin;
 mod profile;
 mod publish;
+pub mod reclaim;
 mod start;
+pub mod stat;
 mod unwind;
 
 #[cfg(allotment_preload)]

@@ -54,8 +54,8 @@ pub fn serve<E: Environment>(heap: &Heap<E>) -> bool {
     true
 }
 
-/// Sets a knob of a running heap.
-fn tune<E: Environment>(heap: &Heap<E>, at: u64, value: u64) -> Reply {
+/// Sets a knob of a running heap, by its position in [`TABLE`]; any thread may.
+pub fn tune<E: Environment>(heap: &Heap<E>, at: u64, value: u64) -> Reply {
     let Some((at, knob)) = usize::try_from(at).ok().and_then(|at| Some((at, TABLE.get(at)?))) else {
         return Reply::Range;
     };

@@ -58,6 +58,15 @@ impl<E: Environment> Heap<E> {
         self.mm().trim()
     }
 
+    /// Gives all free memory back, and leaves what CPUs cache; the bytes given back. Nothing, beside a fork.
+    pub fn purge(&self) -> usize {
+        if !self.is_open() {
+            return 0;
+        }
+        let Some(_inside) = self.enter() else { return 0 };
+        self.mm().purge(self.reclaim.lock())
+    }
+
     /// The calling thread will not allocate for a while: what its CPU caches may be drained without disturbing
     /// it. The next allocation on that CPU takes it back. Cost: a lock and a sequence.
     pub fn park(&self) -> bool {
