@@ -160,10 +160,10 @@ fn by_pointer(stack: &mut Stack, frame: usize, above: usize) -> Option<(usize, u
     (pc >= PAGE && (next == 0 || next > frame)).then_some((next, pc))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(allotment_other)))]
 pub use tables::Walk;
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(allotment_other)))]
 mod tables {
     use super::{Found, Stack, by_pointer, find};
     use allotment_engine::arch::stack::{
@@ -398,10 +398,10 @@ mod tables {
     }
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(any(allotment_other, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub use pointers::Walk;
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(any(allotment_other, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod pointers {
     use super::{Stack, by_pointer};
     use allotment_engine::arch::stack::frame_pointer;

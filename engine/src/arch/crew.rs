@@ -269,6 +269,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
     fn a_thread_has_a_block_of_its_own_and_leaves_it() {
         static CREW: Crew = Crew::new();
         let errno = || std::io::Error::last_os_error().raw_os_error();

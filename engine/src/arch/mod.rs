@@ -3,19 +3,16 @@
 //! The only assembly, the only system calls, the only importer of atomics, and
 //! the lock. Nothing here knows what memory is used for.
 
-#[cfg(target_arch = "aarch64")]
-mod aarch64;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod other;
-#[cfg(target_arch = "x86_64")]
-mod x86_64;
-
-#[cfg(target_arch = "aarch64")]
-use aarch64 as platform;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-use other as platform;
-#[cfg(target_arch = "x86_64")]
-use x86_64 as platform;
+// (`--cfg allotment_other` compiles what serves other processors here.)
+#[cfg(all(target_arch = "aarch64", not(allotment_other)))]
+#[path = "aarch64/mod.rs"]
+mod platform;
+#[cfg(all(target_arch = "x86_64", not(allotment_other)))]
+#[path = "x86_64/mod.rs"]
+mod platform;
+#[cfg(any(allotment_other, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[path = "other/mod.rs"]
+mod platform;
 
 pub use platform::{ADDRESS_BITS, HAS_SEQUENCES};
 

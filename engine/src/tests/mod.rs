@@ -6,6 +6,6 @@ pub mod counters;
 pub mod level_states;
 pub mod percpu;
 mod random;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(allotment_other)))]
 mod sequences;
 pub mod units;

@@ -3,51 +3,7 @@
 //! Numbers of calls, the call, and `clone`. Cost: the call.
 #![allow(unsafe_code)] // the boundary to the kernel
 
-/// The numbers.
-#[allow(missing_docs, reason = "the kernel's names")]
-pub mod nr {
-    pub const READ: usize = 0;
-    pub const WRITE: usize = 1;
-    pub const CLOSE: usize = 3;
-    pub const MMAP: usize = 9;
-    pub const MPROTECT: usize = 10;
-    pub const MUNMAP: usize = 11;
-    pub const RT_SIGPROCMASK: usize = 14;
-    pub const MREMAP: usize = 25;
-    pub const MADVISE: usize = 28;
-    pub const EXIT: usize = 60;
-    pub const WAIT4: usize = 61;
-    pub const CHDIR: usize = 80;
-    pub const SETSID: usize = 112;
-    pub const RT_SIGTIMEDWAIT: usize = 128;
-    pub const EXIT_GROUP: usize = 231;
-    pub const CLOSE_RANGE: usize = 436;
-    pub const FTRUNCATE: usize = 77;
-    pub const READLINKAT: usize = 267;
-    pub const STATX: usize = 332;
-    pub const UNLINKAT: usize = 263;
-    pub const GETPID: usize = 39;
-    pub const GETPPID: usize = 110;
-    pub const PRLIMIT64: usize = 302;
-    pub const GETTID: usize = 186;
-    pub const TGKILL: usize = 234;
-    pub const RSEQ: usize = 334;
-    pub const GETDENTS64: usize = 217;
-    pub const SYSINFO: usize = 99;
-    pub const PRCTL: usize = 157;
-    pub const PTRACE: usize = 101;
-    pub const WAITID: usize = 247;
-    pub const MEMFD_CREATE: usize = 319;
-    pub const FUTEX: usize = 202;
-    pub const SCHED_GETAFFINITY: usize = 204;
-    pub const CLOCK_GETTIME: usize = 228;
-    pub const MBIND: usize = 237;
-    pub const GET_MEMPOLICY: usize = 239;
-    pub const UNSHARE: usize = 272;
-    pub const OPENAT: usize = 257;
-    pub const MEMBARRIER: usize = 324;
-    pub const PROCESS_MADVISE: usize = 440;
-}
+pub use super::nr;
 
 /// One system call; what it returns.
 ///

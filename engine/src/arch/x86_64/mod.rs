@@ -45,6 +45,7 @@ macro_rules! descriptor {
 }
 
 pub mod call;
+pub mod nr;
 pub mod seq;
 pub mod stack;
 pub mod unit_seq;
