@@ -23,6 +23,8 @@ pub mod outcome;
 /// No line is far away here.
 pub fn prefetch<T>(_at: *const T) {}
 
+/// Bits of a program's addresses.
+pub const ADDRESS_BITS: u32 = 47;
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 /// log2 of [`PAGE`].
