@@ -22,6 +22,8 @@ use crate::stat::Level;
 
 /// Pages that go to the areas at a time, if there are so many together.
 const PIECE: usize = 512;
+/// Times that a thread may be moved to another CPU while it looks for what CPUs have cached.
+const MOVES: usize = 4;
 /// Runs of a zone that are worth to be joined with free runs of the areas.
 const WORTH: usize = 16;
 
@@ -43,13 +45,19 @@ impl Mm<'_> {
                     self.vmap().purge(usize::MAX);
                     moved()
                 };
-                // The last that there can be: what CPUs have cached. Areas of theirs are lazy then.
-                let emptied = || {
+                if moved() || purged() { again() } else { None }
+            })
+            .or_else(|| {
+                // The last that there can be: what CPUs have cached. Areas of theirs are lazy then, and pages in the lists of
+                // the CPU that does this: once more from another, if the thread was moved meanwhile.
+                let here = || self.cache.sets.cpus.index();
+                (0..MOVES).find_map(|_| {
+                    let index = here();
                     self.empty_caches(|_| true);
-                    purged()
-                };
-                let _ = moved() || purged() || emptied();
-                again()
+                    self.vmap().purge(usize::MAX);
+                    self.areas_to_pages(1 << order);
+                    again().map(Some).or_else(|| (here() == index).then_some(None))
+                })?
             })
             .or_else(|| if self.feed_meta() { again() } else { None })
     }
