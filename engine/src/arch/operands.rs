@@ -16,9 +16,9 @@
 use super::atomic::AtomicUsize;
 
 /// Bytes from the board to `slots`. (`cache` asserts that its types agree with these four.)
-pub const SLOTS: usize = 2768;
+pub const SLOTS: usize = 2840;
 /// Bytes from a set to the CPU that owns it.
-pub const CPU: usize = 1408;
+pub const CPU: usize = 1472;
 /// Bytes from a set to its tally.
 pub const TALLY: usize = 1024 * 4096 + 16 * 1024;
 /// What one more object adds to a word.

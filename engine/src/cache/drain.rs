@@ -243,12 +243,14 @@ impl Sets {
         fresh.node.store(set.node.load(Relaxed), Relaxed);
         // So that the owner need not adopt it; if it is wrong by now, it does.
         fresh.cpu.store(set.cpu.load(Relaxed), Relaxed);
-        for (to, from) in fresh.limits.iter().zip(&set.limits) {
+        // (What areas may stay begins anew: see `heap::front`.)
+        for (to, from) in fresh.limits.iter().zip(&set.limits).take(FIRST_FRONT) {
             // Added: a thread that was about to raise the old set's limit when that was drained
             // last may have raised it since, and the budget was charged for it.
             let moved = from.swap(0, Relaxed);
             to.store(to.load(Relaxed).saturating_add(moved), Relaxed);
         }
+        fresh.limits[FIRST_FRONT..].iter().for_each(|limit| limit.store(0, Relaxed));
         for (to, from) in fresh.batches.iter().zip(&set.batches) {
             to.store(from.load(Relaxed), Relaxed);
         }
@@ -443,7 +445,7 @@ impl Sets {
     /// by `lowered` (class, objects), so that the budget gets it back.
     pub fn decay(&self, index: usize, mut lowered: impl FnMut(usize, usize)) {
         let Some((set, _)) = self.home_of(index) else { return };
-        for (class, limit) in set.limits.iter().enumerate() {
+        for (class, limit) in set.limits.iter().enumerate().take(FIRST_FRONT) {
             let now = limit.load(Relaxed);
             let less = now.div_ceil(8);
             // Whoever else changes it has the newer reason. Relaxed: a number.

@@ -87,6 +87,7 @@ pub struct Set {
     pub held: crate::arch::lock::Lock<()>,
     /// Objects that a sheaf of a class is entitled to (the kernel's `high` is two of them); doubles
     /// with use, within the budget, and decays. What all of them may hold is the level `charged`.
+    /// (Of the classes of areas: see `heap::front`.)
     pub limits: [AtomicU8; CLASSES_MAX],
     /// Objects that the next refill from the source takes: doubles with refills, halves with flushes.
     pub batches: [AtomicU8; CLASSES_MAX],

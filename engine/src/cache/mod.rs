@@ -295,16 +295,16 @@ impl Cache {
         true
     }
 
-    /// After a refused push of a class that has neither barn nor budget: what this CPU's main sheaf holds goes to the source, and the
-    /// sheaf back for up to `limit` objects. False where that cannot be.
-    pub fn empty_main(&self, source: &impl Source, class: usize, limit: usize) -> bool {
+    /// After a refused push of a class that has neither barn nor budget: `room` takes objects out of this CPU's main sheaf, or not, and
+    /// says how many it may hold from now on. False where that cannot be.
+    pub fn widen_main(&self, source: &impl Source, class: usize, room: impl Fn(&Set, &mut Sheaf) -> usize) -> bool {
         let Some(set) = self.sets.ready() else { return false };
         let (main, _) = Self::words(set, class);
         if main.room() > 0 {
             return true;
         }
         let Some(mut sheaf) = self.take_main(class, main) else { return false };
-        source.flush(class, &mut sheaf);
+        let limit = room(set, &mut sheaf);
         self.install(source, class, sheaf, limit);
         true
     }
@@ -312,11 +312,12 @@ impl Cache {
     /// Gives a full sheaf to the barn, for an empty one if the barn has one.
     ///
     /// # Errors
-    /// The sheaf, if the barn or the budget has no room for it.
+    /// The sheaf, if the class has no barn, or that or the budget no room for it.
     fn to_barn(&self, source: &impl Source, class: usize, sheaf: Sheaf) -> Result<Option<Sheaf>, Sheaf> {
-        let board = self.sets.board();
-        let bytes = sheaf.len() * source.size(class);
-        if !self.affordable(board.level(Level::Barns) + bytes as u64, BARNS) {
+        let (board, size) = (self.sets.board(), source.size(class));
+        let bytes = sheaf.len() * size;
+        // (Areas have no size in common, and no barn.)
+        if size == 0 || !self.affordable(board.level(Level::Barns) + bytes as u64, BARNS) {
             return Err(sheaf);
         }
         let empty = self.barn(class).trade_full(sheaf)?;

@@ -102,6 +102,11 @@ impl Sheaf {
         self.set_len(len + 1);
         true
     }
+    /// Forgets its `n` oldest objects.
+    pub fn forget_oldest(&mut self, n: usize) {
+        self.objects().copy_within(n.., 0);
+        self.set_len(self.len() - n);
+    }
     /// Forgets its objects.
     pub fn clear(&mut self) {
         self.set_len(0);

@@ -4,8 +4,11 @@
 //! free ──► set[class of its length]: ≤ 2 areas ──full──► dirty runs (vmap), neighbours merged
 //! malloc ◄── same length ──┘   └── another length: dirty runs
 //! ```
-//! The last four classes of every set hold no objects but areas of at most [`MOST`] bytes, four pages' lengths to a class by a
-//! hash: one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
+//! A sheaf that is full of areas as long as the next one gets twice the room, while such sheaves of a CPU hold 8 MiB together at
+//! most: its limit is what it may hold of the class's longest, in units of 64 KiB; 0 while that is two. Then its older half goes.
+//!
+//! The last five classes of every set hold no objects but areas of at most [`MOST`] bytes, up to twice the length to a class:
+//! one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
 //! tally), without a barn, a budget or a source that fills. An area of another length that comes out goes where neighbours merge.
 //!
 //! Invariants: an area here is `Front` in its descriptor and counted in use, as an object in a sheaf is; what comes out and
@@ -20,21 +23,29 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::cache::Source;
+use crate::cache::layout::{OBJECTS, Set};
+use crate::cache::sheaf::Sheaf;
 use crate::knob::Id;
 use crate::page::{Desc, Kind};
 use crate::slab::class::SMALL_MAX;
 use crate::stat::Level;
-use crate::stat::board::{FIRST_FRONT, FRONT_CLASSES};
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT, FRONT_CLASSES};
 
 /// Bytes of the largest area that comes in.
 pub const MOST: usize = 256 * PAGE;
-/// Areas of a class in a set.
+/// Areas of a class in a set, whatever their lengths.
 const DEPTH: usize = 2;
+/// What classes with more than that may hold together, in units of the first class's longest area (64 KiB): 8 MiB.
+const WIDE: usize = 128;
 
-/// The class of areas of so many pages. (Lengths that are powers of two should not meet in one.)
+/// Pages of the shortest area that comes in.
+const LEAST: usize = SMALL_MAX / PAGE + 1;
+const _: () = assert!(LEAST == 9 && MOST / PAGE == 8 << FRONT_CLASSES);
+
+/// The class of areas of so many pages, `LEAST` to `MOST / PAGE`: up to 64, 128, 256, 512 KiB, 1 MiB.
 #[inline(always)]
 const fn class_of(pages: usize) -> usize {
-    FIRST_FRONT + (pages.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62) % FRONT_CLASSES
+    FIRST_FRONT + (pages - 1).ilog2() as usize - 3
 }
 
 impl<E: Environment> Heap<E> {
@@ -108,7 +119,7 @@ impl<E: Environment> Heap<E> {
         let pages = desc.len();
         let is_plain = desc.tag.load(Relaxed) == Kind::Area as u32 && address.is_multiple_of(PAGE);
         // (A giant area has no length, and goes elsewhere.)
-        if !is_plain || pages.wrapping_sub(1) >= MOST / PAGE || self.profile.samples.may_have(address) {
+        if !is_plain || pages.wrapping_sub(LEAST) > MOST / PAGE - LEAST || self.profile.samples.may_have(address) {
             return None;
         }
         let is_lazy = self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
@@ -141,10 +152,31 @@ impl<E: Environment> Heap<E> {
         desc.tag.store(Kind::Front as u32, Relaxed);
         // SAFETY: as in `front_free`.
         let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
-        if push() || self.cache.empty_main(&self.mm().everything(), class, DEPTH) && push() {
+        let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, desc.len(), sheaf);
+        if push() || self.cache.widen_main(&self.mm().everything(), class, room) && push() {
             return Some(lazy() != before);
         }
         desc.tag.store(Kind::Area as u32, Relaxed);
         None
+    }
+    /// How many areas a class may hold of which `sheaf` is full when another of so many pages comes; what must go for it goes.
+    fn front_room(&self, set: &Set, class: usize, pages: usize, sheaf: &mut Sheaf) -> usize {
+        let areas = self.vmap();
+        let (held, limits) = (sheaf.len(), &set.limits);
+        let is_alike = held >= DEPTH && sheaf.objects().iter().all(|&area| areas.front_bytes(area) == pages * PAGE);
+        // Relaxed: hints, of this CPU's threads alone but for a moment.
+        let others = (FIRST_FRONT..CLASSES_MAX).filter(|&other| other != class);
+        let others: usize = others.map(|other| limits[other].load(Relaxed) as usize).sum();
+        let each = 1 << (class - FIRST_FRONT);
+        let wider = (held * 2).min(WIDE.saturating_sub(others) / each).min(OBJECTS);
+        let (gone, limit) = match is_alike {
+            true if wider > held => (0, wider),
+            true => (held / 2, held),
+            false => (if held < DEPTH { 0 } else { held }, DEPTH),
+        };
+        sheaf.objects()[..gone].iter().for_each(|&area| areas.let_go(area));
+        sheaf.forget_oldest(gone);
+        limits[class].store(if limit > DEPTH { (limit * each) as u8 } else { 0 }, Relaxed);
+        limit
     }
 }

@@ -35,7 +35,7 @@ pub const VERSION: u32 = version();
 /// Most sets (and so tallies) a process can have.
 pub const SETS_MAX: usize = 1024;
 /// Room for classes: size classes of slabs first, then the page orders; in the end those of areas.
-pub const CLASSES_MAX: usize = 88;
+pub const CLASSES_MAX: usize = 92;
 /// What a set's differential of a level may grow to, in bytes, before it is folded into the board's word.
 pub const LEVEL_THRESHOLD: u64 = 32 * 1024;
 /// Bytes of the board before the first tally.
@@ -51,7 +51,7 @@ pub const SHARE_BYTES: usize = SHOW + SHOW_BYTES;
 /// Room for the values of knobs.
 pub const KNOBS_MAX: usize = 64;
 /// The last classes of a set, which hold areas (see `heap::front`); their operations count as events, too.
-pub const FRONT_CLASSES: usize = 4;
+pub const FRONT_CLASSES: usize = 5;
 /// The first of them.
 pub const FIRST_FRONT: usize = CLASSES_MAX - FRONT_CLASSES;
 /// Kinds of areas (see `vmap`).

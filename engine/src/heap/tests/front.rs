@@ -83,19 +83,57 @@ fn each_operation_counts_once() {
     });
 }
 
+/// Allocates and frees so many areas of each length in turn.
+fn pass(heap: &Heap<Test>, bytes: &[usize], count: usize) {
+    let areas: Vec<usize> = (0..count).map(|at| take(heap, bytes[at % bytes.len()])).collect();
+    areas.iter().for_each(|&area| give(heap, area));
+}
+
 #[test]
-fn few_are_cached_and_a_drain_takes_them() {
+fn few_of_several_lengths_are_cached_and_a_drain_takes_them() {
     each(|heap| {
-        let areas: Vec<usize> = (0..20).map(|_| take(heap, BYTES)).collect();
-        let in_use = heap.cache.sets.level(Level::Areas);
-        areas.iter().for_each(|&area| give(heap, area));
-        assert!((1..=4).contains(&cached(heap)), "{}", cached(heap));
+        pass(heap, &[BYTES, BYTES + PAGE, BYTES + 2 * PAGE, BYTES + 3 * PAGE, BYTES + 4 * PAGE], 40);
+        assert!((1..=2 * 4 * 2).contains(&cached(heap)), "{}", cached(heap));
         let left = heap.cache.sets.level(Level::Areas);
-        assert_eq!(left, (cached(heap) * BYTES) as u64, "of {in_use}");
         let _inside = heap.enter();
         let report = heap.mm().drain(DrainTarget::All, DrainMode::Auto);
         assert!(report.unreached > 0 || cached(heap) == 0 && report.bytes >= left, "{report:?}");
         assert!(report.unreached > 0 || heap.cache.sets.level(Level::Areas) == 0);
+    });
+}
+
+/// One length alone has its CPU's 8 MiB; what goes where there is no room for more is the older half.
+#[test]
+fn areas_of_one_length_are_cached_up_to_a_bound() {
+    let most = |bytes: usize| (8 << 20) / bytes.next_power_of_two();
+    each(|heap| {
+        for bytes in [BYTES, BYTES + PAGE, 1 << 20, 36 << 10] {
+            let count = most(bytes.max(64 << 10)).min(126);
+            soon(|| {
+                let areas: Vec<usize> = (0..count).map(|_| take(heap, bytes)).collect();
+                areas.iter().for_each(|&area| give(heap, area));
+                assert!(cached(heap) <= count);
+                let again: Vec<usize> = (0..count).map(|_| take(heap, bytes)).collect();
+                again.iter().for_each(|&area| give(heap, area));
+                let all = again.iter().rev().eq(&areas);
+                // (Into what they are cached by now, twice as many.)
+                pass(heap, &[bytes], 2 * count);
+                assert!(cached(heap) <= count + 8);
+                heap.trim();
+                all
+            });
+        }
+    });
+}
+
+/// Several lengths, each in a class of its own, have those 8 MiB together.
+#[test]
+fn classes_of_one_length_each_share_the_bound() {
+    each(|heap| {
+        (16..80).for_each(|pages| pass(heap, &[pages * PAGE], 300));
+        let held = heap.cache.sets.level(Level::Areas);
+        // (Beside what is wide, two areas of a class; of at most two CPUs if the thread was moved.)
+        assert!(held <= 2 * (12 << 20), "{held}");
     });
 }
 
