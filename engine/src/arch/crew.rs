@@ -178,7 +178,8 @@ struct Place {
     area: Option<isize>,
 }
 
-/// Bytes of the rseq area that the kernel takes from everybody.
+/// Bytes of the rseq area that the kernel takes from everybody. (Longer ones, which the C library may have for its threads, spare
+/// the kernel work at each switch; our threads sleep.)
 const AREA: usize = 32;
 /// What the ABI and the C library keep at the beginning of the thread's own block, in bytes: see `lay_out`.
 const HEAD: usize = 64;
@@ -186,7 +187,7 @@ const HEAD: usize = 64;
 impl Place {
     fn find() -> Self {
         // (Where the C library reads its own area even if it has registered none.)
-        let area = rseq::place().map(|(offset, _)| offset).filter(|&offset| offset != 0);
+        let area = rseq::told().map(|told| told.offset).filter(|&offset| offset != 0);
         let (mut low, mut high) = (sys::errno_offset(), HEAD as isize);
         if let Some(offset) = area {
             (low, high) = (low.min(offset), high.max(offset + AREA as isize));

@@ -14,7 +14,7 @@ mod platform;
 #[path = "other/mod.rs"]
 mod platform;
 
-pub use platform::{ADDRESS_BITS, HAS_SEQUENCES};
+pub use platform::{ADDRESS_BITS, HAS_SEQUENCES, SIGNATURE};
 
 pub mod atomic;
 pub mod bits;

@@ -5,8 +5,11 @@
 //! field that we ever write is `rseq_cs`; Linux ≥ 7.1 kills who writes others.
 //!
 //! ```text
-//! struct rseq   0 cpu_id_start · 4 cpu_id · 8 rseq_cs · 16 flags · 20 node_id · 24 mm_cid
+//! struct rseq   0 cpu_id_start · 4 cpu_id · 8 rseq_cs · 16 flags · 20 node_id · 24 mm_cid · 28 slice_ctrl · 33 end
 //! ```
+//! An area that is registered with 32 bytes is the old kind for ever: every switch rewrites the words that the kernel keeps. One
+//! with more (glibc ≥ 2.41 on Linux ≥ 7.0) has them written when they change, and from Linux 7.1 on guarded. Here nothing
+//! differs: they are read inside sequences, and that they were rewritten tells nobody anything.
 //!
 //! An unregistered thread (after `vfork`, or with registration switched off)
 //! has a `cpu_id` that is no CPU, so that a set's CPU never compares equal.
@@ -27,44 +30,68 @@ pub const MM_CID: isize = 24;
 /// Usable bytes from which there is an `mm_cid`.
 pub const MM_CID_BYTES: usize = 28;
 
-/// Where the C library has a place for the area, relative to the thread pointer, and how large it says that it is: 0 if
-/// it has registered none.
-pub(super) fn place() -> Option<(isize, usize)> {
-    if !HAS_SEQUENCES {
-        return None;
-    }
-    let offset = crate::weak_address!("__rseq_offset") as *const isize;
-    let size = crate::weak_address!("__rseq_size") as *const core::ffi::c_uint;
-    if offset.is_null() || size.is_null() {
-        return None;
-    }
-    // SAFETY: both are the C library's constants.
-    Some(unsafe { (*offset, *size as usize) })
+/// What the C library and the kernel say about areas.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Where each thread's is, in bytes from its thread pointer; there is that much memory even if it is not registered.
+    pub offset: isize,
+    /// What the C library calls its size: 0 if it has registered none.
+    pub size: usize,
+    /// Up to where this kernel has fields; 0 before Linux 6.3.
+    pub feature: usize,
 }
 
-/// Bytes of the area that the kernel fills for us.
-///
-/// # Errors
-/// Why there is no area.
-pub fn area() -> Result<(isize, usize), Reason> {
-    use core::ffi::c_ulong;
+impl Told {
+    /// Bytes of the area that the kernel fills for us; 0 without one.
+    ///
+    /// Up to 32, the size stands for the area of 32 bytes (glibc 2.35 says 32, 2.40 says 20, 2.41 what the kernel has), of
+    /// which the kernel fills what it has, and at least the 20 of the beginning. Larger ones are literal.
+    #[must_use]
+    pub const fn usable(self) -> usize {
+        match (self.size, self.feature) {
+            (0, _) => 0,
+            (1..=32, ..=20) => 20,
+            (1..=32, 32..) => 32,
+            (1..=32, feature) => feature,
+            (size, _) => size,
+        }
+    }
+}
+
+/// Where the C library has a place for the area, and what fills it; `None` if it knows of none, or no sequence is written
+/// for this processor.
+#[must_use]
+pub fn told() -> Option<Told> {
+    use core::ffi::{c_uint, c_ulong};
     unsafe extern "C" {
         fn getauxval(kind: c_ulong) -> c_ulong;
     }
     const AT_RSEQ_FEATURE_SIZE: c_ulong = 27;
     if !HAS_SEQUENCES {
+        return None;
+    }
+    let offset = crate::weak_address!("__rseq_offset") as *const isize;
+    let size = crate::weak_address!("__rseq_size") as *const c_uint;
+    if offset.is_null() || size.is_null() {
+        return None;
+    }
+    // SAFETY: both are the C library's constants; the last reads the auxiliary vector.
+    unsafe { Some(Told { offset: *offset, size: *size as usize, feature: getauxval(AT_RSEQ_FEATURE_SIZE) as usize }) }
+}
+
+/// Where the area is, and bytes of it that the kernel fills for us.
+///
+/// # Errors
+/// Why there is no area.
+pub fn area() -> Result<(isize, usize), Reason> {
+    if !HAS_SEQUENCES {
         return Err(Reason::Processor);
     }
-    let (offset, size) = place().ok_or(Reason::Libc)?;
-    // SAFETY: reads the auxiliary vector.
-    let feature = unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) as usize };
-    if size == 0 {
-        return Err(Reason::Unregistered);
+    let told = told().ok_or(Reason::Libc)?;
+    match told.usable() {
+        0 => Err(Reason::Unregistered),
+        usable => Ok((told.offset, usable)),
     }
-    // 20 and 32 both stand for the 32-byte area; how much of it the kernel fills
-    // is in the auxiliary vector. Larger sizes are literal.
-    let usable = if size <= 32 { feature.clamp(20, 32) } else { size };
-    Ok((offset, usable))
 }
 
 /// A word of this thread's area.
@@ -105,5 +132,34 @@ impl Fence {
     /// The kernel refuses; nothing is promised then.
     pub fn all(self) -> Result<(), sys::Errno> {
         sys::membarrier(Self::EXPEDITED_RSEQ, 0, 0).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `mm_cid` and `node_id` are read only where the kernel fills them, whatever the C library calls its area.
+    #[test]
+    fn what_is_usable_follows_from_both_sizes() {
+        for (size, feature, usable) in [
+            (0, 0, 0),    // valgrind, or switched off
+            (0, 33, 0),   // switched off, on a new kernel
+            (32, 0, 20),  // glibc 2.35 before Linux 6.3
+            (20, 0, 20),  // glibc 2.40 there
+            (20, 20, 20), // the smallest that a kernel ever had
+            (20, 28, 28), // Linux 6.3 to 6.19
+            (28, 28, 28), // glibc 2.41 there
+            (32, 28, 28),
+            (32, 32, 32),
+            (20, 33, 32), // Linux 7.0 and later: 32 bytes are registered
+            (32, 33, 32),
+            (33, 33, 33), // glibc 2.41 there
+            (64, 48, 64),
+        ] {
+            let told = Told { offset: 0, size, feature };
+            assert_eq!(told.usable(), usable, "{told:?}");
+            assert_eq!(told.usable() >= MM_CID_BYTES, size > 0 && feature >= 28, "{told:?}");
+        }
     }
 }

@@ -16,8 +16,9 @@ use crate::cache::layout::Word;
 use core::cell::Cell;
 use std::boxed::Box;
 
-/// `struct rseq` that nobody registered. (The sequences store their descriptors' addresses into it.)
-#[repr(C, align(32))]
+/// `struct rseq` that nobody registered, of 64 bytes. The sequences store their descriptors' addresses into it, and may
+/// write nothing else: a kernel would kill for it.
+#[repr(C, align(64))]
 struct Made {
     cpu_id_start: u32,
     cpu_id: u32,
@@ -25,17 +26,38 @@ struct Made {
     flags: u32,
     node_id: u32,
     mm_cid: u32,
+    /// `slice_ctrl`, and what kernels to come will have.
+    rest: [u32; 9],
+    /// Not of the area: the index and the CPU that it was made with.
+    made: (u32, u32),
 }
+
+const REST: u32 = 0xa5a5_a5a5;
 
 impl Made {
     fn new(index: u32, cpu_id: u32) -> Box<Self> {
-        Box::new(Self { cpu_id_start: index, cpu_id, rseq_cs: Cell::new(0), flags: 0, node_id: 0, mm_cid: index })
+        let (rseq_cs, made) = (Cell::new(0), (index, cpu_id));
+        let rest = [REST; 9];
+        Box::new(Self { cpu_id_start: index, cpu_id, rseq_cs, flags: 0, node_id: REST, mm_cid: index, rest, made })
     }
     fn base(&self) -> isize {
         ((&raw const *self) as usize).wrapping_sub(sys::thread_pointer()) as isize
     }
     fn area(&self) -> RseqArea {
         RseqArea { base: self.base(), index: self.base() + rseq::MM_CID }
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let (index, cpu) = self.made;
+        let mut wanted = [REST; 16];
+        (wanted[0], wanted[1], wanted[4], wanted[6]) = (index, cpu, 0, index);
+        let at = (&raw const *self).cast::<u32>();
+        // SAFETY: 16 words of its own. (Volatile: the assembly had the address.)
+        let found: [u32; 16] = core::array::from_fn(|word| unsafe { at.add(word).read_volatile() });
+        (wanted[2], wanted[3]) = (found[2], found[3]);
+        assert!(found == wanted || std::thread::panicking(), "written: {found:x?}");
     }
 }
 

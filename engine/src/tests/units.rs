@@ -54,6 +54,10 @@ impl Fixture {
     pub fn new(mode: Mode, indices: usize) -> Option<Self> {
         Some(Self::open(mode, indices, if mode == Mode::Sequences { area()? } else { RseqArea::default() }))
     }
+    /// Sequences by an area of the test's own.
+    pub fn by_area(area: RseqArea) -> Self {
+        Self::open(Mode::Sequences, 4096, area)
+    }
     /// Sequences by the CPU's number, as on kernels without `mm_cid`.
     pub fn by_cpu() -> Option<Self> {
         let area = area()?;
