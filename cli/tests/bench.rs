@@ -264,7 +264,17 @@ fn doctor_foretells_the_mode() {
         Some(1) => assert!(mode.contains("fallback"), "{mode}\n{out}"),
         other => panic!("{other:?}\n{out}{err}"),
     }
-    for word in ["kernel", "C library", "rseq", "membarrier", "huge pages", "cgroup memory", "mode"] {
+    for word in [
+        "kernel",
+        "C library",
+        "rseq",
+        "rseq words",
+        "time slices",
+        "membarrier",
+        "huge pages",
+        "cgroup memory",
+        "mode",
+    ] {
         assert!(out.contains(word), "no {word} in\n{out}");
     }
     let (_, json, _) = allotment(&["doctor", "--json"]);

@@ -4,11 +4,13 @@
 //! change if it is not the best.
 //!
 //! ```text
-//! sequences   kernel, C library, rseq, membarrier, and a self-test: a program is run
+//! sequences   kernel, C library, membarrier, and a self-test: a program is run
+//! area        the rseq area: length, words, when they are written; time slices
 //! memory      huge pages, overcommit, limits, cgroup, pressure, advice that the kernel takes
 //! ```
 //! Nothing is changed. What cannot be read is said to be not known, and is no fault.
 
+mod area;
 mod finding;
 mod memory;
 mod sequences;

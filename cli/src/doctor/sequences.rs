@@ -2,17 +2,15 @@
 //!
 //! Restartable sequences need the C library's registration of them, a kernel that keeps to the contract, and a
 //! fence that ends other threads' sequences. What a program really gets, only a program can say: [`self_test`].
-#![allow(unsafe_code)] // dlsym, getauxval, membarrier
+#![allow(unsafe_code)] // membarrier
 
+use super::area::Area;
 use super::finding::Finding;
 use crate::proc;
+use allotment_engine::arch::HAS_SEQUENCES;
 use serde::Deserialize;
 use std::process::{Command, Stdio};
 
-/// Auxiliary values that the C library may not name yet.
-const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
-/// Bytes of an rseq area that reach behind `mm_cid`.
-const WITH_MM_CID: u64 = 28;
 const MEMBARRIER_QUERY: libc::c_int = 0;
 const MEMBARRIER_PRIVATE_EXPEDITED_RSEQ: i64 = 1 << 7;
 
@@ -51,54 +49,39 @@ pub fn self_test() -> Result<Test, String> {
 }
 
 pub fn findings() -> Vec<Finding> {
-    let (symbols, size) = rseq();
+    let area = Area::look();
     // SAFETY: no pointers.
-    let (feature, commands) =
-        unsafe { (libc::getauxval(AT_RSEQ_FEATURE_SIZE), libc::syscall(libc::SYS_membarrier, MEMBARRIER_QUERY, 0, 0)) };
+    let commands = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_QUERY, 0, 0) };
     let fences = commands > 0 && commands & MEMBARRIER_PRIVATE_EXPEDITED_RSEQ != 0;
-    // The rule of DESIGN 4: an area exists if glibc says so; then the kernel's size counts.
-    let usable = if size == 0 { 0 } else { feature.clamp(20, 32) };
-    let compact = usable >= WITH_MM_CID;
     let release = proc::release();
     let arch = std::env::consts::ARCH;
     let broken = broken(arch, &release);
     let libc = proc::libc_version();
-    vec![
+    let mut findings = vec![
         Finding::new(
             "kernel",
             format!("Linux {release}, {arch}"),
             "sequences are written for x86-64 and arm64; others get locks",
         )
-        .bad_if(!allotment_engine::arch::HAS_SEQUENCES, "no other processor has sequences here yet")
+        .bad_if(!HAS_SEQUENCES, "no other processor has sequences here yet")
         .bad_if(broken.is_some(), broken.unwrap_or_default()),
         Finding::new(
             "C library",
             if libc.is_empty() { "not known".into() } else { format!("glibc {libc}") },
             "from 2.35 on it registers each thread for restartable sequences (rseq)",
         )
-        .bad_if(!symbols, "glibc 2.35 or later; musl and older ones get locks"),
-        Finding::new(
-            "rseq",
-            format!(
-                "registered {}, feature size {feature}, usable {usable} bytes",
-                if size > 0 { "yes" } else { "no" }
-            ),
-            "the kernel restarts what it interrupts, so the fast path needs no locked instruction",
-        )
-        .bad_if(size == 0, "take glibc.pthread.rseq=0 out of GLIBC_TUNABLES; valgrind and gVisor have none"),
-        Finding::new(
-            "mm_cid",
-            if compact { "yes" } else { "no" },
-            "caches by concurrency id: as many as threads run at once, not one for each CPU",
-        )
-        .notice_if(!compact && size != 0, "Linux 6.3 or later has it; until then each CPU gets its caches"),
+        .bad_if(HAS_SEQUENCES && !area.is_known(), "glibc 2.35 or later; musl and older ones get locks"),
+    ];
+    findings.extend(area.findings());
+    findings.push(
         Finding::new(
             "membarrier",
             format!("commands {:#x}, rseq fences {}", commands.max(0), if fences { "yes" } else { "no" }),
             "ends the sequences of other CPUs, so that their caches can be drained",
         )
         .bad_if(!fences, "Linux 5.10 or later, and a seccomp filter that lets membarrier through"),
-    ]
+    );
+    findings
 }
 
 /// What is wrong with a kernel's sequences.
@@ -109,16 +92,6 @@ fn broken(arch: &str, release: &str) -> Option<&'static str> {
         .iter()
         .find(|(of, from, before, _)| *of == arch && (*from..*before).contains(&(major, minor)))
         .map(|(.., why)| *why)
-}
-
-/// Whether the C library knows sequences, and the size that it registered.
-fn rseq() -> (bool, u32) {
-    // SAFETY: `__rseq_size` is an unsigned int that glibc sets before `main`
-    // and never changes; a null address means that there is none.
-    unsafe {
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-        if size.is_null() { (false, 0) } else { (true, size.read()) }
-    }
 }
 
 #[cfg(test)]
