@@ -7,7 +7,7 @@ use std::{env, fs};
 
 /// A board of two classes and few sets.
 const BOARD: &[(&str, &str)] = &[
-    ("SETS_MAX: usize = 1024;", "SETS_MAX: usize = 12;"),
+    ("SETS_MAX: usize = 16_380;", "SETS_MAX: usize = 12;"),
     ("CLASSES_MAX: usize = 88;", "CLASSES_MAX: usize = 2;"),
     ("BOARD_BYTES: usize = 16 * 1024;", "BOARD_BYTES: usize = 8192;"),
     ("FRONT_CLASSES: usize = 4;", "FRONT_CLASSES: usize = 0;"),

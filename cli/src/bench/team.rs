@@ -44,24 +44,23 @@ pub fn timed(count: usize, what: impl FnOnce() -> Result<(), String>) -> Result<
     Ok([wall.as_nanos() as f64 / count as f64, cpu as f64 / count as f64])
 }
 
+/// A bit for each CPU that Linux can have (`libc::cpu_set_t` ends at 1,024, and the kernel refuses less than it has).
+type Mask = [u64; 8192 / 64];
+
 /// The CPUs that the calling thread may run on.
 pub fn allowed() -> Vec<usize> {
+    let mut allowed: Mask = [0; 8192 / 64];
     // SAFETY: a set of ours, for the calling thread; a refusal leaves it empty.
-    unsafe {
-        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed);
-        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &allowed)).collect()
-    }
+    unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), (&raw mut allowed).cast()) };
+    (0..size_of_val(&allowed) * 8).filter(|&cpu| allowed[cpu / 64] >> (cpu % 64) & 1 == 1).collect()
 }
 
 /// Keeps the calling thread on one CPU; whether it may be.
 pub fn pin(cpu: usize) -> bool {
+    let mut one: Mask = [0; 8192 / 64];
+    one[cpu / 64] |= 1 << (cpu % 64);
     // SAFETY: a set of ours, for the calling thread.
-    unsafe {
-        let mut one: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut one);
-        libc::sched_setaffinity(0, size_of_val(&one), &raw const one) == 0
-    }
+    unsafe { libc::sched_setaffinity(0, size_of_val(&one), (&raw const one).cast()) == 0 }
 }
 
 /// Keeps the calling thread on the `number`th CPU that it may use (they are taken in turn), so that threads that are to

@@ -18,7 +18,7 @@
 use crate::file::{self, Found, euid};
 use crate::proc::{self, Maps, Status};
 use crate::term::plain;
-use allotment_engine::stat::board::{Board, MAGIC, SHARE_BYTES, SHARE_ENV, SHOW, VERSION};
+use allotment_engine::stat::board::{Board, MAGIC, SETS_MAX, SHARE_BYTES, SHARE_ENV, TALLIES, TALLY_BYTES, VERSION};
 use allotment_engine::stat::profile::HEAP_SUFFIX;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -190,8 +190,6 @@ pub fn foreign(info: &Metadata, users: &[u32], private: bool) -> Option<String> 
 
 /// Whether a file holds a board of this version, of this process.
 fn check(file: &File, info: &Metadata, pid: Option<u32>) -> Result<(), String> {
-    // (A copy without the texts is whole as far as it goes.)
-    let least = if pid.is_some() { SHARE_BYTES } else { SHOW } as u64;
     let truncated = || Err(format!("the board is truncated: {} bytes of {SHARE_BYTES}", info.len()));
     let mut head = [0; 16];
     if info.len() < head.len() as u64 {
@@ -212,8 +210,15 @@ fn check(file: &File, info: &Metadata, pid: Option<u32>) -> Result<(), String> {
             "the board was made by another version ({version:08x}; this command reads {VERSION:08x}): use the command that came with that library"
         ));
     }
+    // (A copy is whole as far as its sets go.)
+    let mut sets = [0; 4];
+    let sets = match file.read_exact_at(&mut sets, offset_of!(Board, sets) as u64) {
+        Ok(()) => u32::from_ne_bytes(sets) as usize,
+        Err(_) => return truncated(),
+    };
+    let least = if pid.is_some() { SHARE_BYTES } else { TALLIES + sets.min(SETS_MAX) * TALLY_BYTES };
     match pid {
-        _ if info.len() < least => truncated(),
+        _ if info.len() < least as u64 => truncated(),
         Some(pid) if id != pid => Err(format!("the board is of process {id}")),
         _ => Ok(()),
     }
@@ -348,8 +353,10 @@ mod tests {
         let mut fabric = Fabric::new();
         fabric.short(offset_of!(Board, pid), 77);
         assert_eq!(tell(&fabric.0), Ok(77));
-        assert!(tell(&fabric.0[..SHOW]).is_ok());
-        assert!(tell(&fabric.0[..SHOW - 1]).is_err_and(|line| line.contains("truncated")));
+        fabric.short(offset_of!(Board, sets), 3);
+        let whole = TALLIES + 3 * TALLY_BYTES;
+        assert!(tell(&fabric.0[..whole]).is_ok());
+        assert!(tell(&fabric.0[..whole - 1]).is_err_and(|line| line.contains("truncated")));
         assert!(tell(b"").is_err_and(|line| line.contains("truncated")));
         fabric.short(offset_of!(Board, version), !VERSION);
         assert!(tell(&fabric.0).is_err_and(|line| line.contains("made by another version") && !line.contains('\n')));

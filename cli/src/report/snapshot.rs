@@ -6,8 +6,8 @@
 
 use allotment_engine::knob::TABLE;
 use allotment_engine::stat::board::{
-    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, FIRST_FRONT, KNOBS_MAX, MAGIC, SETS_MAX, SHOW, SPACES,
-    SpaceTally, TALLY_BYTES, TIMES, Tally, Times, VERSION, fold,
+    BOARD_BYTES, Board, CLASSES_MAX, ClassLevels, ClassOps, FIRST_FRONT, KNOBS_MAX, MAGIC, SETS_MAX, SPACES,
+    SpaceTally, TALLIES, TALLY_BYTES, TIMES, Tally, Times, VERSION, fold,
 };
 use allotment_engine::stat::{Event, Level, Timing};
 use std::fs::File;
@@ -131,7 +131,7 @@ impl Snapshot {
     /// # Errors
     /// [`Missing`].
     pub fn read(file: &File) -> Result<Self, Missing> {
-        if file.metadata().is_ok_and(|info| info.is_file() && info.len() < SHOW as u64) {
+        if file.metadata().is_ok_and(|info| info.is_file() && info.len() < TALLIES as u64) {
             return Err(Missing::Short);
         }
         Self::read_with(|into, at| file.read_exact_at(into, at).is_ok())
@@ -170,7 +170,7 @@ impl Snapshot {
         let mut by_set = Vec::with_capacity(sets as usize);
         let mut page = vec![0; TALLY_BYTES];
         for set in 0..sets as usize {
-            if !fetch(&mut page, (BOARD_BYTES + set * TALLY_BYTES) as u64) {
+            if !fetch(&mut page, (TALLIES + set * TALLY_BYTES) as u64) {
                 return Err(Missing::Unreadable);
             }
             let tally = Words(&page);
@@ -294,26 +294,25 @@ pub mod tests {
             self.long(offset_of!(Board, levels) + level as usize * 8, value);
         }
         pub fn ops(&mut self, set: usize, class: usize, allocs: u64, frees: u64) {
-            let base = BOARD_BYTES + set * TALLY_BYTES + class * size_of::<ClassOps>();
+            let base = TALLIES + set * TALLY_BYTES + class * size_of::<ClassOps>();
             self.long(base, allocs);
             self.long(base + 8, frees);
         }
         pub fn differential(&mut self, set: usize, level: Level, value: u64) {
-            self.long(BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, levels) + level as usize * 8, value);
+            self.long(TALLIES + set * TALLY_BYTES + offset_of!(Tally, levels) + level as usize * 8, value);
         }
         pub fn event(&mut self, set: usize, event: Event, value: u64) {
-            self.long(BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, events) + event as usize * 8, value);
+            self.long(TALLIES + set * TALLY_BYTES + offset_of!(Tally, events) + event as usize * 8, value);
         }
         pub fn slabs(&mut self, class: usize, value: u64) {
             let base = offset_of!(Board, class) + class * size_of::<ClassLevels>();
             self.long(base + offset_of!(ClassLevels, slabs), value);
         }
         pub fn taken(&mut self, set: usize, class: usize, value: u64) {
-            self.long(BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, taken) + class * 8, value);
+            self.long(TALLIES + set * TALLY_BYTES + offset_of!(Tally, taken) + class * 8, value);
         }
         pub fn time(&mut self, set: usize, timing: Timing, bucket: usize, count: u64, ticks: u64) {
-            let base =
-                BOARD_BYTES + set * TALLY_BYTES + offset_of!(Tally, times) + timing as usize * size_of::<Times>();
+            let base = TALLIES + set * TALLY_BYTES + offset_of!(Tally, times) + timing as usize * size_of::<Times>();
             self.long(base + offset_of!(Times, buckets) + bucket * 8, count);
             self.long(base + offset_of!(Times, ticks), ticks);
         }
@@ -357,6 +356,19 @@ pub mod tests {
         assert_eq!(read.page_orders, [Class { size: 4096, allocs: 7, frees: 7, ..Class::default() }]);
         assert_eq!(read.event(Event::Fence), 5);
         assert_eq!((read.level(Level::Taken), read.level(Level::Lazy)), (110, 0));
+    }
+
+    #[test]
+    fn thousands_of_sets_are_read() {
+        let mut fabric = Fabric::new();
+        fabric.short(offset_of!(Board, sets), 9000);
+        fabric.short(offset_of!(Board, classes), 2);
+        fabric.short(offset_of!(Board, size_classes), 2);
+        fabric.class(1, 16);
+        [1, 8999, 9000].iter().for_each(|&set| fabric.ops(set, 1, 10, 4));
+        let read = fabric.read().expect("a board");
+        assert_eq!((read.by_set.len(), read.size_classes[1].allocs), (9000, 20));
+        assert_eq!(read.by_set[8999], SetOps { allocs: 10, frees: 4 });
     }
 
     /// An area that came out of a CPU's front in vain is taken back from whichever tally the thread found.

@@ -2,7 +2,7 @@
 
 use crate::common::{ALLOTMENT, BOTH, Mode, Scratch, modes, program, skip};
 use crate::watched::{Watched, adds_up, allotment, done, fails, list, until};
-use allotment_engine::stat::board::{MAGIC, SHARE_BYTES, SHOW, VERSION};
+use allotment_engine::stat::board::{MAGIC, SHARE_BYTES, SHOW, TALLIES, VERSION};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,13 +21,15 @@ fn files_that_are_no_boards_are_refused() {
     let name = path.to_str().unwrap();
     let whole = fs::read(watched.file()).unwrap();
     assert_eq!(whole.len(), SHARE_BYTES);
+    // (Behind the tallies in use there are only holes.)
+    let whole = whole[..TALLIES + 64 * 1024].to_vec();
     fs::write(&path, &whole).unwrap();
     let copy: Value = serde_json::from_str(&done(&["stat", name, "--json"])).unwrap();
     adds_up(&copy);
     assert!(list(&copy, "/vmallocinfo/areas").len() >= 2, "{copy}");
     done(&["stat", name]);
     fails(&["stat", name, "--watch", "1"], 1, &["copy"]);
-    for (bytes, said) in [(0, "truncated"), (100, "truncated"), (SHOW - 1, "truncated")] {
+    for (bytes, said) in [(0, "truncated"), (100, "truncated"), (TALLIES - 1, "truncated")] {
         fs::write(&path, &whole[..bytes]).unwrap();
         fails(&["stat", name], 1, &[said]);
     }

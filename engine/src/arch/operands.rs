@@ -19,8 +19,8 @@ use super::atomic::AtomicUsize;
 pub const SLOTS: usize = 2840;
 /// Bytes from a set to the CPU that owns it.
 pub const CPU: usize = 1472;
-/// Bytes from a set to its tally.
-pub const TALLY: usize = 1024 * 4096 + 16 * 1024;
+/// Bytes from a set to its tally: a bit that no address of a set has (`cache` aligns them), so that adding it is setting it.
+pub const TALLY: usize = 1 << 26;
 /// What one more object adds to a word.
 pub const ONE: usize = (8 << 16) - (1 << 8) + 1;
 

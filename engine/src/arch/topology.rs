@@ -19,10 +19,26 @@ use core::fmt::Write;
 /// Most threads that are looked at.
 const THREADS: usize = 4096;
 
-/// The ranges (first and last) of a list of the kernel's (`0-3,8`), which a file has as its one line.
+/// The ranges (first and last) of a list of the kernel's (`0-3,8`), which a file has as its one line, however long.
 pub fn list(path: &CStr, mut each: impl FnMut(usize, usize)) {
-    let mut text = [0; 512];
-    let Ok(text) = sys::slurp(path, &mut text) else { return };
+    let Ok(file) = sys::open(path, false) else { return };
+    let (mut text, mut have) = ([0; 512], 0);
+    loop {
+        let end = have + sys::read(file, &mut text[have..]).unwrap_or(0);
+        // Where the text is full its last range may go on.
+        let is_last = end < text.len();
+        let cut = if is_last { end } else { text.iter().rposition(|&byte| byte == b',').map_or(end, |at| at + 1) };
+        ranges(&text[..cut], &mut each);
+        if is_last {
+            break;
+        }
+        text.copy_within(cut..end, 0);
+        have = end - cut;
+    }
+    sys::close(file);
+}
+
+fn ranges(text: &[u8], each: &mut impl FnMut(usize, usize)) {
     for range in text.trim_ascii().split(|&byte| byte == b',') {
         let mut ends = range.splitn(2, |&byte| byte == b'-').map(number);
         if let Some(Some(first)) = ends.next()
@@ -147,6 +163,11 @@ mod tests {
         assert_eq!(read(b"\n"), (vec![], None));
         assert_eq!(read(b"(null)\n"), (vec![], None));
         assert_eq!(read(b"1-x,2"), (vec![(2, 2)], Some(3)));
+        // Every other one of 8,192 CPUs, which is 20 KiB.
+        let odd: Vec<usize> = (0..4096).map(|half| 2 * half + 1).collect();
+        let text = odd.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",");
+        assert_eq!(read(text.as_bytes()), (odd.iter().map(|&cpu| (cpu, cpu)).collect(), Some(8192)));
+        assert_eq!(read(&b"9".repeat(2000)), (vec![], None), "no number at all");
         assert_eq!(list_end(c"/nowhere"), None);
     }
 

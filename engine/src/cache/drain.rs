@@ -52,7 +52,7 @@ pub(super) const UNFENCED: u32 = 3;
 /// A CPU that never is: its fence interrupts nobody and tells whether there are fences.
 const NO_CPU: u32 = 0x7fff_ffff;
 
-/// CpuSet that are looked at together: a set of them is small enough for a small stack.
+/// Indices that are looked at together: a set of them is small enough for a small stack.
 pub const WINDOW: usize = 512;
 const _: () = assert!(INDICES.is_multiple_of(WINDOW));
 
@@ -113,12 +113,15 @@ impl CpuSet {
     }
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.bits.iter().enumerate().flat_map(move |(at, &word)| {
-            // Each step drops the lowest bit.
-            let bits = core::iter::successors(Some(word), |&rest| (rest != 0).then(|| rest & (rest - 1)));
-            bits.take_while(|&rest| rest != 0).map(move |rest| self.from + at * 64 + rest.trailing_zeros() as usize)
-        })
+        self.bits.iter().enumerate().flat_map(move |(at, &word)| bits(word).map(move |bit| self.from + at * 64 + bit))
     }
+}
+
+/// The numbers of the bits of a word, in order.
+pub(super) fn bits(word: u64) -> impl Iterator<Item = usize> {
+    // Each step drops the lowest bit.
+    let rests = core::iter::successors(Some(word), |&rest| (rest != 0).then(|| rest & (rest - 1)));
+    rests.take_while(|&rest| rest != 0).map(|rest| rest.trailing_zeros() as usize)
 }
 
 /// CPUs that our threads must not be disturbed on: what the kernel calls isolated or `nohz_full`.
@@ -484,7 +487,7 @@ mod tests {
     /// Switches off all that a set of this machine's CPUs may be.
     fn switch_off(sets: &Sets) -> Switched {
         let mut all = CpuSet::around(0);
-        all.window(sets.top()).for_each(|index| all.insert(index));
+        sets.used_of(&all.none()).for_each(|index| all.insert(index));
         sets.switch_off(&all)
     }
 

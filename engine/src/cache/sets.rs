@@ -4,7 +4,7 @@
 //! Sets: ┌ void ┬ … ┬ slots[index] ────────┐      slots: where the fast path goes now (offset from Sets; 0 = void)
 //!       └──────┴───┴ home[index] ─────────┤      home:  where it goes when nothing is in flight
 //!                                         ▼
-//! sets mapping:  set 0 │ set 1 │ …  SETS_MAX │ board │ tally 0 │ tally 1 │ …
+//! sets mapping:  set 0 │ set 1 │ …  SETS_MAX │ board │ tally 0 │ tally 1 │ …        at a multiple of 2 × TALLY
 //! ```
 //! Set 0 serves no index; its tally counts what happens outside any set. Sets and tallies are mapped as they are made, in
 //! pieces that double; of a shared board the file's next pages, by `mremap`: nobody keeps it open. Its texts are a mapping of their own.
@@ -25,7 +25,7 @@
 //! what it interrupted, and leaves slots void then: [`Sets::ready`] fills them one by one. Cost: nothing on the fast path but the load of the slot.
 #![allow(unsafe_code)] // addresses of sets and tallies
 
-use super::drain::{ASKED, Isolated, NONE, PARKED, UNFENCED};
+use super::drain::{ASKED, CpuSet, Isolated, NONE, PARKED, UNFENCED, bits};
 use super::layout::{Pair, Set, Word};
 use super::share::Share;
 use super::sheaf::Sheaf;
@@ -79,6 +79,8 @@ pub struct Sets {
     pub(super) home: [AtomicUsize; INDICES],
     /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
     pub(super) other: [AtomicUsize; INDICES],
+    /// Indices that ever had a set, a bit each.
+    used: [AtomicU64; INDICES / 64],
     /// Sets that are mapped; 0: all. Changed under the lock of the state.
     mapped: AtomicUsize,
     /// Who else sees the board.
@@ -103,12 +105,26 @@ impl Room {
     /// Without memory.
     pub fn new() -> Result<Self, sys::Errno> {
         const SLOT: usize = 1 << 30;
+        /// Slots that are tried.
+        const TRIES: usize = 64;
         // Below the windows of memory (`page::windows`), where hardly ever anybody is.
-        let base = (0x1000 + (core::ptr::from_ref(&SLOT) as usize >> 12 & 0x7ff)) * SLOT;
-        match Self::at(base) {
-            Some(room) => Ok(room),
-            None => Ok(Self { base: sys::map(0, BYTES, Access::ReadWrite)?, bytes: BYTES, mapped: 0 }),
+        let first = 0x1000 + (core::ptr::from_ref(&SLOT) as usize >> 12 & 0x7ff);
+        let room = (first..first + TRIES).find_map(|slot| Self::at(slot * SLOT));
+        room.map_or_else(Self::whole, Ok)
+    }
+
+    /// All that there can ever be at once, where the system maps nothing at an address of ours.
+    pub(crate) fn whole() -> Result<Self, sys::Errno> {
+        const ALIGN: usize = 2 * TALLY;
+        let at = sys::map(0, BYTES + ALIGN, Access::ReadWrite)?;
+        let base = at.next_multiple_of(ALIGN);
+        // SAFETY: fresh, ours and unused: both ends. (A refusal costs addresses.)
+        let _ = unsafe { sys::unmap(base + BYTES, at + ALIGN - base) };
+        if base > at {
+            // SAFETY: as above.
+            let _ = unsafe { sys::unmap(at, base - at) };
         }
+        Ok(Self { base, bytes: BYTES, mapped: 0 })
     }
 
     pub(super) fn at(base: usize) -> Option<Self> {
@@ -162,6 +178,7 @@ impl Sets {
             slots: [const { AtomicUsize::new(0) }; INDICES],
             home: [const { AtomicUsize::new(0) }; INDICES],
             other: [const { AtomicUsize::new(0) }; INDICES],
+            used: [const { AtomicU64::new(0) }; INDICES / 64],
             share: Share::new(),
         }
     }
@@ -169,7 +186,7 @@ impl Sets {
     /// Gives the mapping (sets, then board, then tallies) and the way to reach sets.
     ///
     /// # Safety
-    /// `base` is a zeroed mapping of [`BYTES`] for ever, or that of a [`Room`] that [`Sets::roomy`] is told of next;
+    /// `base` is that of a [`Room`] that [`Sets::roomy`] is told of next, or a zeroed mapping of [`BYTES`] at a multiple of them, for ever;
     /// called before anything else. In mode `Sequences`, `area` is right.
     pub unsafe fn open(&self, base: usize, mode: Mode, area: RseqArea, simulation: Option<&'static Simulation>) {
         self.base.store(base, Relaxed);
@@ -279,6 +296,8 @@ impl Sets {
         if self.home[index].load(Relaxed) == 0 {
             let Some(offset) = self.fresh(&state) else { return false };
             self.home[index].store(offset, Relaxed);
+            // Relaxed: walks that must see the set hold the lock; others may miss it.
+            self.used[index / 64].fetch_or(1 << (index % 64), Relaxed);
             self.top.fetch_max(index + 1, Relaxed);
         }
         let home = self.home[index].load(Relaxed);
@@ -308,12 +327,13 @@ impl Sets {
         Some(offset)
     }
 
-    /// As many sets again as there are, with their tallies; false if there is no room.
+    /// As many sets again as there are, or all that can be, with their tallies; false if there is no room.
     #[cold]
     fn map_more(&self) -> bool {
         // Relaxed: under the lock.
-        let (base, more) = (self.base.load(Relaxed), self.mapped.load(Relaxed));
-        let (sets, board, tallies) = (base + more * PAGE, base + SETS_MAX * PAGE, base + TALLY + more * TALLY_BYTES);
+        let (base, mapped) = (self.base.load(Relaxed), self.mapped.load(Relaxed));
+        let more = mapped.min(SETS_MAX - mapped);
+        let (sets, tallies) = (base + mapped * PAGE, base + TALLY + mapped * TALLY_BYTES);
         if !map_there(sets, more * PAGE) {
             return false;
         }
@@ -323,8 +343,8 @@ impl Sets {
         let has_tallies = is_wiped
             && match self.share.sure.load(Relaxed) {
                 0 | SETS_MAX => map_there(tallies, more * TALLY_BYTES),
-                // SAFETY: the mapping of the file, which ends with the tallies there are.
-                _ => unsafe { sys::grow(board, tallies - board, more * TALLY_BYTES) }.is_ok(),
+                // SAFETY: the mapping of the file's tallies, as many as there are.
+                _ => unsafe { sys::grow(base + TALLY, mapped * TALLY_BYTES, more * TALLY_BYTES) }.is_ok(),
             };
         if !has_tallies {
             // SAFETY: as above.
@@ -332,7 +352,7 @@ impl Sets {
             return false;
         }
         self.board().raise(Level::Reserved, more * (PAGE + TALLY_BYTES));
-        self.mapped.store(2 * more, Relaxed);
+        self.mapped.store(mapped + more, Relaxed);
         true
     }
 
@@ -535,12 +555,25 @@ impl Sets {
     pub fn top(&self) -> usize {
         self.top.load(Relaxed)
     }
+    /// The indices that ever had a set, in order. Cost: a load for each 64 below the highest, and what each of them costs.
+    pub fn used(&self) -> impl Iterator<Item = usize> + '_ {
+        self.used_from(0, self.top())
+    }
+    /// Those of a window.
+    pub fn used_of(&self, window: &CpuSet) -> impl Iterator<Item = usize> + '_ {
+        let range = window.window(self.top());
+        self.used_from(range.start, range.end)
+    }
+    /// Those from a multiple of 64 on, below `end` (where the next words have no bits).
+    fn used_from(&self, from: usize, end: usize) -> impl Iterator<Item = usize> + '_ {
+        (from / 64..end.div_ceil(64)).flat_map(|at| bits(self.used[at].load(Relaxed)).map(move |bit| at * 64 + bit))
+    }
 
     /// Every index to the void set until [`Sets::reopen`]; counted, so that forks and
     /// vforks may overlap. False if the kernel gives no fence: then sequences that had
     /// begun may still commit.
     pub fn close(&self) -> bool {
-        self.cpus.close(|| self.slots[..self.top()].iter().for_each(|slot| slot.store(0, Relaxed)))
+        self.cpus.close(|| self.used().for_each(|index| self.slots[index].store(0, Relaxed)))
     }
 
     /// Ends one [`Sets::close`].
@@ -549,11 +582,11 @@ impl Sets {
             if state.is_through() {
                 return;
             }
-            for (slot, home) in self.slots.iter().zip(&self.home).take(self.top()) {
-                let home = home.load(Relaxed);
-                if home != 0 && self.set_at(home).mark.load(Relaxed) != PARKED {
+            for index in self.used() {
+                let home = self.home[index].load(Relaxed);
+                if self.set_at(home).mark.load(Relaxed) != PARKED {
                     // Release: as in `make`.
-                    slot.store(home, Release);
+                    self.slots[index].store(home, Release);
                 }
             }
         });
@@ -635,7 +668,7 @@ impl Sets {
     }
 
     fn at<'a>(&'a self, offsets: &'a [AtomicUsize; INDICES]) -> impl Iterator<Item = &'a Set> {
-        offsets[..self.top()].iter().map(|at| at.load(Relaxed)).filter(|&at| at != 0).map(|at| self.set_at(at))
+        self.used().map(|index| offsets[index].load(Relaxed)).filter(|&at| at != 0).map(|at| self.set_at(at))
     }
     fn homes(&self) -> impl Iterator<Item = &Set> {
         self.at(&self.home)

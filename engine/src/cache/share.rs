@@ -1,8 +1,8 @@
 //! # A board that others see, and its children's
 //!
 //! ```text
-//! file:   board │ tally 0 │ tally 1 │ …  │ texts          sets: private, wiped in a child ([`Sets::watch`])
-//!            │ mapped over the private one, as far as pages are made sure of
+//! file:   board │ texts │ tally 0 │ tally 1 │ …           sets: private, wiped in a child ([`Sets::watch`])
+//!            │ mapped over the private ones, as far as pages are made sure of
 //! fork:   copy of board, tallies and sets ─► child: a board of its own, in a file or private, as it was before the fork
 //! ```
 //! A file may have no room, and no page of it is touched before it is there: what is missing is private, and others see a part
@@ -18,7 +18,7 @@ use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicU64, AtomicUsize};
 use crate::arch::seq::TALLY;
 use crate::arch::sys::{self, Access, Advice};
-use crate::stat::board::{BOARD_BYTES, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLY_BYTES};
+use crate::stat::board::{BOARD_BYTES, SETS_MAX, SHOW, SHOW_BYTES, TALLIES, TALLY_BYTES};
 use crate::stat::{Board, Level};
 
 /// Tallies that have their pages when a board is shared: nobody's, and the first set's.
@@ -60,23 +60,30 @@ impl Sets {
     /// Shows the board in a file, of which other processes are the readers; false, and as it was, if that cannot be.
     /// Nobody else uses the board yet.
     pub fn share(&self, file: usize) -> bool {
-        const NOW: usize = BOARD_BYTES + FIRST_TALLIES * TALLY_BYTES;
+        const NOW: usize = FIRST_TALLIES * TALLY_BYTES;
         // Elsewhere first: what refuses has changed nothing then.
-        let Ok(trial) = sys::map_file(NOW, file) else { return false };
-        // SAFETY: fresh and ours, here and below; nobody needs what an image before an exec left there.
-        let has_room = unsafe { sys::make_sure(trial, NOW) }.is_ok();
+        let Ok(trial) = sys::map_file(TALLIES + NOW, file) else { return false };
+        let sure = |at, bytes| {
+            // SAFETY: fresh and ours, here and below; nobody needs what an image before an exec left there.
+            unsafe { sys::make_sure(trial + at, bytes) }.is_ok()
+        };
+        let has_room = sure(0, BOARD_BYTES) && sure(TALLIES, NOW);
         // SAFETY: as above.
-        let _ = unsafe { sys::unmap(trial, NOW) };
+        let _ = unsafe { sys::unmap(trial, TALLIES + NOW) };
         if !has_room {
             return false;
         }
-        let bytes = BOARD_BYTES + self.there() * TALLY_BYTES;
-        // SAFETY: the part for board and tallies of our own mapping.
-        let is_shared = unsafe { sys::map_file_over(self.base.load(Relaxed) + SETS_MAX * PAGE, bytes, file) }.is_ok();
+        let (board, tallies) = (self.base.load(Relaxed) + SETS_MAX * PAGE, self.base.load(Relaxed) + TALLY);
+        // SAFETY: the part for the board of our own mapping, and that for the tallies. (A board alone in the file is as good as
+        // private: nobody finds tallies there, and `board.sets` is still 0.)
+        let is_shared = unsafe {
+            sys::map_file_over(board, BOARD_BYTES, file, 0).is_ok()
+                && sys::map_file_over(tallies, self.there() * TALLY_BYTES, file, TALLIES).is_ok()
+        };
         if is_shared {
             self.board().magic.store(0, Relaxed);
             // SAFETY: as above. An image that ran here before `exec` left its numbers.
-            unsafe { core::ptr::write_bytes(core::ptr::from_ref(self.board()).cast_mut().cast::<u8>(), 0, NOW) };
+            unsafe { core::ptr::write_bytes(board as *mut u8, 0, BOARD_BYTES + NOW) };
             self.share.sure.store(FIRST_TALLIES, Relaxed);
         }
         is_shared
@@ -152,7 +159,7 @@ impl Sets {
             return sys::map(0, SHOW_BYTES, Access::ReadWrite);
         }
         // SAFETY: the board's file is mapped there, from its beginning.
-        let at = unsafe { sys::map_again(self.base.load(Relaxed) + SETS_MAX * PAGE, SHARE_BYTES) }?;
+        let at = unsafe { sys::map_again(self.base.load(Relaxed) + SETS_MAX * PAGE, SHOW + SHOW_BYTES) }?;
         // SAFETY: fresh and ours. (If it is left there it does no harm.)
         let _ = unsafe { sys::unmap(at, SHOW) };
         Ok(at + SHOW)
@@ -358,13 +365,16 @@ mod tests {
         fn pwrite(file: i32, from: *const u64, bytes: usize, at: i64) -> isize;
     }
 
+    use crate::stat::board::SHARE_BYTES;
+
     const MANY: usize = 5 * FIRST;
 
     /// Sets in the fallback whose board is in a file where something was before; and the file.
     fn shared(sets: &Sets) -> i32 {
         let file = unsafe { memfd_create(c"board".as_ptr(), 0) };
         assert!(file >= 0 && unsafe { ftruncate(file, SHARE_BYTES as i64) } == 0);
-        (0..SHOW).step_by(PAGE).for_each(|at| assert_eq!(unsafe { pwrite(file, &7, 8, at as i64) }, 8));
+        let first = (0..SHOW).chain(TALLIES..TALLIES + 16 * MANY * TALLY_BYTES).step_by(PAGE);
+        first.for_each(|at| assert_eq!(unsafe { pwrite(file, &7, 8, at as i64) }, 8));
         let room = (0x1900..).find_map(|slot| Room::at(slot << 30)).unwrap();
         assert!(room.bytes < 64 * 1024, "{room:?}");
         unsafe { sets.open(room.base, Mode::Fallback, RseqArea::default(), None) };
@@ -383,7 +393,7 @@ mod tests {
     fn numbers(sets: &Sets, file: i32) -> [Vec<u64>; 2] {
         let in_file = |number: usize| {
             let mut word = 0;
-            assert_eq!(unsafe { pread(file, &raw mut word, 8, (BOARD_BYTES + number * TALLY_BYTES) as i64) }, 8);
+            assert_eq!(unsafe { pread(file, &raw mut word, 8, (TALLIES + number * TALLY_BYTES) as i64) }, 8);
             word
         };
         let here = |number| sets.word(sets.tally(number), 0).load(Relaxed);

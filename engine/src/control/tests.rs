@@ -5,13 +5,14 @@ use super::mailbox::serve;
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::seq::RseqArea;
+use crate::arch::sys::fault;
 use crate::cpu::Simulation;
 use crate::heap::{Environment, Heap, Opening};
 use crate::knob::Id;
 use crate::reclaim::mm::ALL_CLASSES;
 use crate::stat::BadPointer;
 use crate::stat::board::{
-    BOARD_BYTES, EVERY_CPU, IDLE_CPUS, Mailbox, Reply, Request, SECTIONS, SHARE_BYTES, SHOW, Section, Show,
+    BOARD_BYTES, EVERY_CPU, IDLE_CPUS, Mailbox, Reply, Request, SECTIONS, SHARE_BYTES, Section, Show, TALLIES,
 };
 use crate::stat::{Index, Level, Mode, Reason};
 use std::string::String;
@@ -61,11 +62,14 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
     static NONE: Heap<Test> = Heap::new();
     static BOARD: Heap<Test> = Heap::new();
     static TEXTS: Heap<Test> = Heap::new();
-    open_in(&NONE, BOARD_BYTES);
-    assert!(!NONE.cache().sets.is_shared());
-    open_in(&BOARD, BOARD_BYTES + 2 * PAGE);
-    open_in(&TEXTS, SHOW + 16 * 1024);
-    for (heap, answer, unseen) in [(&BOARD, Reply::NoRoom, 2), (&TEXTS, Reply::Done, 0)] {
+    static NO_TEXTS: Heap<Test> = Heap::new();
+    for (heap, room) in [(&NONE, BOARD_BYTES), (&NO_TEXTS, TALLIES)] {
+        open_in(heap, room);
+        assert!(!heap.cache().sets.is_shared());
+    }
+    open_in(&BOARD, TALLIES + 2 * PAGE);
+    open_in(&TEXTS, SHARE_BYTES);
+    for (heap, unseen) in [(&BOARD, 2), (&TEXTS, 0)] {
         let sets = &heap.cache().sets;
         assert!(sets.is_shared());
         let state = sets.cpus.lock();
@@ -74,16 +78,19 @@ fn a_file_without_room_costs_what_is_seen_and_nothing_else() {
         assert_eq!(sets.board().unseen.load(Relaxed), unseen);
         (0..6).for_each(|tally| sets.tally(tally).events[0].store(tally as u64, Relaxed));
         assert_eq!((0..6).map(|tally| sets.tally(tally).events[0].load(Relaxed)).sum::<u64>(), 15);
-        // Texts of more than has room.
+        // Texts of more than has room: for none, and for the first 16 KiB.
         let areas: Vec<_> = (0..600).map(|_| heap.malloc(40_000)).collect();
-        assert_eq!(ask(heap, Request::Show as u32, [0; 2]).0, answer);
-        if answer == Reply::Done {
-            // SAFETY: as in `text`.
-            let show = unsafe { &*(sets.show() as *const Show) };
-            let [at, len, lost] =
-                [0, 1, 2].map(|word: usize| show.sections[Section::Vmallocinfo as usize][word].load(Relaxed));
-            assert!(lost > 0 && len > 0 && at + len <= 16 * 1024, "{at} {len} {lost}");
-        }
+        fault::storm(1, 1);
+        assert_eq!(ask(heap, Request::Show as u32, [0; 2]).0, Reply::NoRoom);
+        assert!(fault::storm(0, 0) == 1 && sets.ensure_texts(16 * 1024));
+        fault::storm(1, 1);
+        assert_eq!(ask(heap, Request::Show as u32, [0; 2]).0, Reply::Done);
+        assert_eq!(fault::storm(0, 0), 1);
+        // SAFETY: as in `text`.
+        let show = unsafe { &*(sets.show() as *const Show) };
+        let [at, len, lost] =
+            [0, 1, 2].map(|word: usize| show.sections[Section::Vmallocinfo as usize][word].load(Relaxed));
+        assert!(lost > 0 && len > 0, "{at} {len} {lost}");
         areas.into_iter().for_each(|area| unsafe { heap.free(area) });
     }
     let object = NONE.malloc(100);

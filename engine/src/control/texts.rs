@@ -120,7 +120,7 @@ pub fn vmallocinfo<E: Environment>(heap: &Heap<E>, out: &mut impl Write) -> fmt:
 /// Those of `out`.
 pub fn sets<E: Environment>(heap: &Heap<E>, out: &mut impl Write) -> fmt::Result {
     let sets = &heap.cache().sets;
-    for index in 0..sets.top() {
+    for index in sets.used() {
         let Some((set, cpu)) = sets.home_of(index) else { continue };
         let (mut objects, mut bytes) = (0, 0);
         for class in 1..ALL_CLASSES {

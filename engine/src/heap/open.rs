@@ -121,7 +121,8 @@ impl<E: Environment> Heap<E> {
         let board = sets.board();
         board.sets.store(1, Relaxed);
         board.set(Level::Reserved, room.bytes as u64);
-        board.set(Level::Mappings, 2);
+        // Of a board in a file the tallies lie elsewhere in it.
+        board.set(Level::Mappings, 2 + u64::from(sets.is_shared()));
         // SAFETY: the same mapping, now with its mode.
         unsafe { sets.open(base, opening.mode, opening.area, opening.simulation) };
         let (mut mode, mut reason) = (opening.mode, opening.reason);

@@ -317,8 +317,8 @@ impl<E: Environment> Heap<E> {
 
     /// The page lists of all indices.
     pub fn page_lists(&self) -> impl Iterator<Item = ListStats> + '_ {
-        let indices = if self.is_open() { 0..self.cache.sets.top() } else { 0..0 };
-        indices.flat_map(move |index| {
+        // (Before it is open there are none.)
+        self.cache.sets.used().flat_map(move |index| {
             LISTED.iter().enumerate().filter_map(move |(at, &order)| {
                 let (count, limit, batch) = self.cache.sets.list(index, CLASSES + at)?;
                 Some(ListStats { index, order, count, high: limit * 2, batch })

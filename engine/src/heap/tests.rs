@@ -644,6 +644,7 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
 mod drains;
 mod front;
 mod limits;
+mod many;
 mod scarce;
 
 /// A thread that waits for the heap to open must not keep the CPU from the one that opens it.

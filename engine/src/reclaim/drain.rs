@@ -100,7 +100,7 @@ impl Mm<'_> {
     ) {
         let (sets, everything) = (&self.cache.sets, self.everything());
         let mut wanted = CpuSet::around(window);
-        for index in wanted.window(sets.top()) {
+        for index in sets.used_of(&wanted.none()) {
             let Some((_, cpu)) = sets.home_of(index) else { continue };
             let is_wanted = match target {
                 DrainTarget::All => true,
@@ -192,7 +192,7 @@ impl Mm<'_> {
     fn drain_quiet(&self, window: usize, duty: Duty, mode: DrainMode, running: &mut RunningCpus) {
         let (sets, everything) = (&self.cache.sets, self.everything());
         let mut wanted = CpuSet::around(window);
-        for index in wanted.window(sets.top()) {
+        for index in sets.used_of(&wanted.none()) {
             // (Asked of each at every look: that is what counts its quiet periods.)
             let [all, pages, areas] = sets.quiet(index, CLASSES);
             let stranded = duty == Duty::All || all >= QUIET || sets.is_answered(index) || sets.is_parked(index);

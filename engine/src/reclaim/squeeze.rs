@@ -65,7 +65,7 @@ impl Mm<'_> {
             for window in CpuSet::windows(sets.top()) {
                 let mut all = CpuSet::around(window);
                 let reachable = |&index: &usize| fences || sets.is_parked(index);
-                all.window(sets.top()).filter(reachable).for_each(|index| all.insert(index));
+                sets.used_of(&all.none()).filter(reachable).for_each(|index| all.insert(index));
                 self.cache.drain(&everything, &all, mode, |cpu| !confined && runs(cpu), &mut DrainReport::default());
             }
             self.cache.empty_barns(&everything, ALL_CLASSES);

@@ -5,10 +5,11 @@
 //! written ([`crate::arch::sys::make_sure`]): a full file system costs what others see, never the process.
 //!
 //! ```text
-//!   0        16 KiB                        16 KiB + 4 KiB × SETS_MAX
-//!   ┌────────┬─────────┬─────────┬── … ──┬───────────────┐
-//!   │ Board  │ tally 0 │ tally 1 │       │ show (1 MiB)  │   one tally (a page) per set ever made
-//!   └────────┴─────────┴─────────┴── … ──┴───────────────┘
+//!   0        16 KiB         TALLIES                        TALLIES + 4 KiB × SETS_MAX
+//!   ┌────────┬──────────────┬─────────┬─────────┬── … ──┐
+//!   │ Board  │ show (4 MiB) │ tally 0 │ tally 1 │       │   one tally (a page) per set ever made
+//!   └────────┴──────────────┴─────────┴─────────┴── … ──┘
+//! In memory the tallies follow the board, and the texts are a mapping of their own. All of the file but what was used is holes.
 //! ```
 //! Counters change as the program runs. What must be walked (zones, lists, areas) is written as text into the
 //! [`Show`] when somebody asks for it at the [`Mailbox`].
@@ -32,8 +33,9 @@ use crate::knob;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ALOTMENT");
 /// What a reader must know of a board (see [`super::version`]): of another one nothing can be read.
 pub const VERSION: u32 = version();
-/// Most sets (and so tallies) a process can have.
-pub const SETS_MAX: usize = 1024;
+/// Most sets (and so tallies) a process can have: two for each CPU that Linux can have ([`crate::cpu::INDICES`]), but for the
+/// few pages that the board takes (sets and board together are 64 MiB of addresses, see [`crate::arch::seq::TALLY`]).
+pub const SETS_MAX: usize = 16_380;
 /// Room for classes: size classes of slabs first, then the page orders; in the end those of areas.
 pub const CLASSES_MAX: usize = 92;
 /// What a set's differential of a level may grow to, in bytes, before it is folded into the board's word.
@@ -42,12 +44,14 @@ pub const LEVEL_THRESHOLD: u64 = 32 * 1024;
 pub const BOARD_BYTES: usize = 16 * 1024;
 /// Bytes of one tally.
 pub const TALLY_BYTES: usize = 4096;
-/// Bytes of the text that is written when it is asked for.
-pub const SHOW_BYTES: usize = 1 << 20;
-/// Where it begins.
-pub const SHOW: usize = BOARD_BYTES + SETS_MAX * TALLY_BYTES;
-/// Bytes of the whole mapping.
-pub const SHARE_BYTES: usize = SHOW + SHOW_BYTES;
+/// Bytes of the text that is written when it is asked for: some 600 for each index, and the areas.
+pub const SHOW_BYTES: usize = 4 << 20;
+/// Where it begins in the file.
+pub const SHOW: usize = BOARD_BYTES;
+/// Where the tallies begin in the file.
+pub const TALLIES: usize = SHOW + SHOW_BYTES;
+/// Bytes of the whole file.
+pub const SHARE_BYTES: usize = TALLIES + SETS_MAX * TALLY_BYTES;
 /// Room for the values of knobs.
 pub const KNOBS_MAX: usize = 64;
 /// The last classes of a set, which hold areas (see `heap::front`); their operations count as events, too.
@@ -402,6 +406,7 @@ const fn version() -> u32 {
         .fields(fields!(ClassOps: allocs frees))
         .number(BOARD_BYTES)
         .number(SHOW)
+        .number(TALLIES)
         .number(SHARE_BYTES)
         .number(TIMES_SHIFT as usize)
         .word()

@@ -68,16 +68,20 @@ const OBJECT: usize = 0x5550;
 
 /// A board whose index 3 leads to a set of CPU 5: two objects in a sheaf that takes two more.
 struct Board {
+    map: usize,
     base: usize,
     sheaf: Box<[Cell<usize>; 4]>,
 }
 
 impl Board {
     const SET: usize = 16 * PAGE;
+    /// Of which a part is at a multiple of 2 × TALLY, as sets are.
+    const BYTES: usize = 4 * TALLY;
 
     fn new() -> Self {
-        let base = sys::map(0, Self::SET + TALLY + PAGE, Access::ReadWrite).unwrap();
-        let board = Self { base, sheaf: Box::new([OBJECT, OBJECT + 16, 0, 0].map(Cell::new)) };
+        let map = sys::map(0, Self::BYTES, Access::ReadWrite).unwrap();
+        let base = map.next_multiple_of(2 * TALLY);
+        let board = Self { map, base, sheaf: Box::new([OBJECT, OBJECT + 16, 0, 0].map(Cell::new)) };
         board.word(SLOTS + INDEX * 8).store(Self::SET as u64, Relaxed);
         board.cpu().store(OWNER, Relaxed);
         board.word(Self::SET + CLASS).store(board.full().0, Relaxed);
@@ -107,7 +111,7 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         // SAFETY: nobody uses it any more.
-        let _ = unsafe { sys::unmap(self.base, Self::SET + TALLY + PAGE) };
+        let _ = unsafe { sys::unmap(self.map, Self::BYTES) };
     }
 }
 

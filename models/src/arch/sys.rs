@@ -90,7 +90,7 @@ pub const unsafe fn map_over(_: usize, _: usize, _: Access) -> Result<(), Errno>
 /// # Safety
 /// None needed.
 #[allow(unsafe_code, reason = "the engine's signature")]
-pub const unsafe fn map_file_over(_: usize, _: usize, _: usize) -> Result<(), Errno> {
+pub const unsafe fn map_file_over(_: usize, _: usize, _: usize, _: usize) -> Result<(), Errno> {
     Err(Errno)
 }
 /// The same anywhere.

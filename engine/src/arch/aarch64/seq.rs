@@ -27,11 +27,11 @@ use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
 
-/// [`TALLY`] and [`ONE`] as additions take them: 12 bits, and 12 bits higher up.
-const TALLY_HIGH: usize = TALLY >> 12;
+/// [`ONE`] as additions take it: 12 bits, and 12 bits higher up.
 const ONE_HIGH: usize = ONE >> 12;
 const ONE_LOW: usize = ONE & 0xfff;
-const _: () = assert!(TALLY == TALLY_HIGH << 12 && TALLY_HIGH < 1 << 12 && ONE_HIGH < 1 << 12);
+// [`TALLY`] is further away than an addition reaches: one bit, which no address of a set has, is set instead.
+const _: () = assert!(TALLY.is_power_of_two() && ONE_HIGH < 1 << 12);
 const _: () = assert!(SLOTS.is_multiple_of(8) && SLOTS < 1 << 15 && CPU.is_multiple_of(4) && CPU < 1 << 14);
 
 /// Frames a body: descriptor and abort stub out of line, the common beginning
@@ -110,7 +110,7 @@ pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usi
             "ldr {w}, [{set}, {class}]",               // w = set[class]
             "tst {w}, 0xff",                           // count(w) == 0: refused
             "b.eq 26b",
-            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "orr {p}, {set}, {TALLY}",
             "ldr {t}, [{p}, {class}]",
             "add {t}, {t}, 1",
             "str {t}, [{p}, {class}]",                 // tally.allocs += 1
@@ -124,7 +124,7 @@ pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usi
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             w = out(reg) _, set = out(reg) _, t = out(reg) object,
-            TALLY_HIGH = const TALLY_HIGH, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+            TALLY = const TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
         );
     }
     outcome(object, object)
@@ -144,7 +144,7 @@ pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize
             "ldr {w}, [{set}, {class}]",               // w = set[class]
             "tst {w}, 0xff00",                         // room(w) == 0: refused
             "b.eq 26b",
-            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "orr {p}, {set}, {TALLY}",
             "add {p}, {p}, {class}",
             "ldr {t}, [{p}, 8]",
             "add {t}, {t}, 1",
@@ -159,7 +159,7 @@ pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             object = in(reg) object, set = out(reg) _, t = out(reg) out, w = out(reg) _,
-            TALLY_HIGH = const TALLY_HIGH, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+            TALLY = const TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
         );
     }
     outcome(out, ())
@@ -181,7 +181,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             "cmp {k}, {n}",
             "csel {k}, {k}, {n}, lo",                  // k = min(count(w), n)
             "cbz {k}, 26b",                            // 0: refused
-            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "orr {p}, {set}, {TALLY}",
             "ldr {t}, [{p}, {class}]",
             "add {t}, {t}, {k}",
             "str {t}, [{p}, {class}]",                 // tally.allocs += k
@@ -201,7 +201,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            x = out(reg) _, one = in(reg) ONE, TALLY_HIGH = const TALLY_HIGH,
+            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY,
         );
     }
     outcome(out, taken)
@@ -229,7 +229,7 @@ pub unsafe fn push_batch(
             "cmp {k}, {n}",
             "csel {k}, {k}, {n}, lo",                  // k = min(room(w), n)
             "cbz {k}, 26b",                            // 0: refused
-            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "orr {p}, {set}, {TALLY}",
             "add {p}, {p}, {class}",
             "ldr {t}, [{p}, 8]",
             "add {t}, {t}, {k}",
@@ -249,7 +249,7 @@ pub unsafe fn push_batch(
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            x = out(reg) _, one = in(reg) ONE, TALLY_HIGH = const TALLY_HIGH,
+            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY,
         );
     }
     outcome(out, given)
@@ -295,7 +295,7 @@ pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcom
         sequence_here!(
             "cmp {set}, {board}",                      // void: refused
             "b.eq 26b",
-            "add {p}, {set}, {TALLY_HIGH}, lsl 12",
+            "orr {p}, {set}, {TALLY}",
             "ldr {w}, [{p}, {at}]",
             "add {w}, {w}, {n}",
             "mov {t}, 2",
@@ -304,7 +304,7 @@ pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcom
             "25:"
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
-            n = in(reg) n, set = out(reg) _, t = out(reg) out, w = out(reg) _, TALLY_HIGH = const TALLY_HIGH,
+            n = in(reg) n, set = out(reg) _, t = out(reg) out, w = out(reg) _, TALLY = const TALLY,
         );
     }
     outcome(out, ())

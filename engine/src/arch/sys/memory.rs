@@ -63,16 +63,16 @@ pub unsafe fn map_over(at: usize, len: usize, access: Access) -> Result<usize, E
     unsafe { call(nr::MMAP, [at, len, access as usize, flags, NO_FD, 0]) }
 }
 
-/// Replaces `len` bytes at `at` by the file `fd`, shared.
+/// Replaces `len` bytes at `at` by those of the file `fd` from `from` on, shared.
 ///
 /// # Safety
 /// As [`map_over`]; and what other processes write there must be read as atomics.
 ///
 /// # Errors
 /// As [`map`].
-pub unsafe fn map_file_over(at: usize, len: usize, fd: usize) -> Result<usize, Errno> {
+pub unsafe fn map_file_over(at: usize, len: usize, fd: usize, from: usize) -> Result<usize, Errno> {
     // SAFETY: the caller gives up what was there.
-    unsafe { call(nr::MMAP, [at, len, Access::ReadWrite as usize, MAP_SHARED | MAP_FIXED, fd, 0]) }
+    unsafe { call(nr::MMAP, [at, len, Access::ReadWrite as usize, MAP_SHARED | MAP_FIXED, fd, from]) }
 }
 
 /// Maps the first `len` bytes of a file, shared.
