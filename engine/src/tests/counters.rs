@@ -347,3 +347,40 @@ fn canary() {
     let fits = false;
     assert!((0..150).collect::<Vec<_>>().iter().all(|_| quota.try_add(units, 1)) == fits, "beside");
 }
+
+/// What reads cost by the highest index that ever counted, whoever counted below it: to be read, and compared by docs/many-cpus.md.
+#[test]
+#[ignore = "measures; run it alone, in release"]
+fn reads_cost_by_the_highest_index() {
+    for indices in [[0, 1].to_vec(), (0..64).collect(), [0, 1365, 2730, 4095].to_vec(), (0..4096).collect()] {
+        let fixture = Fixture::new(Mode::Simulated, 4096).unwrap();
+        let (counter, quota, units) = (level(&fixture, 125, 1), quota(&fixture, 1 << 40, 64), &fixture.units);
+        for &index in &indices {
+            stand(index, index as u32);
+            counter.add(units, 1);
+            assert!(quota.try_add(units, 1));
+        }
+        let begin = std::time::Instant::now();
+        assert_eq!(counter.exact(units), indices.len() as i64);
+        let first = begin.elapsed().as_secs_f64() * 1e6;
+        let time = |what: &dyn Fn()| {
+            let mut times: Vec<f64> = (0..21)
+                .map(|_| {
+                    let begin = std::time::Instant::now();
+                    what();
+                    begin.elapsed().as_secs_f64() * 1e6
+                })
+                .collect();
+            times.sort_by(f64::total_cmp);
+            times[10]
+        };
+        let exact = time(&|| _ = core::hint::black_box(counter.exact(units)));
+        let fold = time(&|| _ = counter.fold(units));
+        let used = time(&|| _ = core::hint::black_box(quota.used(units)));
+        std::println!(
+            "{} used, highest {}: exact {exact:.2} µs (the first time {first:.2}), fold {fold:.2}, a quota's used {used:.2}",
+            indices.len(),
+            units.high() - 1
+        );
+    }
+}

@@ -5,6 +5,7 @@
 
 mod apps;
 mod blocks;
+mod contention;
 mod counters;
 mod drain;
 mod free;
@@ -33,6 +34,7 @@ pub const SUITES: &[Suite] = &[
     threads::SUITE,
     phases::SUITE,
     apps::SUITE,
+    contention::SUITE,
 ];
 
 #[cfg(test)]
