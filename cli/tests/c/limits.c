@@ -319,8 +319,7 @@ static void no_mappings(void)
         size_t before = count;
         give_back(before / 2);
         take_all(sizes[at], false);
-        /* (The heap's own structures keep a few pages of what was freed.) */
-        CHECK((before - (count < before ? count : before)) * sizes[at] <= 8 * sizes[at] + 128 * 1024, "%zu of %zu blocks of %zu", count, before, sizes[at]);
+        CHECK((before - (count < before ? count : before)) * sizes[at] <= 8 * sizes[at], "%zu of %zu blocks of %zu", count, before, sizes[at]);
         void *grown = count ? realloc(list[count - 1], sizes[at] * 3) : NULL;
         if (grown)
             list[count - 1] = grown, mark(grown, sizes[at]);

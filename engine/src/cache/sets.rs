@@ -48,7 +48,7 @@ const NO_CPU: u32 = 0x7fff_ffff;
 /// Bytes of sets, board and tallies, all that can ever be.
 pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
 /// Sets (and tallies) that are there at first.
-pub(super) const FIRST: usize = 4;
+pub(super) const FIRST: usize = 8;
 
 // What the assembly takes for granted.
 const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
@@ -299,6 +299,10 @@ impl Sets {
             // Relaxed: walks that must see the set hold the lock; others may miss it.
             self.used[index / 64].fetch_or(1 << (index % 64), Relaxed);
             self.top.fetch_max(index + 1, Relaxed);
+            // A drain takes a second set for each index, and is what is needed where no memory can be had: there before that.
+            if self.mapped.load(Relaxed) <= 2 * self.made.load(Relaxed) {
+                self.map_more();
+            }
         }
         let home = self.home[index].load(Relaxed);
         let set = self.set_at(home);
@@ -333,6 +337,9 @@ impl Sets {
         // Relaxed: under the lock.
         let (base, mapped) = (self.base.load(Relaxed), self.mapped.load(Relaxed));
         let more = mapped.min(SETS_MAX - mapped);
+        if more == 0 {
+            return false;
+        }
         let (sets, tallies) = (base + mapped * PAGE, base + TALLY + mapped * TALLY_BYTES);
         if !map_there(sets, more * PAGE) {
             return false;

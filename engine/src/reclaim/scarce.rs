@@ -19,12 +19,13 @@ use crate::arch::PAGE;
 use crate::cpu::NODES;
 use crate::page::give_back;
 use crate::stat::Level;
+use core::iter;
 
 /// Pages that go to the areas at a time, if there are so many together.
 const PIECE: usize = 512;
-/// Times that a thread may be moved to another CPU while it looks for what CPUs have cached.
-const MOVES: usize = 4;
-/// Runs of a zone that are worth to be joined with free runs of the areas.
+/// Looks for what may be elsewhere.
+const LOOKS: usize = 4;
+/// Pages of a run that is worth to be joined with what the other side has.
 const WORTH: usize = 16;
 
 impl Mm<'_> {
@@ -32,34 +33,42 @@ impl Mm<'_> {
     /// then with what the areas have.
     #[cold]
     pub fn scrape_pages<T>(&self, order: usize, again: impl Fn() -> Option<T>) -> Option<T> {
-        self.reclaim.barren[0].look(&self.cache.sets, PAGE << order, || self.scrape_pages_anew(order, again))
+        self.reclaim.barren[0]
+            .look(&self.cache.sets, PAGE << order, || self.wherever(|| self.scrape_pages_anew(order, &again)))
     }
 
     fn scrape_pages_anew<T>(&self, order: usize, again: impl Fn() -> Option<T>) -> Option<T> {
         let _held = self.reclaim.lock();
         self.cache.empty_barns(&self.everything(), ALL_CLASSES);
+        // (A run of so many pages need not have a block that is aligned.)
+        let moved = |least: usize| iter::from_fn(|| self.areas_to_pages(least).then(&again)).flatten().next();
+        let purged = || {
+            self.vmap().purge(usize::MAX);
+            moved(1 << order)
+        };
         again()
+            .or_else(|| moved(1 << order).or_else(purged))
             .or_else(|| {
-                let moved = || self.areas_to_pages(1 << order);
-                let purged = || {
-                    self.vmap().purge(usize::MAX);
-                    moved()
-                };
-                if moved() || purged() { again() } else { None }
+                // What CPUs have cached. Areas of theirs are lazy then, and pages in the lists of the CPU that does this.
+                self.empty_caches(|_| true);
+                again().or_else(purged)
             })
-            .or_else(|| {
-                // The last that there can be: what CPUs have cached. Areas of theirs are lazy then, and pages in the lists of
-                // the CPU that does this: once more from another, if the thread was moved meanwhile.
-                let here = || self.cache.sets.cpus.index();
-                (0..MOVES).find_map(|_| {
-                    let index = here();
-                    self.empty_caches(|_| true);
-                    self.vmap().purge(usize::MAX);
-                    self.areas_to_pages(1 << order);
-                    again().map(Some).or_else(|| (here() == index).then_some(None))
-                })?
-            })
+            // Pieces, that may complete a block beside free pages of the zone's.
+            .or_else(|| moved(WORTH))
             .or_else(|| if self.feed_meta() { again() } else { None })
+    }
+
+    /// What `look` finds; again while what it looks for may have been elsewhere meanwhile: in the hand of a thread that purges, or
+    /// with the CPU from which this thread was moved. The caller holds no lock.
+    fn wherever<T>(&self, look: impl Fn() -> Option<T>) -> Option<T> {
+        let state = || (self.cache.sets.cpus.index(), self.areas.taken());
+        (0..LOOKS).find_map(|_| {
+            let before = state();
+            look().map(Some).or_else(|| {
+                self.vmap().wait_flights();
+                (state() == before && !before.1.1).then_some(None)
+            })
+        })?
     }
 
     /// A few pages of the areas' or a zone's for our own structures, if they are short of memory.
@@ -90,16 +99,13 @@ impl Mm<'_> {
         if (bytes as u64) > self.cache.sets.board().level(Level::Mapped) {
             return None;
         }
-        self.reclaim.barren[1].look(&self.cache.sets, bytes, || self.scrape_area_anew(bytes, again))
+        self.reclaim.barren[1].look(&self.cache.sets, bytes, || self.wherever(|| self.scrape_area_anew(bytes, &again)))
     }
 
     fn scrape_area_anew<T>(&self, bytes: usize, again: impl Fn() -> Option<T>) -> Option<T> {
-        let held = self.reclaim.lock();
+        let _held = self.reclaim.lock();
         // Lazy areas of other sizes become free runs and merge with their neighbours.
         self.vmap().purge(usize::MAX);
-        drop(held);
-        self.vmap().wait_giants();
-        let _held = self.reclaim.lock();
         again().or_else(|| {
             self.empty_caches(|_| true);
             // (Areas that were a CPU's front are lazy now.)

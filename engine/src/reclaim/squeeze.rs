@@ -100,7 +100,7 @@ impl Mm<'_> {
             return false;
         }
         self.purge_all(held);
-        self.vmap().wait_giants();
+        self.vmap().wait_flights();
         limits.end(self.free_resident(), drains.then_some((start, end)));
         true
     }

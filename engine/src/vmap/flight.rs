@@ -20,6 +20,8 @@ use crate::arch::lock::{Guard, Lock};
 pub struct Flights<T> {
     queue: Lock<T>,
     flying: AtomicU32,
+    /// Slices that were ever taken; wraps.
+    begun: AtomicU32,
 }
 
 /// A slice in a thread's hand.
@@ -32,7 +34,7 @@ impl<T> Flights<T> {
     /// Nothing flies.
     #[must_use]
     pub const fn new(queue: T) -> Self {
-        Self { queue: Lock::new(queue), flying: AtomicU32::new(0) }
+        Self { queue: Lock::new(queue), flying: AtomicU32::new(0), begun: AtomicU32::new(0) }
     }
 
     /// The queue, to look at or to put something on; what is taken under this guard alone must not leave it.
@@ -46,11 +48,18 @@ impl<T> Flights<T> {
         self.flying.load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
 
+    /// Slices that were taken until now, and whether one flies: what is looked for between two looks that differ, or during a flight, may
+    /// have been in somebody's hand.
+    pub fn taken(&self) -> (u32, bool) {
+        (self.begun.load(Relaxed), self.flying() > 0)
+    }
+
     /// Takes a slice, if `take` finds one.
     pub fn begin<R>(&self, take: impl FnOnce(&mut T) -> Option<R>) -> Option<(Flight<'_>, R)> {
         let slice = take(&mut self.queue.lock())?;
         // Relaxed, as all here: for looks. (The gate orders what a fork must see.)
         self.flying.fetch_add(1, Relaxed);
+        self.begun.fetch_add(1, Relaxed);
         Some((Flight { flying: &self.flying }, slice))
     }
 

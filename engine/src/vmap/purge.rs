@@ -116,6 +116,12 @@ impl Areas {
         self.backlog.load(Relaxed)
     }
 
+    /// See [`Flights::taken`].
+    #[must_use]
+    pub fn taken(&self) -> (u32, bool) {
+        self.flights.taken()
+    }
+
     /// Slices in flight.
     #[must_use]
     pub fn flying(&self) -> u32 {
@@ -206,15 +212,12 @@ impl Vmap<'_> {
         self.told(start, tried, bytes);
     }
 
-    /// Waits until nobody has a slice of a giant area any more that is to be unmapped, a second at most. The caller
-    /// holds no lock.
-    pub fn wait_giants(&self) {
+    /// Waits until nobody has a slice in hand, a second at most. The caller holds no lock.
+    pub fn wait_flights(&self) {
         for _ in 0..1000 {
+            // (A flight of small areas wakes nobody; its end is seen at the next look.)
             let landed = self.areas.landed.load(Relaxed);
-            let queue = self.areas.flights.lock();
-            let flies = self.giants(queue.giants).any(|at| self.windows.giant(at).out.load(Relaxed) > 0);
-            drop(queue);
-            if !flies || self.areas.orphaned.load(Relaxed) || self.gate.is_wanted() {
+            if self.areas.flying() == 0 || self.areas.orphaned.load(Relaxed) || self.gate.is_wanted() {
                 break;
             }
             self.gate.abroad(|| sys::futex_wait_for(&self.areas.landed, landed, LOOK));
