@@ -70,15 +70,7 @@ pub fn holds(model: &str, cpus: usize, schedules: usize, body: fn()) {
 /// # Panics
 /// When it does not.
 pub fn fails(model: &str, cpus: usize, schedules: usize, sabotage: Sabotage, body: fn()) {
-    fails_from(1, model, cpus, schedules, sabotage, body);
-}
-
-/// The same, from another seed: where what breaks is rare.
-///
-/// # Panics
-/// As [`fails`].
-pub fn fails_from(seed: u64, model: &str, cpus: usize, schedules: usize, sabotage: Sabotage, body: fn()) {
-    let seed = number("ALLOTMENT_MODEL_SEED").unwrap_or(seed);
+    let seed = number("ALLOTMENT_MODEL_SEED").unwrap_or(1);
     let (ran, result) = run(cpus, schedules, seed, sabotage, body);
     println!("{model}: canary {sabotage:?} failed in schedule {ran} of {schedules} from seed {seed}");
     let panic = result.expect_err("nothing was found");

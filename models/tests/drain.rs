@@ -12,7 +12,7 @@ use allotment_models::arch::seq::RseqArea;
 use allotment_models::cache::drain::CpuSet;
 use allotment_models::cache::layout::Word;
 use allotment_models::cache::sets::Sets;
-use allotment_models::harness::{fails, fails_from, holds, spawn};
+use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Place, Sabotage};
 use allotment_models::stat::Mode;
 use std::ops::Range;
@@ -225,7 +225,7 @@ fn canary_without_a_fence_for_all() {
 }
 #[test]
 fn canary_an_owner_that_was_preempted_switches() {
-    fails_from(3, "gentle drain", 2, 50_000, Sabotage::SwitchAnyhow, sequences_gentle);
+    fails("gentle drain", 2, 50_000, Sabotage::SwitchAnyhow, sequences_gentle);
 }
 #[test]
 fn canary_fence_of_the_cpu_read_before_the_switch() {

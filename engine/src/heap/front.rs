@@ -38,15 +38,13 @@ const DEPTH: usize = 2;
 /// What classes with more than that may hold together, in units of the first class's longest area (64 KiB): 8 MiB.
 const WIDE: usize = 128;
 
-/// Pages of the shortest area that comes in.
-const LEAST: usize = SMALL_MAX / PAGE + 1;
-const _: () = assert!(LEAST == 9 && MOST / PAGE == 8 << FRONT_CLASSES);
-
-/// The class of areas of so many pages, `LEAST` to `MOST / PAGE`: up to 64, 128, 256, 512 KiB, 1 MiB.
+/// The class of areas of so many pages: up to 64, 128, 256, 512 KiB, 1 MiB. (Those that are no longer than small objects come in, too,
+/// so that a second free of one is seen at once.)
 #[inline(always)]
 const fn class_of(pages: usize) -> usize {
-    FIRST_FRONT + (pages - 1).ilog2() as usize - 3
+    FIRST_FRONT + ((pages - 1) | 8).ilog2() as usize - 3
 }
+const _: () = assert!(class_of(1) == FIRST_FRONT && class_of(MOST / PAGE) == CLASSES_MAX - 1);
 
 impl<E: Environment> Heap<E> {
     /// Whether areas of so many bytes, which are not small, may be here.
@@ -119,7 +117,7 @@ impl<E: Environment> Heap<E> {
         let pages = desc.len();
         let is_plain = desc.tag.load(Relaxed) == Kind::Area as u32 && address.is_multiple_of(PAGE);
         // (A giant area has no length, and goes elsewhere.)
-        if !is_plain || pages.wrapping_sub(LEAST) > MOST / PAGE - LEAST || self.profile.samples.may_have(address) {
+        if !is_plain || pages.wrapping_sub(1) >= MOST / PAGE || self.profile.samples.may_have(address) {
             return None;
         }
         let is_lazy = self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
