@@ -4,8 +4,8 @@
 //! free ──► set[class of its length]: ≤ 2 areas ──full──► dirty runs (vmap), neighbours merged
 //! malloc ◄── same length ──┘   └── another length: dirty runs
 //! ```
-//! A sheaf that is full of areas as long as the next one gets twice the room, while such sheaves of a CPU hold 8 MiB together at
-//! most: its limit is what it may hold of the class's longest, in units of 64 KiB; 0 while that is two. Then its older half goes.
+//! A sheaf that is full of areas as long as the next one gets twice the room if it was empty meanwhile (its `batch` says so), while such
+//! sheaves of a CPU hold 8 MiB together at most: its limit is what it may hold of the class's longest, in units of 64 KiB; 0 while that is two. Then its older half goes.
 //!
 //! The last five classes of every set hold no objects but areas of at most [`MOST`] bytes, up to twice the length to a class:
 //! one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
@@ -29,7 +29,7 @@ use crate::knob::Id;
 use crate::page::{Desc, Kind};
 use crate::slab::class::SMALL_MAX;
 use crate::stat::Level;
-use crate::stat::board::{CLASSES_MAX, FIRST_FRONT, FRONT_CLASSES};
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// Bytes of the largest area that comes in.
 pub const MOST: usize = 256 * PAGE;
@@ -76,7 +76,20 @@ impl<E: Environment> Heap<E> {
         }
         match self.cache.sets.pop(class_of(pages)) {
             Outcome::Done(address) => self.front_fits(address, pages),
-            _ => None,
+            _ => {
+                self.front_lacks(size);
+                None
+            }
+        }
+    }
+
+    /// This CPU had no area for a request of so many bytes: what says that more room would have served.
+    pub(super) fn front_lacks(&self, size: usize) {
+        if self.is_for_front(size)
+            && let Some(set) = self.cache.sets.ready()
+        {
+            // Relaxed: a hint.
+            set.batches[class_of(size.div_ceil(PAGE))].store(1, Relaxed);
         }
     }
 
@@ -161,6 +174,7 @@ impl<E: Environment> Heap<E> {
     fn front_room(&self, set: &Set, class: usize, pages: usize, sheaf: &mut Sheaf) -> usize {
         let areas = self.vmap();
         let (held, limits) = (sheaf.len(), &set.limits);
+        let lacked = set.batches[class].swap(0, Relaxed) != 0;
         let is_alike = held >= DEPTH && sheaf.objects().iter().all(|&area| areas.front_bytes(area) == pages * PAGE);
         // Relaxed: hints, of this CPU's threads alone but for a moment.
         let others = (FIRST_FRONT..CLASSES_MAX).filter(|&other| other != class);
@@ -168,7 +182,7 @@ impl<E: Environment> Heap<E> {
         let each = 1 << (class - FIRST_FRONT);
         let wider = (held * 2).min(WIDE.saturating_sub(others) / each).min(OBJECTS);
         let (gone, limit) = match is_alike {
-            true if wider > held => (0, wider),
+            true if lacked && wider > held => (0, wider),
             true => (held / 2, held),
             false => (if held < DEPTH { 0 } else { held }, DEPTH),
         };

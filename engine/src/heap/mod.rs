@@ -332,7 +332,14 @@ impl<E: Environment> Heap<E> {
     fn reuse_area(&self, size: usize, align: usize) -> Option<usize> {
         // (With sequences, whoever wants no more than a page's alignment has looked.)
         let looked = align <= PAGE && self.small.load(Relaxed) != 0;
-        let front = if align > PAGE || looked { None } else { self.front_alloc_slow(size) };
+        let front = match looked {
+            true => {
+                self.front_lacks(size);
+                None
+            }
+            false if align > PAGE => None,
+            false => self.front_alloc_slow(size),
+        };
         front.or_else(|| Some(self.vmap().reuse(size, align)?.address))
     }
 

@@ -102,6 +102,15 @@ fn few_of_several_lengths_are_cached_and_a_drain_takes_them() {
     });
 }
 
+/// What is freed once and not wanted again makes no more room than two.
+#[test]
+fn areas_that_are_freed_for_good_are_not_cached() {
+    each(|heap| {
+        pass(heap, &[BYTES], 200);
+        assert!(cached(heap) <= 8, "{}", cached(heap));
+    });
+}
+
 /// One length alone has its CPU's 8 MiB; what goes where there is no room for more is the older half.
 #[test]
 fn areas_of_one_length_are_cached_up_to_a_bound() {
@@ -110,6 +119,8 @@ fn areas_of_one_length_are_cached_up_to_a_bound() {
         for bytes in [BYTES, BYTES + PAGE, 1 << 20, 36 << 10] {
             let count = most(bytes.max(64 << 10)).min(126);
             soon(|| {
+                // Twice as much each time that they were too few.
+                (0..8).for_each(|_| pass(heap, &[bytes], count));
                 let areas: Vec<usize> = (0..count).map(|_| take(heap, bytes)).collect();
                 areas.iter().for_each(|&area| give(heap, area));
                 assert!(cached(heap) <= count);
@@ -130,7 +141,7 @@ fn areas_of_one_length_are_cached_up_to_a_bound() {
 #[test]
 fn classes_of_one_length_each_share_the_bound() {
     each(|heap| {
-        (16..80).for_each(|pages| pass(heap, &[pages * PAGE], 300));
+        (16..80).flat_map(|pages| [pages; 8]).for_each(|pages| pass(heap, &[pages * PAGE], 300));
         let held = heap.cache.sets.level(Level::Areas);
         // (Beside what is wide, two areas of a class; of at most two CPUs if the thread was moved.)
         assert!(held <= 2 * (12 << 20), "{held}");
