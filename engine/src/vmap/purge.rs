@@ -116,7 +116,7 @@ impl Areas {
         self.backlog.load(Relaxed)
     }
 
-    /// See [`Flights::taken`].
+    /// See [`super::flight::Flights::taken`].
     #[must_use]
     pub fn taken(&self) -> (u32, bool) {
         self.flights.taken()
