@@ -295,12 +295,18 @@ impl Cache {
         true
     }
 
-    /// After a refused push of a class that has neither barn nor budget: `room` takes objects out of this CPU's main sheaf, or not, and
+    /// This CPU's main sheaf of a class that has neither barn nor budget, if it is `wanted`: `room` takes objects out of it, or not, and
     /// says how many it may hold from now on. False where that cannot be.
-    pub fn widen_main(&self, source: &impl Source, class: usize, room: impl Fn(&Set, &mut Sheaf) -> usize) -> bool {
+    pub fn renew_main(
+        &self,
+        source: &impl Source,
+        class: usize,
+        wanted: impl Fn(Word) -> bool,
+        room: impl Fn(&Set, &mut Sheaf) -> usize,
+    ) -> bool {
         let Some(set) = self.sets.ready() else { return false };
         let (main, _) = Self::words(set, class);
-        if main.room() > 0 {
+        if !wanted(main) {
             return true;
         }
         let Some(mut sheaf) = self.take_main(class, main) else { return false };

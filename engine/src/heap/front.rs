@@ -6,6 +6,7 @@
 //! ```
 //! A sheaf that is full of areas as long as the next one gets twice the room if it was empty meanwhile (its `batch` says so), while such
 //! sheaves of a CPU hold 8 MiB together at most: its limit is what it may hold of the class's longest, in units of 64 KiB; 0 while that is two. Then its older half goes.
+//! All of them go before a request touches memory that no area used yet: merged with their neighbours they may serve it.
 //!
 //! The last five classes of every set hold no objects but areas of at most [`MOST`] bytes, up to twice the length to a class:
 //! one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
@@ -23,7 +24,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::cache::Source;
-use crate::cache::layout::{OBJECTS, Set};
+use crate::cache::layout::{OBJECTS, Set, Word};
 use crate::cache::sheaf::Sheaf;
 use crate::knob::Id;
 use crate::page::{Desc, Kind};
@@ -164,12 +165,35 @@ impl<E: Environment> Heap<E> {
         // SAFETY: as in `front_free`.
         let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
         let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, desc.len(), sheaf);
-        if push() || self.cache.widen_main(&self.mm().everything(), class, room) && push() {
+        let is_full = |main: Word| main.room() == 0;
+        if push() || self.cache.renew_main(&self.mm().everything(), class, is_full, room) && push() {
             return Some(lazy() != before);
         }
         desc.tag.store(Kind::Area as u32, Relaxed);
         None
     }
+
+    /// Before memory is touched that no area used yet: what this CPU keeps goes where it serves any length.
+    pub(super) fn front_gives_way(&self) {
+        let holds = |main: Word| main.count() > 0;
+        let all = |set: &Set, class: usize, sheaf: &mut Sheaf| {
+            self.front_loses(sheaf, sheaf.len());
+            // Relaxed: a hint.
+            set.limits[class].store(0, Relaxed);
+            DEPTH
+        };
+        for class in FIRST_FRONT..CLASSES_MAX {
+            self.cache.renew_main(&self.mm().everything(), class, holds, |set, sheaf| all(set, class, sheaf));
+        }
+    }
+
+    /// The oldest areas of a sheaf of ours go where neighbours merge.
+    fn front_loses(&self, sheaf: &mut Sheaf, gone: usize) {
+        let areas = self.vmap();
+        sheaf.objects()[..gone].iter().for_each(|&area| areas.let_go(area));
+        sheaf.forget_oldest(gone);
+    }
+
     /// How many areas a class may hold of which `sheaf` is full when another of so many pages comes; what must go for it goes.
     fn front_room(&self, set: &Set, class: usize, pages: usize, sheaf: &mut Sheaf) -> usize {
         let areas = self.vmap();
@@ -186,8 +210,7 @@ impl<E: Environment> Heap<E> {
             true => (held / 2, held),
             false => (if held < DEPTH { 0 } else { held }, DEPTH),
         };
-        sheaf.objects()[..gone].iter().for_each(|&area| areas.let_go(area));
-        sheaf.forget_oldest(gone);
+        self.front_loses(sheaf, gone);
         limits[class].store(if limit > DEPTH { (limit * each) as u8 } else { 0 }, Relaxed);
         limit
     }

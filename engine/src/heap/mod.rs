@@ -347,6 +347,9 @@ impl<E: Environment> Heap<E> {
     /// what is free and resident; and when there is no memory, caches are given up first.
     fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
         self.approach();
+        if !zero {
+            self.front_gives_way();
+        }
         let alloc = || if zero { self.vmap().alloc_zero(size, align) } else { self.vmap().alloc(size, align) };
         let area = alloc().or_else(|| {
             if self.mm().is_limited(size) {

@@ -102,6 +102,23 @@ fn few_of_several_lengths_are_cached_and_a_drain_takes_them() {
     });
 }
 
+/// Two neighbours that are cached serve a request as long as both, before memory is touched for it.
+#[test]
+fn what_is_cached_gives_way_to_another_length_before_memory_is_touched() {
+    each(|heap| {
+        soon(|| {
+            let areas = [(); 2].map(|()| take(heap, 512 << 10));
+            areas.iter().for_each(|&area| give(heap, area));
+            let were_cached = cached(heap) >= 2;
+            let both = take(heap, 1 << 20);
+            let is_left = cached(heap) > 0;
+            give(heap, both);
+            heap.trim();
+            were_cached && !is_left && areas.contains(&both)
+        });
+    });
+}
+
 /// What is freed once and not wanted again makes no more room than two.
 #[test]
 fn areas_that_are_freed_for_good_are_not_cached() {
