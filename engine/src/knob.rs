@@ -151,7 +151,7 @@ knobs! {
         "the caches of all CPUs together hold at most one part in this many of the bytes in use, the barns behind them a quarter of that";
     CacheFloor "cache_floor" Kind::Bytes, 4 * MIB, 0, GIB,
         "but may always hold this much";
-    LazyShare "lazy_share" Kind::Count, 4, 1, 1024,
+    LazyShare "lazy_share" Kind::Count, 3, 1, 1024,
         "freed areas and free dirty pages hold at most one part in this many of the bytes lately in use";
     LazyFloor "lazy_floor" Kind::Bytes, MIB, 0, 64 * GIB,
         "but may always hold this much";

@@ -214,16 +214,17 @@ fn info() -> Info {
     let cached: usize = (1..allotment_engine::slab::class::CLASSES)
         .map(|class| HEAP.cached(class) * board.class[class].size.load(Relaxed) as usize)
         .sum();
-    let areas = level(Level::Areas);
+    let front = HEAP.front_bytes();
+    let areas = level(Level::Areas).saturating_sub(front);
     let small = level(Level::Taken).saturating_sub(cached);
     let arena = level(Level::Slabs) + level(Level::PagesFree);
     Info {
         arena,
         areas,
-        lazy: level(Level::Lazy),
+        lazy: level(Level::Lazy) + front,
         small,
         free: arena.saturating_sub(small),
-        top: level(Level::PagesDirty) + level(Level::Lazy),
+        top: level(Level::PagesDirty) + level(Level::Lazy) + front,
     }
 }
 

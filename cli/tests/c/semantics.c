@@ -460,6 +460,15 @@ static void s25_mallinfo(void)
     during = mallinfo2();
     CHECK(during.uordblks + during.hblkhd >= before.uordblks + before.hblkhd + 50 * MIB);
     free(large);
+    // What was freed a moment ago is not in use, wherever it waits for the next request.
+    void *areas[8];
+    for (int at = 0; at < 8; at++)
+        CHECK(areas[at] = malloc(900000));
+    during = mallinfo2();
+    for (int at = 0; at < 8; at++)
+        free(areas[at]);
+    after = mallinfo2();
+    CHECK(after.uordblks + after.hblkhd + 6000000 <= during.uordblks + during.hblkhd, "%zu then %zu", during.hblkhd, after.hblkhd);
 }
 
 static void s26_malloc_info(void)

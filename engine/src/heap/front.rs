@@ -187,6 +187,17 @@ impl<E: Environment> Heap<E> {
         }
     }
 
+    /// Bytes of areas that sets cache, as far as can be seen while they are in use.
+    #[must_use]
+    pub fn front_bytes(&self) -> usize {
+        let (sets, areas) = (&self.cache.sets, self.vmap());
+        let mut sum = 0;
+        for index in sets.used() {
+            (FIRST_FRONT..CLASSES_MAX).for_each(|class| sets.peek(index, class, |area| sum += areas.front_bytes(area)));
+        }
+        sum
+    }
+
     /// The oldest areas of a sheaf of ours go where neighbours merge.
     fn front_loses(&self, sheaf: &mut Sheaf, gone: usize) {
         let areas = self.vmap();

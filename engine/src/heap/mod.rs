@@ -347,7 +347,7 @@ impl<E: Environment> Heap<E> {
     /// what is free and resident; and when there is no memory, caches are given up first.
     fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
         self.approach();
-        if !zero {
+        if !zero && self.vmap().is_plain(size, align) {
             self.front_gives_way();
         }
         let alloc = || if zero { self.vmap().alloc_zero(size, align) } else { self.vmap().alloc(size, align) };

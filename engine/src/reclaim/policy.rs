@@ -7,7 +7,7 @@
 //!                     └─ 15/16 of it are left    └─ a thread that frees waits a little
 //! ```
 //! What may stay is a share of the recent high, plus the distance to it, less what a soft limit leaves: what is resident
-//! stays below 5/4 of what was in use a moment ago. (Fourteen policies were tried: docs/performance.md.) No
+//! stays below 4/3 of what was in use a moment ago. (Fourteen policies were tried: docs/performance.md.) No
 //! function here reads memory, a clock or a knob: each line has its test below, and a change of the policy is a change here.
 //!
 //! Units: bytes; ticks of the time-stamp counter.

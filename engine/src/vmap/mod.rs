@@ -384,6 +384,12 @@ impl Vmap<'_> {
         (pages, if pages >= MOVES_WHOLE { align.max(CONGRUENT) } else { align }, Some(flags))
     }
 
+    /// Whether such an area lies among those that a CPU's front may have: neither giant nor of huge pages.
+    #[must_use]
+    pub fn is_plain(&self, bytes: usize, align: usize) -> bool {
+        self.shape(bytes, align).2 == Some(0)
+    }
+
     /// The same for whoever wants zeros: no giant area with old contents, of which no more than a part may be in memory,
     /// and no part of a dirty run where clearing costs more than it may be worth.
     pub fn alloc_zero(&self, bytes: usize, align: usize) -> Option<Fresh> {
