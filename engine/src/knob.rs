@@ -143,7 +143,7 @@ knobs! {
         "how per-CPU sets are reached: restartable sequences, or locks";
     Index "index" Kind::Word(Index::WORDS), 0, 0, 1,
         "what a set belongs to: the kernel's compact concurrency id where there is one, or the CPU number";
-    SheafObjects "sheaf_objects" Kind::Count, 126, 2, 126,
+    SheafObjects "sheaf_objects" Kind::Count, 254, 2, 254,
         "most objects in one sheaf of a CPU's set";
     SheafBytes "sheaf_bytes" Kind::Bytes, 64 * KIB, KIB, MIB,
         "most bytes in one sheaf of a CPU's set";
@@ -634,8 +634,8 @@ mod tests {
                 "there is no knob `lazy_flor`; the nearest is `lazy_floor`, which takes bytes from 0 to 64G",
             ),
             ("mode=fast", "`mode` cannot be `fast`; it takes one of auto, sequences, fallback"),
-            ("sheaf_objects=1000", "`sheaf_objects` cannot be `1000`; it takes a number from 2 to 126"),
-            ("sheaf_objects=", "`sheaf_objects` cannot be ``; it takes a number from 2 to 126"),
+            ("sheaf_objects=1000", "`sheaf_objects` cannot be `1000`; it takes a number from 2 to 254"),
+            ("sheaf_objects=", "`sheaf_objects` cannot be ``; it takes a number from 2 to 254"),
             ("sheaf_bytes=2M", "`sheaf_bytes` cannot be `2M`; it takes bytes from 1K to 1M"),
             (
                 "m\n=\u{1}",

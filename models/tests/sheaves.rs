@@ -99,7 +99,7 @@ fn model(mode: Mode) {
     let made = machine::live(SHEAF);
     let mut seen = BTreeSet::new();
     for _ in 0..made {
-        let sheaf = cache.barn(CLASS).take_empty(&cache.meta, cache.sets.board()).expect("memory");
+        let sheaf = cache.barn(CLASS).take_empty(&cache.meta, cache.sets.board(), OBJECTS).expect("memory");
         assert!(seen.insert(sheaf.into_word(1).objects()), "VIOLATION: a sheaf is in two places");
     }
     assert!(machine::live(SHEAF) == made, "VIOLATION: a sheaf is lost");

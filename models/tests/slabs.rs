@@ -53,7 +53,7 @@ model!(slab_unlisted);
 model!(slab_trim_shared);
 
 fn work(source: &impl Source, cache: &Cache, trim: impl Fn() -> usize) {
-    let mut sheaf = Sheaf::new(&cache.meta, cache.sets.board()).expect("memory");
+    let mut sheaf = Sheaf::new(&cache.meta, cache.sets.board(), 1).expect("memory");
     for _ in 0..3 {
         let what = machine::choose(7);
         if what == 0 {

@@ -494,7 +494,7 @@ mod tests {
     /// Puts an object into the set of a CPU, when this thread happens to run there.
     fn fill(sets: &Sets, index: usize) {
         while !sets.holds(index) {
-            let word = Sheaf::new(&Meta::new(), sets.board()).unwrap().into_word(4);
+            let word = Sheaf::new(&Meta::new(), sets.board(), 4).unwrap().into_word(4);
             sets.ready();
             // SAFETY: a sheaf of ours.
             let _ = unsafe { sets.swap(CLASS, false, Word::NONE, word) };

@@ -17,8 +17,8 @@ use crate::stat::board::CLASSES_MAX;
 pub const SLOT: u64 = size_of::<AtomicU64>() as u64;
 /// What one more object adds to a word.
 pub const ONE: u64 = (SLOT << 16) - (1 << 8) + 1;
-/// Objects that a sheaf has slots for.
-pub const OBJECTS: usize = 126;
+/// Objects that the largest sheaf has slots for. (A word has eight bits for them.)
+pub const OBJECTS: usize = 254;
 
 /// A sheaf in use, as a set holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

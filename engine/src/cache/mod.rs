@@ -58,7 +58,7 @@ pub const fn near(soft: u64) -> u64 {
 
 /// Where the objects of a class come from.
 pub trait Source {
-    /// Puts up to `n` objects into the sheaf; none when there is no memory.
+    /// Puts up to `n` objects into the sheaf, which has slots for them; none when there is no memory.
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize);
     /// Takes all objects out of the sheaf.
     fn flush(&self, class: usize, sheaf: &mut Sheaf);
@@ -226,15 +226,17 @@ impl Cache {
             return true;
         }
         let limit = self.entitle(source, set, class);
-        let Some(empty) = self.take_main(class, main) else { return main != Word::NONE };
+        let Some(empty) = self.take_main(class, main, limit) else { return main != Word::NONE };
         let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
                 self.sets.shift(Level::Barns, -((full.len() * source.size(class)) as isize));
                 self.sets.count(Event::BarnGet, 1);
                 full
             }
-            Err(mut empty) => {
-                source.fill(class, &mut empty, self.batch(set, class, source.size(class), limit));
+            Err(empty) => {
+                let mut empty = empty.fitting(&self.meta, self.sets.board(), limit);
+                let n = self.batch(set, class, source.size(class), limit).min(empty.slots());
+                source.fill(class, &mut empty, n);
                 if empty.is_empty() {
                     self.barn(class).put_empty(&self.meta, empty);
                     return false;
@@ -246,11 +248,11 @@ impl Cache {
         true
     }
 
-    /// Takes the main sheaf out (a new empty one if there is none yet): ours, until
+    /// Takes the main sheaf out (an empty one, for `limit` objects if it is new, where there is none yet): ours, until
     /// [`Cache::install`] puts one in. `None` if somebody was faster, or without memory.
-    fn take_main(&self, class: usize, main: Word) -> Option<Sheaf> {
+    fn take_main(&self, class: usize, main: Word, limit: usize) -> Option<Sheaf> {
         if main == Word::NONE {
-            return self.barn(class).take_empty(&self.meta, self.sets.board());
+            return self.barn(class).take_empty(&self.meta, self.sets.board(), limit);
         }
         // SAFETY: if done, the sheaf is ours.
         let taken = unsafe { self.sets.swap(class, false, main, Word::NONE) } == Outcome::Done(());
@@ -270,7 +272,7 @@ impl Cache {
         }
         let limit = self.entitle(source, set, class);
         set.batches[class].store(set.batches[class].load(Relaxed) / 2, Relaxed);
-        let Some(mut sheaf) = self.take_main(class, main) else { return main != Word::NONE };
+        let Some(mut sheaf) = self.take_main(class, main, limit) else { return main != Word::NONE };
         if !sheaf.is_empty() {
             let spare_is_free = spare == Word::NONE;
             let traded = if spare_is_free {
@@ -282,7 +284,8 @@ impl Cache {
             sheaf = match traded {
                 Ok(Some(empty)) => empty,
                 Ok(None) => {
-                    let Some(new) = self.barn(class).take_empty(&self.meta, self.sets.board()) else { return false };
+                    let barn = self.barn(class);
+                    let Some(new) = barn.take_empty(&self.meta, self.sets.board(), limit) else { return false };
                     new
                 }
                 Err(mut full) => {
@@ -309,7 +312,7 @@ impl Cache {
         if !wanted(main) {
             return true;
         }
-        let Some(mut sheaf) = self.take_main(class, main) else { return false };
+        let Some(mut sheaf) = self.take_main(class, main, 0) else { return false };
         let limit = room(set, &mut sheaf);
         self.install(source, class, sheaf, limit);
         true
@@ -347,9 +350,9 @@ impl Cache {
         }
     }
 
-    /// Puts a sheaf where main was taken out, unless somebody else put one there.
+    /// Puts a sheaf where main was taken out, with slots for `limit` objects, unless somebody else put one there.
     fn install(&self, source: &impl Source, class: usize, sheaf: Sheaf, limit: usize) {
-        let word = sheaf.into_word(limit);
+        let word = sheaf.fitting(&self.meta, self.sets.board(), limit).into_word(limit);
         // SAFETY: the sheaf is ours to put in.
         if unsafe { self.sets.swap(class, false, Word::NONE, word) } != Outcome::Done(()) {
             self.release(source, class, word);

@@ -601,7 +601,7 @@ impl Sets {
 
     /// Runs every sequence once on the unused class 0; whether each did what its contract says.
     pub fn self_test(&self, meta: &Meta) -> bool {
-        let Some(sheaf) = Sheaf::new(meta, self.board()) else { return false };
+        let Some(sheaf) = Sheaf::new(meta, self.board(), 4) else { return false };
         let word = sheaf.into_word(4);
         let mut objects = [0; 4];
         let count = self.event(Event::Direct);

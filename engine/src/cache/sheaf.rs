@@ -1,20 +1,21 @@
 //! # Sheaves and barns
 //!
-//! A *sheaf* is a block of 1 KiB with up to 126 pointers to free objects of
-//! one class; whole sheaves change hands, objects hardly ever do. A *barn*
+//! A *sheaf* is a block with up to 30, 126 or 254 pointers to free objects of
+//! one class (256 bytes, 1 or 2 KiB: what its CPU is entitled to when it is installed);
+//! whole sheaves change hands, objects hardly ever do. A *barn*
 //! keeps full and empty sheaves of one class on one node, so that what one CPU
 //! frees and another allocates moves a sheaf per lock. (Linux `mm/slub.c`, 2025.)
 //!
 //! ```text
-//! barn.full  ──► sheaf {count 126} ──► sheaf ──► …     at most FULL_MAX, within the budget
-//! barn.empty ──► sheaf {count 0}  ──► …
+//! barn.full  ──► sheaf {count 254, slots 254} ──► sheaf ──► …     at most FULL_MAX, within the budget
+//! barn.empty ──► sheaf {count 0, slots 126}  ──► …
 //! ```
 //! Invariants: a sheaf is in one place (a set's main or spare, a barn, or a
 //! slow path's hand); nothing is ever written into the objects themselves.
 //! Lock: one per barn, a leaf. Cost: a lock and three stores per sheaf.
 #![allow(unsafe_code)] // sheaves are raw blocks
 
-use super::layout::{OBJECTS, Word};
+use super::layout::{OBJECTS, SLOT, Word};
 use crate::arch::lock::Lock;
 use crate::meta::Meta;
 use crate::stat::Board;
@@ -23,13 +24,29 @@ use core::ptr::NonNull;
 /// Most full sheaves that a barn keeps.
 pub const FULL_MAX: u32 = 32;
 
+/// The head of a block; the slots follow.
 #[repr(C)]
 struct Block {
     next: *mut Block,
-    count: usize,
-    objects: [usize; OBJECTS],
+    count: u32,
+    slots: u32,
 }
-const _: () = assert!(size_of::<Block>() == 1024);
+const _: () = assert!(size_of::<Block>() == 16 && Block::bytes(30) == 256 && Block::bytes(OBJECTS) == 2048 || SLOT > 8);
+
+impl Block {
+    /// Slots of the smallest block whose sheaf may hold so many objects, but for two that the head takes.
+    const fn slots(objects: usize) -> usize {
+        match objects {
+            ..=32 => 30,
+            33..=128 => 126,
+            _ => OBJECTS,
+        }
+    }
+    /// Bytes of a block with so many slots.
+    const fn bytes(slots: usize) -> usize {
+        size_of::<Self>() + slots * SLOT as usize
+    }
+}
 
 /// A sheaf in hand: owned by the slow path that holds it.
 ///
@@ -39,15 +56,25 @@ const _: () = assert!(size_of::<Block>() == 1024);
 pub struct Sheaf(NonNull<Block>);
 
 impl Sheaf {
-    /// A new empty sheaf.
-    pub fn new(meta: &Meta, board: &Board) -> Option<Self> {
-        let block: NonNull<Block> = meta.alloc(board, size_of::<Block>())?.cast();
+    /// A new empty sheaf for some `objects`.
+    pub fn new(meta: &Meta, board: &Board, objects: usize) -> Option<Self> {
+        let slots = Block::slots(objects);
+        let block: NonNull<Block> = meta.alloc(board, Block::bytes(slots))?.cast();
         // SAFETY: a block of that size is ours; only the head needs values.
-        unsafe {
-            (&raw mut (*block.as_ptr()).next).write(core::ptr::null_mut());
-            (&raw mut (*block.as_ptr()).count).write(0);
-        }
+        unsafe { block.write(Block { next: core::ptr::null_mut(), count: 0, slots: slots as u32 }) };
         Some(Self(block))
+    }
+    /// The same objects in a block for `objects`, if this one is smaller and there is memory.
+    #[must_use]
+    pub fn fitting(mut self, meta: &Meta, board: &Board, objects: usize) -> Self {
+        if self.slots() >= Block::slots(objects) {
+            return self;
+        }
+        let Some(mut larger) = Self::new(meta, board, objects) else { return self };
+        self.objects().iter().for_each(|&object| _ = larger.push(object));
+        self.clear();
+        self.discard(meta);
+        larger
     }
     /// The sheaf that a set gave up with `word`; `None` if that was no sheaf.
     ///
@@ -56,22 +83,31 @@ impl Sheaf {
     #[must_use]
     pub unsafe fn from_word(word: Word) -> Option<Self> {
         let objects = word.objects() as usize;
-        let mut sheaf = Self(NonNull::new(objects.checked_sub(16)? as *mut Block)?);
+        let mut sheaf = Self(NonNull::new(objects.checked_sub(size_of::<Block>())? as *mut Block)?);
         sheaf.set_len(word.count() as usize);
         Some(sheaf)
     }
     /// As a set holds it, entitled to `limit` objects.
     #[must_use]
     pub fn into_word(self, limit: usize) -> Word {
-        // SAFETY: the block is live; only an address is computed.
-        let objects = unsafe { &raw const (*self.0.as_ptr()).objects } as u64;
-        Word::new(objects, self.len() as u64, limit.min(OBJECTS) as u64)
+        Word::new(self.first() as u64, self.len() as u64, limit.min(self.slots()) as u64)
+    }
+    /// Its first slot.
+    fn first(&self) -> *mut usize {
+        // SAFETY: the slots begin behind the head, in the same block.
+        unsafe { self.0.add(1) }.as_ptr().cast()
+    }
+    /// Objects that its block has slots for.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        // SAFETY: owned and live.
+        unsafe { (*self.0.as_ptr()).slots as usize }
     }
     /// Objects in it.
     #[must_use]
     pub fn len(&self) -> usize {
         // SAFETY: owned and live.
-        unsafe { (*self.0.as_ptr()).count }
+        unsafe { (*self.0.as_ptr()).count as usize }
     }
     /// Whether there are none.
     #[must_use]
@@ -80,25 +116,22 @@ impl Sheaf {
     }
     fn set_len(&mut self, count: usize) {
         // SAFETY: owned and live.
-        unsafe { (*self.0.as_ptr()).count = count };
+        unsafe { (*self.0.as_ptr()).count = count as u32 };
     }
     /// Its objects.
     #[must_use]
     pub fn objects(&mut self) -> &mut [usize] {
-        // SAFETY: owned and live; `count <= OBJECTS` of them were written.
-        unsafe {
-            let block = self.0.as_ptr();
-            core::slice::from_raw_parts_mut((&raw mut (*block).objects).cast::<usize>(), (*block).count)
-        }
+        // SAFETY: owned and live; the first `count` slots were written.
+        unsafe { core::slice::from_raw_parts_mut(self.first(), self.len()) }
     }
     /// One object more; false when all slots are taken.
     pub fn push(&mut self, object: usize) -> bool {
         let len = self.len();
-        if len == OBJECTS {
+        if len == self.slots() {
             return false;
         }
         // SAFETY: slot `len` is inside the block, which is ours.
-        unsafe { (&raw mut (*self.0.as_ptr()).objects).cast::<usize>().add(len).write(object) };
+        unsafe { self.first().add(len).write(object) };
         self.set_len(len + 1);
         true
     }
@@ -115,7 +148,7 @@ impl Sheaf {
     pub fn discard(self, meta: &Meta) {
         debug_assert!(self.is_empty());
         // SAFETY: owned, from `Meta::alloc` with this size, and unused from here on.
-        unsafe { meta.free(self.0.cast(), size_of::<Block>()) };
+        unsafe { meta.free(self.0.cast(), Block::bytes(self.slots())) };
     }
 }
 
@@ -196,8 +229,8 @@ impl Barn {
         state.empty_count -= u32::from(empty.is_some());
         Ok(empty)
     }
-    /// An empty sheaf, a new one if there is none; `None` without memory.
-    pub fn take_empty(&self, meta: &Meta, board: &Board) -> Option<Sheaf> {
+    /// An empty sheaf, a new one for some `objects` if there is none; `None` without memory.
+    pub fn take_empty(&self, meta: &Meta, board: &Board, objects: usize) -> Option<Sheaf> {
         {
             let mut state = self.state.lock();
             if let Some(sheaf) = Self::take(&mut state.empty) {
@@ -205,7 +238,7 @@ impl Barn {
                 return Some(sheaf);
             }
         }
-        Sheaf::new(meta, board)
+        Sheaf::new(meta, board, objects)
     }
     /// Keeps an empty sheaf, or discards it when the barn has enough.
     pub fn put_empty(&self, meta: &Meta, sheaf: Sheaf) {
@@ -228,7 +261,7 @@ impl Barn {
         while let Some(block) = NonNull::new(at) {
             // SAFETY: blocks on the list are live while the lock is held.
             unsafe {
-                sum += (*block.as_ptr()).count;
+                sum += (*block.as_ptr()).count as usize;
                 at = (*block.as_ptr()).next;
             }
         }

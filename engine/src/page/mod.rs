@@ -252,7 +252,8 @@ impl PageSource<'_> {
 impl Source for PageSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
         let grew = self.alloc_here(self.order(class), n, |block| {
-            sheaf.push(block);
+            let has_room = sheaf.push(block);
+            debug_assert!(has_room);
         });
         self.cache.sets.count(Event::PageRefill, 1);
         if grew {

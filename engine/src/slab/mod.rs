@@ -696,7 +696,8 @@ impl SlabSource<'_> {
 impl Source for SlabSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
         self.draw(class, n, |object| {
-            sheaf.push(object);
+            let has_room = sheaf.push(object);
+            debug_assert!(has_room);
         });
         // Lowest address last in, first out: fresh pages are touched in order.
         sheaf.objects().reverse();
