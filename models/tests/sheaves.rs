@@ -10,7 +10,7 @@ use allotment_models::arch::lock::Lock;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::RseqArea;
 use allotment_models::cache::drain::CpuSet;
-use allotment_models::cache::layout::OBJECTS as OBJECTS_MAX;
+use allotment_models::cache::layout::SLOT;
 use allotment_models::cache::{Cache, Sheaf, Source};
 use allotment_models::cache::{DrainMode, DrainReport};
 use allotment_models::harness::{fails, holds, spawn};
@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 const OBJECTS: usize = 12;
 const CLASS: usize = 1;
-/// Bytes of a sheaf.
-const SHEAF: usize = OBJECTS_MAX * 8 + 16;
+/// Bytes of a sheaf of the smallest.
+const SHEAF: usize = 30 * SLOT as usize + 16;
 
 /// A bag of numbers.
 struct Bag(Lock<Vec<usize>>);
@@ -95,11 +95,14 @@ fn model(mode: Mode) {
     let mut objects = bag.0.lock().clone();
     objects.sort_unstable();
     assert!(objects == (1..=OBJECTS).collect::<Vec<_>>(), "VIOLATION: objects {objects:?}");
-    // All sheaves that were made are empty and in the barn, each once.
+    // All sheaves that were made are empty and in the node's barn or that of a set, each once.
     let made = machine::live(SHEAF);
+    assert!(made > 0);
     let mut seen = BTreeSet::new();
-    for _ in 0..made {
-        let sheaf = cache.barn(CLASS).take_empty(&cache.meta, cache.sets.board(), OBJECTS).expect("memory");
+    let near: Vec<_> = cache.sets.near(CLASS).flat_map(|near| std::iter::repeat_n(near, near.empties())).collect();
+    let node = std::iter::repeat_n(cache.barn(CLASS), made - near.len());
+    for barn in near.into_iter().chain(node) {
+        let sheaf = barn.take_empty(&cache.meta, cache.sets.board(), 2).expect("memory");
         assert!(seen.insert(sheaf.into_word(1).objects()), "VIOLATION: a sheaf is in two places");
     }
     assert!(machine::live(SHEAF) == made, "VIOLATION: a sheaf is lost");

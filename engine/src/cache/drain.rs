@@ -29,7 +29,8 @@
 //! Cost: a store and a fence for each CPU (0.4–1.3 µs), or one fence for all; the owner's answer is one sequence.
 #![allow(unsafe_code)] // sequences
 
-use super::layout::{Set, Word};
+use super::layout::Word;
+use super::set::Set;
 use super::sets::{STEP, Sets, Words};
 use crate::arch::atomic::Ordering::{Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicU64, fence};
@@ -174,7 +175,8 @@ pub struct Switched {
 impl Set {
     /// Whether it holds objects. (Racy where the set is in use, as the kernel's look at its lists.)
     fn holds(&self) -> bool {
-        self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != 0 || pair.spare.load(Relaxed) != 0)
+        self.near_full.load(Relaxed) > 0
+            || self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != 0 || pair.spare.load(Relaxed) != 0)
     }
 }
 
@@ -209,10 +211,15 @@ impl Sets {
         self.home_of(index).is_some_and(|(set, _)| set.mark.load(Relaxed) == PARKED)
     }
 
-    /// Whether there is something that [`Sets::collect`] would return.
+    /// Whether there is something that [`Sets::collect`] would return, or barns of that set have.
     pub fn is_answered(&self, index: usize) -> bool {
+        self.other_of(index).is_some_and(Set::holds)
+    }
+
+    /// The set that `index` had before its last drain.
+    pub(super) fn other_of(&self, index: usize) -> Option<&Set> {
         let other = self.other[index].load(Relaxed);
-        other != 0 && self.set_at(other).holds()
+        (other != 0).then(|| self.set_at(other))
     }
 
     /// The empty set that takes the place of `set`, entitled to what it was; `None` if there are no more, or

@@ -1,15 +1,16 @@
 //! # `cache`: malloc's per-CPU caches
 //!
-//! One set per CPU index ([`layout`]), one pointer to it that is the only switch ([`sets`]), how somebody else empties one
+//! One set per CPU index ([`set`], of words as in [`layout`]), one pointer to it that is the only switch ([`sets`]), how somebody else empties one
 //! ([`drain`]), sheaves and barns ([`sheaf`]); [`steps`] are the sequences once more, for the fallback and for tests. Here: the way
 //! from a refused fast path to the source of objects.
 //!
 //! ## Behind the fast path: spare, barn, source
 //! ```text
-//! pop refused:  main empty ──► exchange with spare ──► full sheaf from the barn ──► fill one from the source
-//! push refused: main full  ──► exchange with spare ──► empty sheaf from the barn; the full one goes to
-//!                                                      the spare's place, the barn, or the source
+//! pop refused:  main empty ──► exchange with spare ──► full sheaf from a barn ──► fill one from the source
+//! push refused: main full  ──► exchange with spare ──► empty sheaf from a barn; the full one goes to
+//!                                                      the spare's place, a barn, or the source
 //! ```
+//! Of small objects a set has a barn to itself, of two full sheaves a class, which is asked before the node's.
 //! Every arrow that touches a set is one committed compare-and-store of a word
 //! ([`Sets::swap`]), so that each sheaf always has one owner, whoever preempts
 //! whom. A thread that was interrupted three times in a row, or that finds the
@@ -22,6 +23,7 @@
 
 pub mod drain;
 pub mod layout;
+pub mod set;
 pub mod sets;
 mod share;
 pub mod sheaf;
@@ -37,11 +39,12 @@ use crate::meta::Meta;
 use crate::stat::board::CLASSES_MAX;
 use crate::stat::{Event, Level, Mode};
 use drain::CpuSet;
-use layout::{OBJECTS, Set, Word};
+use layout::{OBJECTS, Word};
+use set::{NEAR, Set};
 use sets::STEP;
 pub use sets::Sets;
-use sheaf::Barn;
 pub use sheaf::Sheaf;
+use sheaf::{Barn, FULL_MAX};
 
 /// Interruptions in a row after which a thread goes past the sets.
 const ABORTS: u32 = 3;
@@ -49,6 +52,8 @@ const ABORTS: u32 = 3;
 const VISITS: u32 = 64;
 /// Barns together may hold one part in this many of what sets may.
 const BARNS: u64 = 4;
+/// Most full sheaves that the barn of a set keeps of a class.
+const NEAR_MAX: u32 = 2;
 
 /// The bytes from which a soft limit is near: seven eighths of it.
 #[must_use]
@@ -227,7 +232,8 @@ impl Cache {
         }
         let limit = self.entitle(source, set, class);
         let Some(empty) = self.take_main(class, main, limit) else { return main != Word::NONE };
-        let sheaf = match self.barn(class).trade_empty(empty) {
+        let traded = Self::from_near(set, class, empty).or_else(|empty| self.barn(class).trade_empty(empty));
+        let sheaf = match traded {
             Ok(full) => {
                 self.sets.shift(Level::Barns, -((full.len() * source.size(class)) as isize));
                 self.sets.count(Event::BarnGet, 1);
@@ -279,7 +285,7 @@ impl Cache {
                 self.keep_spare(source, class, sheaf.into_word(main.count() as usize));
                 Ok(None)
             } else {
-                self.to_barn(source, class, sheaf)
+                self.to_barn(source, Some(set), class, sheaf)
             };
             sheaf = match traded {
                 Ok(Some(empty)) => empty,
@@ -318,18 +324,43 @@ impl Cache {
         true
     }
 
-    /// Gives a full sheaf to the barn, for an empty one if the barn has one.
+    /// Takes a sheaf with objects out of the barn that `set` has to itself, for an empty one.
+    ///
+    /// # Errors
+    /// The empty sheaf, when there is none.
+    fn from_near(set: &Set, class: usize, empty: Sheaf) -> Result<Sheaf, Sheaf> {
+        // Relaxed: a look, that spares a lock; what it misses is found later, or by a drain.
+        let Some(near) = set.near.get(class).filter(|_| set.near_full.load(Relaxed) > 0) else { return Err(empty) };
+        let full = near.trade_empty(empty)?;
+        set.near_full.fetch_sub(1, Relaxed);
+        Ok(full)
+    }
+
+    /// Gives a full sheaf to the barn of `set`, or else to the node's, for an empty one if that has one.
     ///
     /// # Errors
     /// The sheaf, if the class has no barn, or that or the budget no room for it.
-    fn to_barn(&self, source: &impl Source, class: usize, sheaf: Sheaf) -> Result<Option<Sheaf>, Sheaf> {
+    fn to_barn(
+        &self,
+        source: &impl Source,
+        set: Option<&Set>,
+        class: usize,
+        sheaf: Sheaf,
+    ) -> Result<Option<Sheaf>, Sheaf> {
         let (board, size) = (self.sets.board(), source.size(class));
         let bytes = sheaf.len() * size;
         // (Areas have no size in common, and no barn.)
         if size == 0 || !self.affordable(board.level(Level::Barns) + bytes as u64, BARNS) {
             return Err(sheaf);
         }
-        let empty = self.barn(class).trade_full(sheaf)?;
+        let near = set.and_then(|set| Some((set, set.near.get(class)?)));
+        let kept = match near {
+            Some((set, near)) => near.trade_full(sheaf, NEAR_MAX).inspect(|_| {
+                set.near_full.fetch_add(1, Relaxed);
+            }),
+            None => Err(sheaf),
+        };
+        let empty = kept.or_else(|sheaf| self.barn(class).trade_full(sheaf, FULL_MAX))?;
         self.sets.shift(Level::Barns, bytes as isize);
         self.sets.count(Event::BarnPut, 1);
         Ok(empty)
@@ -375,7 +406,7 @@ impl Cache {
         // SAFETY: a committed swap or a drain gave it to us.
         let Some(mut sheaf) = (unsafe { Sheaf::from_word(word) }) else { return };
         if !sheaf.is_empty() {
-            sheaf = match self.to_barn(source, class, sheaf) {
+            sheaf = match self.to_barn(source, None, class, sheaf) {
                 Ok(None) => return,
                 Ok(Some(empty)) => empty,
                 Err(mut full) => {
@@ -556,6 +587,12 @@ impl Cache {
                     }
                 }
             }
+            if let Some(set) = self.sets.other_of(index) {
+                self.empty_near(source, set, NEAR, |class, sheaf| {
+                    report.objects += sheaf.len() as u64;
+                    report.bytes += source.bytes(class, sheaf) as u64;
+                });
+            }
         }
         left
     }
@@ -567,14 +604,30 @@ impl Cache {
         });
     }
 
-    /// Empties all barns of the first `classes` classes into the source.
+    /// Empties all barns of the first `classes` classes into the source, those of the sets, too.
     pub fn empty_barns(&self, source: &impl Source, classes: usize) {
+        self.sets.all().for_each(|set| self.empty_near(source, set, classes, |_, _| ()));
         for barns in &self.barns[..self.sets.cpus.nodes()] {
             for (class, barn) in barns.iter().enumerate().take(classes) {
                 while let Some(mut sheaf) = self.take_full(source, class, barn) {
                     source.flush(class, &mut sheaf);
                     barn.put_empty(&self.meta, sheaf);
                 }
+            }
+        }
+    }
+
+    /// Empties the barns that `set` has to itself of the first `classes` classes; each sheaf is shown first.
+    fn empty_near(&self, source: &impl Source, set: &Set, classes: usize, mut shown: impl FnMut(usize, &mut Sheaf)) {
+        for (class, near) in set.near.iter().enumerate().take(classes) {
+            // Relaxed: as in `from_near`.
+            while set.near_full.load(Relaxed) > 0
+                && let Some(mut sheaf) = self.take_full(source, class, near)
+            {
+                set.near_full.fetch_sub(1, Relaxed);
+                shown(class, &mut sheaf);
+                source.flush(class, &mut sheaf);
+                self.barn(class).put_empty(&self.meta, sheaf);
             }
         }
     }

@@ -26,9 +26,10 @@
 #![allow(unsafe_code)] // addresses of sets and tallies
 
 use super::drain::{ASKED, CpuSet, Isolated, NONE, PARKED, UNFENCED, bits};
-use super::layout::{Pair, Set, Word};
+use super::layout::Word;
+use super::set::{Pair, Set};
 use super::share::Share;
-use super::sheaf::Sheaf;
+use super::sheaf::{Barn, Sheaf};
 use super::steps::{self, Locked, Simulated, Steps};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -685,7 +686,8 @@ impl Sets {
     fn others(&self) -> impl Iterator<Item = &Set> {
         self.at(&self.other)
     }
-    fn all(&self) -> impl Iterator<Item = &Set> {
+    /// Every set that serves an index, or did.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Set> {
         self.homes().chain(self.others())
     }
 
@@ -700,14 +702,20 @@ impl Sets {
         Some((count as usize, limit, batch.min(limit)))
     }
 
-    /// Objects of `class` in the sheaves of all sets, those that wait to be collected too (exact when nobody changes them).
+    /// The barns of `class` that sets have to themselves.
+    pub fn near(&self, class: usize) -> impl Iterator<Item = &Barn> {
+        self.all().filter_map(move |set| set.near.get(class))
+    }
+
+    /// Objects of `class` that all sets have, those that wait to be collected too (exact when nobody changes them).
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
         self.all()
             .map(|set| {
                 let pair = &set.pairs[class];
-                Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count()
+                (Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count()) as usize
             })
-            .sum::<u64>() as usize
+            .chain(self.near(class).map(Barn::objects))
+            .sum()
     }
 }

@@ -214,13 +214,13 @@ impl Barn {
         Self::put(&mut state.empty, empty);
         Ok(full)
     }
-    /// Keeps a sheaf with objects, for an empty one if there is one.
+    /// Keeps a sheaf with objects, if there are not `most` of them, for an empty one if there is one.
     ///
     /// # Errors
     /// The sheaf, when the barn has enough.
-    pub fn trade_full(&self, full: Sheaf) -> Result<Option<Sheaf>, Sheaf> {
+    pub fn trade_full(&self, full: Sheaf, most: u32) -> Result<Option<Sheaf>, Sheaf> {
         let mut state = self.state.lock();
-        if state.full_count == FULL_MAX {
+        if state.full_count >= most {
             return Err(full);
         }
         state.full_count += 1;
@@ -251,6 +251,11 @@ impl Barn {
             }
         }
         sheaf.discard(meta);
+    }
+    /// Empty sheaves now (for tests).
+    #[must_use]
+    pub fn empties(&self) -> usize {
+        self.state.lock().empty_count as usize
     }
     /// Objects in full sheaves now (for statistics and tests).
     #[must_use]

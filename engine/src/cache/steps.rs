@@ -7,7 +7,8 @@
 //!
 //! A step is a load or a store of one word. The last store is the commit.
 
-use super::layout::{SLOT, Set, Word};
+use super::layout::{SLOT, Word};
+use super::set::Set;
 use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
 use crate::arch::outcome::Outcome;

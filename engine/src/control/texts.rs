@@ -12,6 +12,7 @@ use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::atomic::fence;
 use crate::arch::text::{Room, Text};
 use crate::cache::Sets;
+use crate::cache::sheaf::Barn;
 use crate::cpu::NODES;
 use crate::heap::{Environment, Heap};
 use crate::reclaim::mm::{ALL_CLASSES, bytes_of};
@@ -124,7 +125,8 @@ pub fn sets<E: Environment>(heap: &Heap<E>, out: &mut impl Write) -> fmt::Result
         let Some((set, cpu)) = sets.home_of(index) else { continue };
         let (mut objects, mut bytes) = (0, 0);
         for class in 1..ALL_CLASSES {
-            let count = sets.list(index, class).map_or(0, |(count, _, _)| count);
+            let near = set.near.get(class).map_or(0, Barn::objects);
+            let count = near + sets.list(index, class).map_or(0, |(count, _, _)| count);
             objects += count;
             bytes += count * bytes_of(class);
         }

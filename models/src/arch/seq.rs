@@ -6,7 +6,8 @@
 
 use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 pub use super::outcome::Outcome;
-use crate::cache::layout::{SLOT, Set, Word};
+use crate::cache::layout::{SLOT, Word};
+use crate::cache::set::Set;
 use crate::cache::sets::Sets;
 use crate::cache::steps::{self, Steps};
 use crate::cpu::sim::Interrupted;

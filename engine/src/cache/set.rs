@@ -1,0 +1,75 @@
+//! # What one CPU index caches
+//!
+//! ```text
+//! set: [ main, spare ] by class │ cpu … │ limits, batches by class │ … │ near: a barn by class of small objects
+//!        ▲ sequences, at fixed offsets      └─ slow paths
+//! ```
+//! Objects that come and go on one CPU pass main, spare and its own barn, four sheaves in all, before anybody else's line is touched.
+//!
+//! Invariant: a page at most; its first words are where `arch::operands` says. Zero bytes are an empty set. Locks: those of
+//! `near`, leaves like the node's barns.
+
+use super::sheaf::Barn;
+use crate::arch::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use crate::stat::board::CLASSES_MAX;
+
+/// Classes whose objects a set has a barn of its own for: objects of at most 2 KiB.
+pub const NEAR: usize = if CLASSES_MAX < 43 { CLASSES_MAX } else { 43 };
+
+/// The two sheaves that a set has of a class.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Pair {
+    /// The one that push and pop work on.
+    pub main: AtomicU64,
+    /// The one that is exchanged with it before anybody else is asked.
+    pub spare: AtomicU64,
+}
+
+/// Everything that one CPU index caches.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Set {
+    /// By class. A class's offset in a set is 16 × its number, as in a tally.
+    pub pairs: [Pair; CLASSES_MAX],
+    /// The CPU whose sequences may use this set.
+    pub cpu: AtomicU32,
+    /// Fallback mode: who is inside.
+    pub held: crate::arch::lock::Lock<()>,
+    /// Objects that a sheaf of a class is entitled to (the kernel's `high` is two of them); doubles
+    /// with use, within the budget, and decays. What all of them may hold is the level `charged`.
+    /// (Of the classes of areas: see `heap::front`.)
+    pub limits: [AtomicU8; CLASSES_MAX],
+    /// Objects that the next refill from the source takes: doubles with refills, halves with flushes.
+    pub batches: [AtomicU8; CLASSES_MAX],
+    /// What somebody wants of the owner, or it has done: see [`super::drain`].
+    pub mark: AtomicU32,
+    /// The NUMA node of `cpu`.
+    pub node: AtomicU32,
+    /// Operations when the keeper looked last: on all classes, on page lists, on areas.
+    pub seen: [AtomicU64; 3],
+    /// Looks since that changed.
+    pub quiet: [AtomicU32; 3],
+    /// Full sheaves in all of `near`.
+    pub near_full: AtomicU32,
+    /// By class: what goes to and fro on this CPU only need not meet others in the node's barn.
+    pub near: [Barn; NEAR],
+}
+
+impl Set {
+    /// The set that refuses everything.
+    #[allow(clippy::declare_interior_mutable_const, reason = "a constructor for statics")]
+    pub const VOID: Self = Self {
+        pairs: [const { Pair { main: AtomicU64::new(0), spare: AtomicU64::new(0) } }; CLASSES_MAX],
+        cpu: AtomicU32::new(0),
+        held: crate::arch::lock::Lock::new(()),
+        limits: [const { AtomicU8::new(0) }; CLASSES_MAX],
+        batches: [const { AtomicU8::new(0) }; CLASSES_MAX],
+        mark: AtomicU32::new(0),
+        node: AtomicU32::new(0),
+        seen: [const { AtomicU64::new(0) }; 3],
+        quiet: [const { AtomicU32::new(0) }; 3],
+        near_full: AtomicU32::new(0),
+        near: [const { Barn::new() }; NEAR],
+    };
+}
