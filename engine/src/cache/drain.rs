@@ -175,8 +175,8 @@ pub struct Switched {
 impl Set {
     /// Whether it holds objects. (Racy where the set is in use, as the kernel's look at its lists.)
     fn holds(&self) -> bool {
-        self.near_full.load(Relaxed) > 0
-            || self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != 0 || pair.spare.load(Relaxed) != 0)
+        self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != 0 || pair.spare.load(Relaxed) != 0)
+            || self.near_full.load(Relaxed) > 0
     }
 }
 

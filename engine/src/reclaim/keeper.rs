@@ -28,8 +28,9 @@
 //! thread of ours until [`Keeper::release`]), else at the next look.
 //!
 //! A program of one thread is one when its `fork` returns, for whoever counts: the thread ends before the fork, and a
-//! slow path starts the next a tenth of a second later at the earliest ([`Keeper::rest`]). A program that forks more
-//! often has none; slow paths and the end of a fork do its work.
+//! slow path starts the next a tenth of a second later at the earliest ([`Keeper::rest`]). The program may idle from then
+//! on: what the thread would give back goes before the fork, and what is freed before another may start at once ([`Keeper::is_out`]).
+//! A program that forks more often has none; slow paths and the end of a fork do its work.
 //!
 //! It sleeps on the board's *bell*, which other processes can ring; a process that rings changes the word, so that nothing
 //! that rang between a look and the sleep is missed.
@@ -255,10 +256,13 @@ impl Keeper {
         self.state.load(Relaxed) == State::None as u32
     }
 
-    /// Whether none can be had for now.
-    pub fn is_out(&self) -> bool {
+    /// Whether none can be had for now: not allowed, refused, or so soon after a fork of a program of one thread, which may
+    /// do nothing any more that would start the next.
+    pub fn is_out(&self, now: impl FnOnce() -> u64) -> bool {
         // Relaxed: policy.
-        self.is_confined() || self.refusals.load(Relaxed) > 0
+        self.is_confined()
+            || self.refusals.load(Relaxed) > 0
+            || self.is_resting() && self.is_none() && now() < self.retry.load(Relaxed)
     }
 
     /// Claims the start at `now` ticks: true for one caller, who starts the thread or calls [`Keeper::refused`].
@@ -558,23 +562,24 @@ mod tests {
         let mut now = 7;
         for before in 0..20 {
             assert!(keeper.claim(now) && !keeper.claim(now), "one at a time");
-            assert_eq!(keeper.is_out(), before > 0);
+            assert_eq!(keeper.is_out(|| now), before > 0);
             keeper.refused(now);
-            assert!(keeper.is_none() && keeper.is_out());
+            assert!(keeper.is_none() && keeper.is_out(|| now));
             now += TICKS << before.min(PATIENCE);
             assert!(!keeper.claim(now - 1));
         }
         assert!(keeper.claim(now) && keeper.begin());
         keeper.is_well();
         keeper.end();
-        assert!(!keeper.is_out() && keeper.claim(now));
+        assert!(!keeper.is_out(|| now) && keeper.claim(now));
     }
 
     #[test]
     fn after_a_fork_none_is_started_for_a_while() {
         let keeper = Keeper::new();
         keeper.rest(7);
-        assert!(!keeper.is_out() && !keeper.claim(6 + REST) && keeper.is_resting());
+        assert!(keeper.is_out(|| 6 + REST) && !keeper.claim(6 + REST) && keeper.is_resting());
+        assert!(!keeper.is_out(|| 7 + REST), "the next slow path starts one");
         assert!(keeper.claim(7 + REST) && !keeper.is_resting());
         keeper.refused(7 + REST);
         keeper.rest(8 + REST);
@@ -611,7 +616,7 @@ mod tests {
         assert!(keeper.claim(0));
         keeper.gone();
         keeper.confine();
-        assert!(!keeper.claim(0) && keeper.is_out(), "confined");
+        assert!(!keeper.claim(0) && keeper.is_out(|| 0), "confined");
     }
 
     #[test]

@@ -108,6 +108,10 @@ impl Mm<'_> {
         keeper.rest(now);
         keeper.release();
         self.reclaim.tending.put_off(now, self.activity());
+        // What it would have given back, but for the little that frees leave where there is none: the program may idle from here on.
+        if let Some(_inside) = self.host.enter() {
+            self.check(0);
+        }
     }
 
     /// After a fork, in the parent and in the child: no thread of ours is started soon in a program that had none at the fork.

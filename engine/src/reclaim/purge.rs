@@ -45,7 +45,8 @@ impl Mm<'_> {
 
     /// Whether there is no keeper, and none to be had: nobody gives back later what is not given back now.
     fn is_alone(&self) -> bool {
-        self.reclaim.keeper.is_out() || self.cache.knobs.get(Id::IdleSeconds) == 0
+        let now = || self.cache.sets.clock.ticks();
+        self.reclaim.keeper.is_out(now) || self.cache.knobs.get(Id::IdleSeconds) == 0
     }
 
     /// How far the bytes in use are below their recent high.
