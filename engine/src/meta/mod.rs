@@ -37,6 +37,20 @@ struct State {
     chunk: usize,
 }
 
+impl State {
+    /// A chunk of so many bytes, elsewhere; where the system makes no mapping more, right behind the last.
+    fn more(&self, chunk: usize) -> Option<usize> {
+        if let Ok(fresh) = sys::map(0, chunk, Access::ReadWrite) {
+            // SAFETY: fresh and ours. A refusal costs memory only.
+            let _ = unsafe { sys::advise(fresh, chunk, Advice::NoHuge) };
+            return Some(fresh);
+        }
+        let last = self.end.checked_sub(PAGE)?;
+        // SAFETY: the last page of the last chunk; nothing is there behind it, or nothing is done.
+        unsafe { sys::grow(last, PAGE, chunk) }.is_ok().then_some(self.end)
+    }
+}
+
 impl Default for Meta {
     fn default() -> Self {
         Self::new()
@@ -75,14 +89,15 @@ impl Meta {
             let want = (2 * state.chunk).clamp(FIRST, MOST);
             // A limit may refuse that and allow a page.
             let mut chunks = [want, FIRST, PAGE].into_iter();
-            let (fresh, chunk) = chunks.find_map(|chunk| Some((sys::map(0, chunk, Access::ReadWrite).ok()?, chunk)))?;
-            // SAFETY: fresh and ours. A refusal costs memory only.
-            let _ = unsafe { sys::advise(fresh, chunk, Advice::NoHuge) };
+            let (fresh, chunk) = chunks.find_map(|chunk| Some((state.more(chunk)?, chunk)))?;
             board.raise(Level::Meta, chunk);
             board.raise(Level::Mapped, chunk);
             board.raise(Level::Reserved, chunk);
-            board.raise(Level::Mappings, 1);
-            (at, state.end, state.chunk) = (fresh, fresh + chunk, chunk);
+            if fresh != state.end {
+                at = fresh;
+                board.raise(Level::Mappings, 1);
+            }
+            (state.end, state.chunk) = (fresh + chunk, chunk);
         }
         state.at = at + size;
         NonNull::new(at as *mut u8)

@@ -150,3 +150,21 @@ pub(super) fn map_at(at: usize, len: usize, paging: Paging) -> Result<(), Refuse
     let _ = unsafe { sys::advise(at, len, advice) };
     Ok(())
 }
+
+/// The same right behind pages of ours. Where the system makes no mapping more (`vm.max_map_count`, a filter) theirs becomes longer.
+pub(super) fn map_behind(at: usize, len: usize, paging: Paging) -> Result<(), Refused> {
+    let mapped = map_at(at, len, paging);
+    if mapped != Err(Refused::Limit) {
+        return mapped;
+    }
+    // SAFETY: the page before is ours; nothing is there behind it, or nothing is done.
+    unsafe { sys::grow(at - PAGE, PAGE, len) }.map_err(|_| Refused::Limit)?;
+    // (It may have been a guard: then what is behind it is one, too, and a mapping of its own is not to be had.)
+    // SAFETY: fresh and ours.
+    if unsafe { sys::protect(at, len, sys::Access::ReadWrite) }.is_err() {
+        // SAFETY: as above, and unused.
+        let _ = unsafe { sys::unmap(at, len) };
+        return Err(Refused::Limit);
+    }
+    Ok(())
+}

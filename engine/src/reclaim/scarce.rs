@@ -5,6 +5,7 @@
 //! zone: free bits of some blocks ──give back──► free run of the areas       (for an area)
 //! areas: free run, zero          ─────────────► free bits of its blocks     (for objects and pages)
 //! ```
+//! What the system refuses to take back changes hands with its contents: a dirty run, dirty pages.
 //! Nothing is mapped or unmapped. What was freed last may be cached: sets, barns and lazy areas are emptied first.
 //!
 //! Where nothing was found, nothing is looked for again until something was freed ([`super::barren`]).
@@ -55,6 +56,8 @@ impl Mm<'_> {
             })
             // Pieces, that may complete a block beside free pages of the zone's.
             .or_else(|| moved(WORTH))
+            // What a system that refuses to take it back leaves dirty.
+            .or_else(|| iter::from_fn(|| self.dirty_to_pages(1 << order).then(&again)).flatten().next())
             .or_else(|| if self.feed_meta() { again() } else { None })
     }
 
@@ -133,6 +136,14 @@ impl Mm<'_> {
         true
     }
 
+    /// So many pages of the areas' that are dirty become their zone's; false if there are none in a row.
+    fn dirty_to_pages(&self, pages: usize) -> bool {
+        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
+        let Some(first) = self.vmap().hand_over_dirty(pages) else { return false };
+        self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, false);
+        true
+    }
+
     /// A free run of the zones becomes one of the areas; false if there is none of at least `least` pages.
     fn pages_to_areas(&self, least: usize, most: usize) -> bool {
         let (windows, board) = (&self.pages.windows, self.cache.sets.board());
@@ -141,12 +152,8 @@ impl Mm<'_> {
             let Some((first, pages)) = zone.hand_over(windows, board, node, least, most) else { return false };
             // SAFETY: free pages, in our hand.
             let is_clean = unsafe { give_back(windows.address(first), pages * PAGE) };
-            if is_clean {
-                self.vmap().take_over(first, pages);
-            } else {
-                zone.take_over(windows, board, first, pages, false);
-            }
-            is_clean
+            self.vmap().take_over(first, pages, is_clean);
+            true
         })
     }
 }

@@ -618,14 +618,33 @@ impl Vmap<'_> {
         None
     }
 
-    /// Pages that were nobody's are a free run from now on; zero.
-    pub fn take_over(&self, first: Pfn, pages: usize) {
+    /// The same with what is dirty, `pages` that are aligned like themselves: nobody's now, with their old contents.
+    pub fn hand_over_dirty(&self, pages: usize) -> Option<Pfn> {
+        let bytes = pages * PAGE;
+        let flags = self.shape(bytes, bytes).2?;
+        let (_, first) = self.windows.find(self.reuse(bytes, bytes)?.address)?;
+        let mut state = self.space(flags).state.lock();
+        state.opened -= pages;
+        self.account(-(bytes as isize), 0);
+        self.windows.desc(first).set(Kind::None, 0);
+        self.windows.mix(first);
+        Some(first)
+    }
+
+    /// Pages that were nobody's are a free run from now on, zero, or, with their old contents, a dirty one.
+    pub fn take_over(&self, first: Pfn, pages: usize, clean: bool) {
         // What they were is over; of a run only the first page says what it is.
         (0..pages).for_each(|page| self.windows.desc(first.add(page)).set(Kind::None, 0));
         self.windows.mix(first);
-        let mut state = self.areas.spaces[0].state.lock();
+        let space = &self.areas.spaces[0];
+        let mut state = space.state.lock();
         state.opened += pages;
-        state.tree.insert(self.windows, first, pages);
+        if clean {
+            state.tree.insert(self.windows, first, pages);
+        } else {
+            self.keep(space, &mut state, first, pages, 0);
+            self.account(0, (pages * PAGE) as isize);
+        }
     }
 
     /// Advises fresh memory as its neighbours are, so that the mappings merge.

@@ -253,7 +253,7 @@ impl Model<'_> {
             Op::PutBack => vmap.put_back(),
             Op::Around => {
                 if let Some((first, pages)) = vmap.hand_over(8) {
-                    vmap.take_over(first, pages);
+                    vmap.take_over(first, pages, true);
                 }
             }
             Op::Go(index) => HERE.set(index),
@@ -321,7 +321,7 @@ fn a_neighbour_may_be_of_the_other_kind() {
     vmap.purge(usize::MAX);
     // All free pages of huge windows become small ones.
     let given: Vec<_> = core::iter::from_fn(|| vmap.hand_over(1)).collect();
-    given.iter().for_each(|&(first, pages)| vmap.take_over(first, pages));
+    given.iter().for_each(|&(first, pages)| vmap.take_over(first, pages, true));
     vmap.free(&vmap.find(one).unwrap());
     for pages in [400, 450, 40, 60] {
         let at = vmap.alloc(pages * PAGE, PAGE).unwrap().address;

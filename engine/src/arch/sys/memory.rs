@@ -84,13 +84,14 @@ pub fn map_file(len: usize, fd: usize) -> Result<usize, Errno> {
     unsafe { call(nr::MMAP, [0, len, Access::ReadWrite as usize, MAP_SHARED, fd, 0]) }
 }
 
-/// Maps `more` bytes more of the file that is mapped, shared, at `at`, behind the `len` bytes that are there.
+/// Makes the mapping longer that ends `len` bytes behind `at`, by `more` bytes behind those: fresh memory, or of the file that is
+/// mapped there the bytes that follow.
 ///
 /// # Safety
-/// The range is ours, and one mapping.
+/// The range is ours, and of one mapping.
 ///
 /// # Errors
-/// `ENOMEM` if there is something behind it; as [`map`].
+/// `ENOMEM` if there is something behind it; `EFAULT` if the mapping ends elsewhere; as [`map`].
 pub unsafe fn grow(at: usize, len: usize, more: usize) -> Result<(), Errno> {
     // SAFETY: as promised by the caller; nothing that is mapped moves or goes.
     unsafe { call(nr::MREMAP, [at, len, len + more, 0, 0, 0]).map(drop) }

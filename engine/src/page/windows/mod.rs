@@ -29,6 +29,7 @@ use super::desc::Desc;
 use super::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS, each};
 use super::window::{
     BLOCKS_AT, DATA_AT, Giant, HEAD, MOST_PAGES, Owner, Paging, Refused, Window, blocks_bytes, descs_bytes, map_at,
+    map_behind,
 };
 use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
@@ -269,11 +270,11 @@ impl Windows {
         let described_then = (end + pages - window.first as usize).next_multiple_of(DESCRIBED);
         if described_then > described {
             let (at, to) = (window.descs + descs_bytes(described), window.descs + descs_bytes(described_then));
-            map_at(at, to - at, Paging::Small)?;
+            map_behind(at, to - at, Paging::Small)?;
             window.described.store(described_then as u32, Relaxed);
             board.raise(Level::Reserved, to - at);
         }
-        map_at(window.base + end * PAGE, pages * PAGE, window.owner.paging())?;
+        map_behind(window.base + end * PAGE, pages * PAGE, window.owner.paging())?;
         // Release: with their descriptors.
         window.end.store((end + pages) as u32, Release);
         board.raise(Level::Reserved, pages * PAGE);
