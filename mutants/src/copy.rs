@@ -41,13 +41,14 @@ impl Sources {
         let mut parsed = Vec::new();
         modules(root, &format!("{SOURCES}/lib.rs"), true, &mut parsed)?;
         let mut constants = Constants::default();
-        parsed.iter().for_each(|module| constants.add(&module.file));
+        for module in &parsed {
+            constants.add(&module.file, !wanted.iter().any(|place| module.is_under(place)));
+        }
         constants.close();
         parsed.retain(|module| module.is_ours);
         let (mut files, mut first) = (Vec::new(), 1);
         for place in wanted {
-            let is_under = |module: &mut Module| Path::new(&module.path).starts_with(place.trim_end_matches('/'));
-            for Module { path, text, file, .. } in parsed.extract_if(.., is_under) {
+            for Module { path, text, file, .. } in parsed.extract_if(.., |module| module.is_under(place)) {
                 let found = Finder::find(&path, &text, &file, &constants);
                 let count = found.mutants.len() as u32;
                 files.push(File { path, text, found, first });
@@ -120,6 +121,12 @@ struct Module {
     file: syn::File,
     /// It is not for tests alone.
     is_ours: bool,
+}
+
+impl Module {
+    fn is_under(&self, place: &str) -> bool {
+        Path::new(&self.path).starts_with(place.trim_end_matches('/'))
+    }
 }
 
 /// The file at `path`, and those of its modules.

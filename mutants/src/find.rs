@@ -13,7 +13,7 @@
 //! | a body whose type has a plain value | that value at once ([`plain_values`]) |
 //!
 //! Left alone: what `--test` does not compile or only `--test` compiles, constants and what they need ([`Constants`]),
-//! types, patterns, macros (assembly among them).
+//! types, patterns, macros (assembly among them), and `verify`, which only tests call.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -79,9 +79,13 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Takes a file in.
-    pub fn add(&mut self, file: &syn::File) {
+    /// Takes a file in; one that stays as it is keeps its functions `const`.
+    pub fn add(&mut self, file: &syn::File, stays: bool) {
+        let before = self.functions.len();
         self.visit_file(file);
+        if stays {
+            self.names.extend(self.functions[before..].iter().flat_map(|(_, called)| called.iter().cloned()));
+        }
     }
 
     /// Once all files are in: what is called by what is called.
@@ -334,10 +338,10 @@ impl<'a> Finder<'a> {
 
     /// A function: its values, then what is in it.
     fn function(&mut self, attributes: &[syn::Attribute], signature: &syn::Signature, body: &syn::Block) {
-        if !is_ours(attributes) {
+        let name = signature.ident.to_string();
+        if !is_ours(attributes) || name == "verify" {
             return;
         }
-        let name = signature.ident.to_string();
         let is_constant = self.in_constant;
         if let Some(word) = &signature.constness {
             if self.constants.names.contains(&name) {

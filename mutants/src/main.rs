@@ -7,12 +7,14 @@
 //!                      ▲                                                                                 │
 //!                      └── what the compiler rejects is left out ◀───────────────────────────────────────┤
 //!                                                                                                        ▼
-//!   survivors ◀── each mutant, against those that reach it, quickest first ◀── each test once: its time, its places
+//!   survivors ◀── each mutant, against those that reach it ◀── each test once: its time, its places
 //! ```
 
 mod copy;
 mod find;
 mod run;
+#[cfg(test)]
+mod tests;
 mod weave;
 
 use std::collections::HashSet;
@@ -35,7 +37,7 @@ Mutation testing of the engine: its sources are changed in thousands of ways, an
   --caught          says of each mutant that was caught which tests ran then
   --again FILE      only mutants that FILE names, which an earlier run printed
   --jobs N          tests side by side (2)
-  --seconds N       tests of a mutant take this long without it, at most (60); the longest are left out
+  --seconds N       tests of a mutant take this long without it, at most (60); the others are left out
   --scratch PATH    where the copy is built, instead of target/mutants: two runs need two
   --help
 
@@ -57,8 +59,16 @@ struct Options {
 }
 
 fn options() -> Result<Option<Options>, String> {
-    let mut options =
-        Options { paths: Vec::new(), list: false, unreached: false, caught: false, number: None, jobs: 2, seconds: 60 };
+    let mut options = Options {
+        paths: Vec::new(),
+        list: false,
+        unreached: false,
+        caught: false,
+        again: None,
+        scratch: "target/mutants".into(),
+        jobs: 2,
+        seconds: 60,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} wants a value"));

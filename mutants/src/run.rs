@@ -1,7 +1,8 @@
 //! # Tests against mutants
 //!
 //! Every test runs once with no mutant on, and says how long it takes and which mutants' places it reaches. Then each
-//! mutant meets the tests that reach it, the quickest first, some at a time, until one fails, crashes or takes too long.
+//! mutant meets the tests that reach it, some at a time, until one fails, crashes or takes too long: those first that are
+//! quick and reach little else.
 //!
 //! A mutant may do anything that its tests may: fill `/dev/shm`, send signals to all, stay. So tests run in process and
 //! mount namespaces of their own, and go with them; where there are none to be had they run without.
@@ -51,7 +52,7 @@ pub struct Tests {
     jobs: usize,
     /// A mutant's tests take this long without it, at most.
     budget: Duration,
-    /// Quickest first.
+    /// In the order in which a mutant meets them.
     tests: Vec<Test>,
     /// For each mutant, places in `tests`.
     reaching: HashMap<u32, Vec<usize>>,
@@ -75,7 +76,7 @@ impl Tests {
         let names: Vec<_> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
         let tests = beside(jobs, names.len(), |index| all.record_one(names[index], index), |_, _| {});
         all.tests = tests.into_iter().collect::<Result<_, _>>()?;
-        all.tests.sort_by_key(|test| test.time);
+        all.tests.sort_by_key(|test| test.time.as_micros() * test.reached.len() as u128);
         for (index, test) in all.tests.iter().enumerate() {
             for mutant in &test.reached {
                 all.reaching.entry(*mutant).or_default().push(index);
@@ -118,11 +119,15 @@ impl Tests {
         while !left.is_empty() {
             let mut time = Duration::ZERO;
             let mut count = 0;
-            while count < left.len() && (count == 0 || time < FIRST.max(spent)) {
-                time += self.tests[left[count]].time;
+            while count < left.len() && time < FIRST.max(spent) {
+                let next = self.tests[left[count]].time;
+                if spent + time + next > self.budget {
+                    break;
+                }
+                time += next;
                 count += 1;
             }
-            if spent > Duration::ZERO && spent + time > self.budget {
+            if count == 0 {
                 return (Fate::SurvivedSoFar, String::new());
             }
             let names: Vec<_> = left[..count].iter().map(|test| &*self.tests[*test].name).collect();

@@ -248,7 +248,7 @@ impl<E: Environment> Heap<E> {
         let (mut got, mut squeezed) = (0, false);
         while got < into.len() {
             let n = into.len() - got;
-            let (more, _) = source.alloc_many(node, order, n, flags, others(flags), |word, zone| {
+            let more = source.alloc_many(node, order, n, flags, others(flags), |word, zone| {
                 let far = if zone == here { 0 } else { FAR_BIT };
                 windows.set_tags(word.first, word.starts, USER_TAG | far | (order as u32) << 8);
                 word.addresses(windows, |block| {

@@ -140,7 +140,7 @@ impl Pages {
 
 impl PageSource<'_> {
     /// At most `n` blocks for `node`, words of them to `take` with their zone: from the node's own zone, which may
-    /// grow, else from the nearest of `others` that has any free. How many, and whether the zone had to grow.
+    /// grow, else from the nearest of `others` that has any free. How many.
     pub fn alloc_many(
         &self,
         node: usize,
@@ -149,17 +149,20 @@ impl PageSource<'_> {
         flags: Flags,
         others: usize,
         mut take: impl FnMut(&BatchWord, usize),
-    ) -> (usize, bool) {
+    ) -> usize {
         let (pages, board) = (self.pages, self.cache.sets.board());
         let limit = self.cache.knobs.hard_limit();
         let want = ZoneRequest { node, bind: pages.places(node, self.cache.sets.cpus.nodes()), order, flags, limit };
         let (got, grew) = pages.zones[node].alloc(&pages.windows, board, want, n, |word| take(word, node));
+        if grew {
+            self.cache.sets.count(Event::ZoneGrow, 1);
+        }
         if got > 0 || others == 0 {
-            return (got, grew);
+            return got;
         }
         let mut spare = |at: usize| pages.zones[at].alloc_spare(&pages.windows, board, want, n, |word| take(word, at));
         let got = pages.fallback(node).into_iter().filter(|&at| at != node && at < others).map(&mut spare);
-        (got.into_iter().find(|&got| got > 0).unwrap_or(0), grew)
+        got.into_iter().find(|&got| got > 0).unwrap_or(0)
     }
 
     /// Opens more address space for zones that are below their `low`, before somebody has to wait for it.
@@ -174,13 +177,12 @@ impl PageSource<'_> {
 
     /// Blocks for the layers above. (Whoever frees an object of a node's must find its slab's lists, which exist for
     /// the nodes that ran us.)
-    fn alloc_here(&self, order: usize, n: usize, mut take: impl FnMut(usize)) -> bool {
+    fn alloc_here(&self, order: usize, n: usize, mut take: impl FnMut(usize)) {
         let node = self.cache.sets.cpus.node();
         let windows = &self.pages.windows;
         self.alloc_many(node, order, n, Flags::NONE, self.cache.sets.cpus.nodes(), |word, _| {
             word.addresses(windows, &mut take)
-        })
-        .1
+        });
     }
 
     /// One block of any order, past the lists.
@@ -251,14 +253,11 @@ impl PageSource<'_> {
 
 impl Source for PageSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
-        let grew = self.alloc_here(self.order(class), n, |block| {
+        self.alloc_here(self.order(class), n, |block| {
             let has_room = sheaf.push(block);
             debug_assert!(has_room);
         });
         self.cache.sets.count(Event::PageRefill, 1);
-        if grew {
-            self.cache.sets.count(Event::ZoneGrow, 1);
-        }
     }
     fn flush(&self, class: usize, sheaf: &mut Sheaf) {
         let order = self.order(class);

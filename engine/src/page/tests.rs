@@ -334,3 +334,31 @@ fn nodes_are_asked_by_their_distance() {
     assert_eq!(pages.fallback(0), [0, 3, 7, 1, 2, 4, 5, 6]);
     assert_eq!(pages.fallback(5)[0], 5);
 }
+
+#[test]
+fn memory_is_placed_where_there_are_nodes_and_no_filter() {
+    let pages = unsafe { Box::<Pages>::new_zeroed().assume_init() };
+    let places = || [(0, 1), (1, 1), (0, 2), (1, 2)].map(|(node, nodes)| pages.places(node, nodes));
+    assert_eq!(places(), [false, true, true, true]);
+    pages.confine();
+    assert_eq!(places(), [false; 4]);
+}
+
+#[test]
+fn a_gather_is_full_while_the_largest_block_would_still_fit() {
+    let mut gather = Gather::<24>::new();
+    assert!(gather.is_empty());
+    // Single pages, each in a word of its own; a block of order 10 is 16 words, and there are 24.
+    for page in 0..9 {
+        assert!(!gather.is_full(), "{page}");
+        assert!(gather.add(Pfn(page * 64 * 2), 0));
+        assert!(!gather.is_empty());
+    }
+    assert!(gather.is_full());
+    gather.clear();
+    assert!(gather.is_empty() && !gather.is_full());
+    // With one word less it is not full, and takes what is largest to the last word.
+    (0..8).for_each(|page| assert!(gather.add(Pfn(page * 64 * 2), 0)));
+    assert!(!gather.is_full() && gather.add(Pfn(1 << 20), 10));
+    assert_eq!(gather.words().len(), 24);
+}

@@ -8,7 +8,8 @@ use crate::cpu::Simulation;
 use crate::cpu::sim::Cpu;
 use crate::heap::Opening;
 use crate::knob::Id;
-use crate::stat::{Index, Level, Mode, Reason};
+use crate::page::{LISTED, ZoneRequest};
+use crate::stat::{Event, Index, Level, Mode, Reason};
 use std::cell::Cell;
 use std::vec::Vec;
 
@@ -119,6 +120,119 @@ fn blocks_come_from_the_node_asked_for_or_the_nearest_and_go_back_to_their_own()
     assert_eq!(zone_of(*held.last().unwrap()), 0, "grown");
     unsafe { heap.pages_free_bulk(&held) }.unwrap();
     assert_empty(heap);
+}
+
+#[test]
+fn only_so_many_other_nodes_are_asked() {
+    static HEAP: Heap<Test> = Heap::new();
+    let heap = &HEAP;
+    assert!(open(heap, Mode::Simulated, Simulation::own(1, 1, || (0, 0))));
+    let mm = heap.mm();
+    let (pages, board, source) = (&heap.pages, heap.cache.sets.board(), mm.page_source());
+    // Zones 1 and 2 have pages, 0 has none and is not to grow.
+    for node in [1, 2] {
+        let mut block = None;
+        let want = ZoneRequest { node, bind: false, order: 0, flags: Flags::NONE, limit: u64::MAX };
+        pages.zones[node].alloc(&pages.windows, board, want, 1, |word| block = Some(word.first));
+        assert!(pages.free(board, block.unwrap(), 0), "it was not free");
+        assert!(!pages.free(board, block.unwrap(), 0), "it was");
+    }
+    let from = |node, others| {
+        let mut zone = None;
+        let got = source.alloc_many(node, 0, 1, Flags::ATOMIC, others, |_, at| zone = Some(at));
+        assert_eq!(got, usize::from(zone.is_some()));
+        zone
+    };
+    assert_eq!([from(0, 0), from(0, 1), from(0, 2)], [None, None, Some(1)]);
+    assert_eq!([from(3, 1), from(3, 2), from(3, 3)], [None, Some(1), Some(2)], "the nearest of them");
+}
+
+#[test]
+fn refills_flushes_and_growth_are_counted() {
+    static HEAP: Heap<Test> = Heap::new();
+    let heap = &HEAP;
+    assert!(open(heap, Mode::Simulated, Simulation::own(1, 1, || (0, 0))));
+    let zone = &heap.pages.zones[0];
+    let now = || {
+        let events = [Event::PageRefill, Event::PageFlush, Event::ZoneGrow, Event::BadFree];
+        (events.map(|event| heap.cache.sets.event(event)), zone.free_pages(), zone.managed())
+    };
+    let mut held = Vec::new();
+    for order in [0, 3, 9, 4, 10].into_iter().flat_map(|order| [order; 40]) {
+        let (events, free, managed) = now();
+        held.push((order, heap.pages_alloc(order, None, Flags::NONE).unwrap()));
+        let ([refills, flushes, grown, bad], free_now, managed_now) = now();
+        let is_refill = LISTED.contains(&order) && (free, managed) != (free_now, managed_now);
+        assert_eq!(refills > events[0], is_refill, "order {order}");
+        assert_eq!(grown > events[2], managed != managed_now, "order {order}");
+        assert_eq!((flushes, bad), (events[1], 0));
+    }
+    let ([refills, _, grown, _], ..) = now();
+    assert!((4..100).contains(&refills) && (3..100).contains(&grown), "{refills} refills, {grown} steps");
+    for (order, block) in held {
+        let (events, free, _) = now();
+        unsafe { heap.pages_free(block) }.unwrap();
+        let ([refills, flushes, grown, bad], free_now, _) = now();
+        let is_flush = LISTED.contains(&order) && free != free_now;
+        assert_eq!(flushes > events[1], is_flush, "order {order}");
+        assert_eq!((refills, grown, bad), (events[0], events[2], 0));
+    }
+    assert!(now().0[1] > 3);
+}
+
+#[test]
+fn blocks_that_are_free_already_are_counted_one_by_one() {
+    static HEAP: Heap<Test> = Heap::new();
+    let heap = &HEAP;
+    assert!(open(heap, Mode::Simulated, Simulation::own(1, 1, || (0, 0))));
+    let mm = heap.mm();
+    let source = mm.page_source();
+    let bad = || heap.cache.sets.event(Event::BadFree);
+    let [one, two] = [4, 4].map(|order| source.alloc(order).unwrap());
+    let taken = heap.pages.zones[0].free_pages();
+    unsafe { source.free(one, 4) };
+    assert_eq!((bad(), heap.pages.zones[0].free_pages()), (0, taken + 16));
+    unsafe { source.free(one, 4) };
+    assert_eq!((bad(), heap.pages.zones[0].free_pages()), (1, taken + 16));
+    // All 16 pages of the first, which is behind a good one, and a page twice in one gather.
+    source.free_all([(two, 4), (one, 4)].into_iter());
+    assert_eq!((bad(), heap.pages.zones[0].free_pages()), (17, taken + 32));
+    let [page, other] = [5, 5].map(|order| source.alloc(order).unwrap());
+    source.free_all([(page, 5), (other, 5)].into_iter());
+    assert_eq!(bad(), 17);
+    let page = source.alloc(4).unwrap();
+    source.free_all([(page, 4), (page, 4)].into_iter());
+    assert_eq!(bad(), 18);
+    // Of more than one gather takes: each counts once.
+    let many: Vec<_> = (0..100).map(|_| (source.alloc(6).unwrap(), 6)).collect();
+    source.free_all(many.iter().copied());
+    assert_eq!(bad(), 18);
+    source.free_all(many.into_iter());
+    assert_eq!(bad(), 18 + 6400);
+}
+
+#[test]
+fn a_zone_that_is_below_its_mark_is_opened_before_somebody_waits() {
+    static HEAP: Heap<Test> = Heap::new();
+    let heap = &HEAP;
+    assert!(open(heap, Mode::Simulated, Simulation::own(1, 1, || (0, 0))));
+    let mm = heap.mm();
+    let (zone, source) = (&heap.pages.zones[0], mm.page_source());
+    let grown = || heap.cache.sets.event(Event::ZoneGrow);
+    source.prepare_more();
+    assert_eq!((grown(), zone.managed()), (0, 0), "a small zone has no mark");
+    while zone.managed() < 20_000 {
+        source.alloc(9).unwrap();
+    }
+    while !zone.below_low() {
+        source.alloc_many(0, 0, 1, Flags::ATOMIC, 0, |_, _| ());
+    }
+    let (before, managed) = (grown(), zone.managed());
+    source.prepare_more();
+    assert!(!zone.below_low() && zone.managed() > managed);
+    assert_eq!(grown(), before + 1);
+    source.prepare_more();
+    assert_eq!(grown(), before + 1, "there is enough");
 }
 
 /// Threads that take, stamp, pass on and give blocks of all orders, beside objects of malloc and drains.

@@ -408,7 +408,7 @@ impl Windows {
             .filter(|(_, window)| {
                 let map = &raw const **window as usize + HEAD;
                 let known = self.root[window.base >> WINDOW_SHIFT].load(Relaxed);
-                window.giant.bytes.load(Relaxed) == 0 || known.wrapping_add(window.base >> PAGE_SHIFT) == map
+                window.owner != Owner::Giant || known.wrapping_add(window.base >> PAGE_SHIFT) == map
             })
     }
 
@@ -446,3 +446,6 @@ pub fn step(pages: usize) -> usize {
     const MOST: usize = 16 * 1024;
     if pages < STEP { pages.max(FIRST) } else { (pages / 16).next_multiple_of(STEP).min(MOST) }
 }
+
+#[cfg(test)]
+mod tests;

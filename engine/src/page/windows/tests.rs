@@ -1,0 +1,228 @@
+//! Windows against what the system says is mapped: their pages, what describes these, and what is counted.
+#![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+
+use super::*;
+use crate::page::Kind;
+use std::boxed::Box;
+use std::fs;
+use std::string::String;
+use std::vec::Vec;
+
+// (For ever: where a new one looks for addresses depends on where it is itself, and windows stay.)
+fn fresh() -> (&'static Windows, &'static Board) {
+    unsafe {
+        let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
+        (Box::leak(windows.assume_init()), Box::leak(board.assume_init()))
+    }
+}
+
+/// Bytes that are mapped from `from` to `to`.
+fn mapped(from: usize, to: usize) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let bounds = |line: &str| {
+        let (begin, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        [begin, end].map(|bound| usize::from_str_radix(bound, 16).unwrap().clamp(from, to))
+    };
+    maps.lines().map(bounds).map(|[begin, end]| end - begin).sum()
+}
+
+/// The flags of the mapping that holds an address.
+fn flags(at: usize) -> String {
+    let text = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut here = false;
+    for line in text.lines() {
+        let word = line.split(' ').next().unwrap();
+        if let Some((begin, end)) = word.split_once('-')
+            && let (Ok(begin), Ok(end)) = (usize::from_str_radix(begin, 16), usize::from_str_radix(end, 16))
+        {
+            here = (begin..end).contains(&at);
+        } else if here && word == "VmFlags:" {
+            return line.into();
+        }
+    }
+    panic!("{at:#x} is not mapped");
+}
+
+/// All of one window: its edges, its blocks, its descriptors, its class bytes and what is counted of it.
+fn check(windows: &Windows, board: &Board, first: Pfn, pages: usize) {
+    let (base, end) = (windows.address(first), first.add(pages));
+    let slot = base & !(WINDOW - 1);
+    assert_eq!((base - slot, windows.end(first)), (ALIGNED * PAGE, end));
+    let levels = [Level::Reserved, Level::Mapped, Level::Mappings].map(|level| board.level(level) as usize);
+    assert_eq!(levels, [mapped(slot, slot + WINDOW), pages * PAGE, 2]);
+    // Its edges.
+    let last = end.0 - 1;
+    assert_eq!([first.0 - 1, first.0, last, end.0].map(|page| windows.contains(Pfn(page))), [false, true, true, false]);
+    let found = |at: usize| windows.find(at).map(|(_, pfn)| pfn);
+    assert_eq!([base - 1, base, base + pages * PAGE - 1].map(found), [None, Some(first), Some(Pfn(last))]);
+    assert!(windows.find(base + pages * PAGE).is_none() && windows.look(base + pages * PAGE).is_none());
+    // Its blocks follow each other, with one for each page and none beside.
+    let numbers: Vec<_> = windows.blocks_of(3).collect();
+    assert_eq!(numbers, (first.block()..=Pfn(last).block()).collect::<Vec<_>>());
+    assert_eq!((windows.blocks_of(2).count(), windows.zone(first)), (0, 3));
+    let blocks: Vec<_> = numbers.iter().map(|&number| windows.block(number).unwrap().as_ptr()).collect();
+    assert!(blocks.windows(2).all(|pair| pair[0].wrapping_add(1) == pair[1]));
+    assert!(windows.block(numbers[0] - 1).is_none() && windows.block(numbers[numbers.len() - 1] + 1).is_none());
+    assert_eq!(blocks[0] as usize, slot + BLOCKS_AT);
+    // Each page has its own descriptor, mapped.
+    for page in [first, first.add(1), first.add(pages / 2), Pfn(last)] {
+        windows.desc(page).set_len(page.0 as usize);
+        let (seen, desc) = windows.look(windows.address(page) + 1).unwrap();
+        assert_eq!((seen, desc.len()), (page, page.0 as usize));
+    }
+    assert_eq!(windows.desc(Pfn(last)) as *const Desc, (windows.desc(first) as *const Desc).wrapping_add(pages - 1));
+    // Class bytes are those of these pages and no others.
+    let class = |page: u32| windows.class(windows.address(first) + (page - first.0) as usize * PAGE + PAGE - 1);
+    unsafe { windows.set_class(Pfn(last - 2), 2, 7) };
+    assert_eq!([last - 3, last - 2, last - 1, last].map(class), [Some(0), Some(7), Some(7), Some(0)]);
+    unsafe { windows.set_class(Pfn(last - 2), 2, 0) };
+}
+
+#[test]
+fn a_window_grows_in_steps_with_all_that_describes_it() {
+    let (windows, board) = fresh();
+    assert_eq!(windows.class(0), None);
+    assert_eq!([ROOT << WINDOW_SHIFT, usize::MAX].map(|at| windows.class(at)), [None; 2], "no address of a program");
+    let (first, pages) = windows.reserve(board, Owner::Zone(3), 100, 600).unwrap();
+    assert_eq!(pages, 600);
+    check(windows, board, first, 600);
+    // Within the descriptors that are there, up to their end, over it, and far.
+    let mut all = 600;
+    for more in [8, DESCRIBED - 608, 1, 3 * DESCRIBED] {
+        assert_eq!(windows.extend(board, first, more, more), Some((first.add(all), more)));
+        all += more;
+        check(windows, board, first, all);
+    }
+    // Less than wanted where there is no room for that; never less than needed.
+    let room = MOST_PAGES - all;
+    assert_eq!(windows.extend(board, first, room + 1, room + 1), None);
+    assert_eq!(windows.extend(board, first, room - 8, room + 8), Some((first.add(all), room)));
+    check(windows, board, first, MOST_PAGES);
+    assert_eq!(windows.extend(board, first, 1, 1), None);
+    assert_eq!(windows.in_use().count(), 1);
+}
+
+#[test]
+fn what_is_needed_to_the_last_page_is_given() {
+    let (windows, board) = fresh();
+    assert_eq!(windows.reserve(board, Owner::Zone(3), MOST_PAGES + 1, MOST_PAGES + 1), None);
+    let (first, pages) = windows.reserve(board, Owner::Zone(3), MOST_PAGES, MOST_PAGES).unwrap();
+    check(windows, board, first, pages);
+    assert_eq!(pages, MOST_PAGES);
+    let (windows, board) = fresh();
+    let (first, _) = windows.reserve(board, Owner::Zone(3), 8, 8).unwrap();
+    assert_eq!(windows.extend(board, first, MOST_PAGES - 8, MOST_PAGES).map(|(_, pages)| pages), Some(MOST_PAGES - 8));
+}
+
+#[test]
+fn windows_follow_each_other_until_somebody_is_in_the_way() {
+    let (windows, board) = fresh();
+    let next = || {
+        let (first, _) = windows.reserve(board, Owner::Zone(0), 1, 1).unwrap();
+        windows.address(first) >> WINDOW_SHIFT
+    };
+    let slots: Vec<_> = (0..5).map(|_| next()).collect();
+    assert!(slots.iter().all(|slot| (FIRST_SLOT..FIRST_GIANT).contains(slot)), "{slots:x?}");
+    assert!(slots.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count() >= 3, "{slots:x?}");
+    // Somebody else in the next slot, at one of the places that a window needs.
+    for place in [0, DATA_AT] {
+        let last = FIRST_SLOT + windows.made.lock().slot as usize;
+        let theirs = sys::map(((last + 1) << WINDOW_SHIFT) + place, PAGE, Access::None).unwrap();
+        let reserved = board.level(Level::Reserved);
+        let slot = next();
+        assert!(slot != last + 1 && (FIRST_SLOT..FIRST_GIANT).contains(&slot), "{slot:x}");
+        assert_eq!(mapped((last + 1) << WINDOW_SHIFT, (last + 2) << WINDOW_SHIFT), PAGE, "nothing of ours stays there");
+        assert!(board.level(Level::Reserved) > reserved);
+        unsafe { sys::unmap(theirs, PAGE) }.unwrap();
+    }
+    let other = fresh();
+    let (first, _) = other.0.reserve(other.1, Owner::Zone(0), 1, 1).unwrap();
+    assert_ne!(other.0.address(first) >> WINDOW_SHIFT, slots[0], "another heap begins elsewhere");
+}
+
+#[test]
+fn steps_are_not_asked_for_while_the_system_gives_nothing() {
+    let (windows, board) = fresh();
+    windows.refused.store(true, Relaxed);
+    let (first, pages) = windows.reserve(board, Owner::Zone(0), 8, 512).unwrap();
+    assert_eq!((pages, windows.refused.load(Relaxed)), (8, false));
+    windows.refused.store(true, Relaxed);
+    assert_eq!(windows.extend(board, first, 8, 512), Some((first.add(8), 8)));
+    assert_eq!(windows.extend(board, first, 8, 512), Some((first.add(16), 512)));
+    assert_eq!(windows.sizes(8, 512).collect::<Vec<_>>(), [512, 128, 32, 8]);
+    assert_eq!(windows.sizes(8, 4).collect::<Vec<_>>(), [8]);
+    // There are no more numbers.
+    windows.made.lock().count = WINDOWS as u32 - 2;
+    assert!(windows.reserve(board, Owner::Zone(0), 8, 512).is_some());
+    assert!(windows.reserve(board, Owner::Zone(0), 8, 512).is_none() && windows.refused.load(Relaxed));
+}
+
+#[test]
+fn steps_grow_with_what_there_is() {
+    let pages = [0, 127, 200, 511, 512, 8192, 8208, 16 << 10, 256 << 10, 1 << 24];
+    assert_eq!(pages.map(step), [128, 128, 200, 511, 512, 512, 1024, 1024, 16 << 10, 16 << 10]);
+}
+
+#[test]
+fn walks_see_each_window_that_serves() {
+    let (windows, board) = fresh();
+    let opened = || {
+        let mut all = Vec::new();
+        windows.each_opened(|at, bytes| all.push((at, bytes)));
+        all
+    };
+    let of_areas = || {
+        let mut all = Vec::new();
+        windows.each_of_areas(|first, pages| all.push((first, pages)));
+        all
+    };
+    assert_eq!((opened(), of_areas()), (Vec::new(), Vec::new()));
+    let (zone, _) = windows.reserve(board, Owner::Zone(1), 10, 10).unwrap();
+    let (areas, _) = windows.reserve(board, Owner::Areas(Paging::Huge), 20, 20).unwrap();
+    let giant = windows.reserve_giant(board, WINDOW + PAGE, 4 * WINDOW).unwrap();
+    let (zone_at, areas_at, giant_at) = (windows.address(zone), windows.address(areas), windows.address(giant));
+    assert!(giant_at.is_multiple_of(4 * WINDOW));
+    assert_eq!(opened(), [(zone_at, 10 * PAGE), (areas_at, 20 * PAGE), (giant_at, WINDOW + PAGE)]);
+    assert_eq!(of_areas(), [(areas, 20), (giant, 1)]);
+    assert!(windows.block(giant.block()).is_none() && windows.look(giant_at).is_none());
+    windows.mix(zone);
+    assert_eq!(of_areas(), [(zone, 10), (areas, 20), (giant, 1)]);
+    // A zone's blocks are those of areas' windows, too, once pages went over.
+    assert_eq!((windows.blocks_of(1).count(), windows.blocks_of(0).count()), (1, 0));
+    windows.mix(areas);
+    assert_eq!(windows.blocks_of(0).collect::<Vec<_>>(), [areas.block()]);
+    // What the system was asked for: huge pages for these areas alone.
+    if fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
+        let has = |at: usize, flag: &str| flags(at).split(' ').any(|word| word == flag);
+        assert_eq!([zone_at, areas_at, giant_at].map(|at| has(at, "hg")), [false, true, false]);
+        assert_eq!([zone_at, areas_at, giant_at].map(|at| has(at, "nh")), [true, false, true]);
+    }
+    // The giant's range goes back, and is counted; its number waits for the next.
+    let count = || [Level::Reserved, Level::Mappings].map(|level| board.level(level) as usize);
+    let before = count();
+    assert!(unsafe { windows.release_giant(board, giant) });
+    assert_eq!(count(), [before[0] - WINDOW - PAGE, before[1] - 2]);
+    assert_eq!(mapped(giant_at, giant_at + WINDOW + PAGE), 0);
+    assert_eq!((opened().len(), of_areas().len()), (2, 2));
+    assert!(windows.find(giant_at).is_none());
+    let again = windows.reserve_giant(board, WINDOW + 2 * PAGE, WINDOW).unwrap();
+    assert_eq!(again.0 / WINDOW_PAGES as u32, giant.0 / WINDOW_PAGES as u32);
+    assert_eq!(count(), [before[0] + PAGE, before[1]]);
+    assert_eq!(opened()[2], (windows.address(again), WINDOW + 2 * PAGE));
+}
+
+#[test]
+fn a_descriptor_keeps_what_it_is_told() {
+    let (windows, board) = fresh();
+    let (first, _) = windows.reserve(board, Owner::Zone(0), 8, 8).unwrap();
+    let desc = windows.desc(first);
+    assert_eq!(desc.kind(), Kind::None);
+    use Kind::{Area, Dirty, Front, Lazy, Pages, Run, Slab, Tail};
+    for kind in [Pages, Slab, Area, Lazy, Run, Dirty, Tail, Front, Kind::None] {
+        desc.set(kind, 0x1234);
+        assert_eq!((desc.kind(), desc.rest()), (kind, 0x1234));
+    }
+    desc.set_links(Pfn(7), Pfn(u32::MAX));
+    assert_eq!(desc.links(), (Pfn(7), Pfn(u32::MAX)));
+    assert!(first.same_window(first.add(7)) && !first.same_window(first.add(WINDOW_PAGES)));
+}
