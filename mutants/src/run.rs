@@ -121,7 +121,7 @@ impl Tests {
             let mut count = 0;
             while count < left.len() && time < FIRST.max(spent) {
                 let next = self.tests[left[count]].time;
-                if spent + time + next > self.budget {
+                if spent + time > Duration::ZERO && spent + time + next > self.budget {
                     break;
                 }
                 time += next;

@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 /// A zone with windows of its own.
-struct Place {
+pub(super) struct Place {
     // For ever, as its windows: where a new one looks for addresses depends on where it is itself.
-    windows: &'static Windows,
-    board: Box<Board>,
-    zone: Zone,
+    pub(super) windows: &'static Windows,
+    pub(super) board: Box<Board>,
+    pub(super) zone: Zone,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         unsafe {
             let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
             Self { windows: Box::leak(windows.assume_init()), board: board.assume_init(), zone: Zone::new() }
         }
     }
-    fn alloc(&self, order: usize, n: usize, flags: Flags) -> Vec<(Pfn, bool)> {
+    pub(super) fn alloc(&self, order: usize, n: usize, flags: Flags) -> Vec<(Pfn, bool)> {
         let mut got = Vec::new();
         let want = ZoneRequest { node: 0, bind: false, order, flags, limit: u64::MAX };
         let take = |word: &BatchWord| {
@@ -34,14 +34,14 @@ impl Place {
         got
     }
     /// The same with a whole block opened at once.
-    fn opened() -> Self {
+    pub(super) fn opened() -> Self {
         let place = Self::new();
         let block = place.alloc(9, 1, Flags::NONE)[0].0;
         assert_eq!((place.free(&[(block, 9)]), place.zone.managed()), (0, 512));
         place
     }
     /// How many pages were refused.
-    fn free(&self, blocks: &[(Pfn, usize)]) -> usize {
+    pub(super) fn free(&self, blocks: &[(Pfn, usize)]) -> usize {
         let mut refused = 0;
         for some in blocks.chunks(8) {
             let mut gather = Gather::<64>::new();
@@ -56,7 +56,7 @@ impl Place {
         }
         refused
     }
-    fn verify(&self) {
+    pub(super) fn verify(&self) {
         self.zone.verify(self.windows, &self.board, 0);
         let levels = [Level::PagesFree, Level::PagesDirty].map(|level| self.board.level(level) as usize / PAGE);
         assert_eq!(levels, [self.zone.free_pages(), self.zone.dirty_pages()]);

@@ -364,3 +364,6 @@ impl Zone {
         assert!(self.managed() >= counts[FREE]);
     }
 }
+
+#[cfg(test)]
+mod tests;
