@@ -646,6 +646,7 @@ mod front;
 mod limits;
 mod many;
 mod scarce;
+mod slabs;
 
 /// A thread that waits for the heap to open must not keep the CPU from the one that opens it.
 #[test]

@@ -1,0 +1,309 @@
+//! Slabs by themselves, past the sheaves: each object once, every wrong pointer told, pages that come and go.
+
+use super::*;
+use crate::cache::{Sheaf, Source};
+use crate::page::Kind;
+use crate::slab::SlabSource;
+use crate::slab::class::{SIZES, SLAB_ORDER};
+
+static WRONG: Mutex<Vec<(usize, BadPointer)>> = Mutex::new(Vec::new());
+
+fn report(address: usize, wrong: BadPointer) {
+    WRONG.lock().unwrap().push((address, wrong));
+}
+/// What was told of addresses from `base` on, in the order of the telling; other tests tell, too.
+fn told(base: usize, bytes: usize) -> Vec<(usize, BadPointer)> {
+    let mut all = WRONG.lock().unwrap();
+    let here = all.iter().filter(|(at, _)| (base..base + bytes).contains(at)).map(|&(at, wrong)| (at - base, wrong));
+    let here = here.collect();
+    all.retain(|(at, _)| !(base..base + bytes).contains(at));
+    here
+}
+
+/// A heap on one fake CPU, with its set made.
+fn opened(heap: &'static Heap<Test>) -> SlabSource<'static> {
+    let simulation = Some(Simulation::own(1, 1, || (0, 0)));
+    let opening = Opening {
+        mode: Mode::Simulated,
+        reason: Reason::Asked,
+        index: Index::Cpu,
+        area: RseqArea::default(),
+        simulation,
+        share: None,
+    };
+    heap.cache.knobs.reset();
+    unsafe { heap.open(&opening) }.unwrap();
+    let object = heap.malloc(SIZES[CLASSES - 1] as usize);
+    unsafe { heap.free(object) };
+    heap.trim();
+    heap.parts.slab_source(report)
+}
+fn class_of(size: u32) -> usize {
+    SIZES.iter().position(|&of| of == size).unwrap()
+}
+fn slab_bytes(class: usize) -> usize {
+    PAGE << SLAB_ORDER[class]
+}
+fn event(source: &SlabSource<'_>, event: Event) -> u64 {
+    source.cache.sets.event(event)
+}
+/// Takes all objects of one new slab, lowest address first.
+fn all_of_one(source: &SlabSource<'_>, class: usize) -> Vec<usize> {
+    let objects: Vec<_> = (0..slab_bytes(class) / SIZES[class] as usize).map(|_| source.take(class).unwrap()).collect();
+    let bases: Vec<_> = (0..objects.len()).map(|at| objects[0] + at * SIZES[class] as usize).collect();
+    assert!(objects == bases, "each once, in order");
+    objects
+}
+/// Gives objects back in one go.
+fn flush(source: &SlabSource<'_>, class: usize, objects: &[usize]) {
+    let mut sheaf = Sheaf::new(&source.cache.meta, source.cache.sets.board()).unwrap();
+    assert!(objects.iter().all(|&object| sheaf.push(object)));
+    let before = event(source, Event::SheafFlush);
+    source.flush(class, &mut sheaf);
+    assert_eq!((sheaf.len(), event(source, Event::SheafFlush)), (0, before + 1));
+    sheaf.discard(&source.cache.meta);
+    source.verify();
+}
+/// Which of these pages are resident.
+fn resident(at: usize, pages: usize) -> Vec<bool> {
+    let mut here = std::vec![0_u8; pages];
+    assert_eq!(unsafe { libc::mincore(at as *mut libc::c_void, pages * PAGE, here.as_mut_ptr()) }, 0);
+    here.into_iter().map(|page| page & 1 == 1).collect()
+}
+
+#[test]
+fn a_slab_is_made_and_unmade_with_all_that_is_known_of_it() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    let (sets, windows) = (&HEAP.cache.sets, &HEAP.pages.windows);
+    let class = class_of(64);
+    let known = || {
+        let events = [Event::AllocSlab, Event::FreeSlab].map(|of| event(&source, of));
+        let slabs = sets.board().class[class].slabs.load(Relaxed) as usize;
+        (
+            events,
+            slabs,
+            sets.level(Level::Slabs) as usize,
+            sets.taken(class) as usize,
+            sets.level(Level::Taken) as usize,
+        )
+    };
+    let ([made, unmade], zero, bytes, ..) = known();
+    assert_eq!((zero, bytes), (0, 0));
+    let mut first = None;
+    for round in 1..100 {
+        let objects = all_of_one(&source, class);
+        let n = objects.len();
+        assert_eq!(known(), ([made + round, unmade + round - 1], 1, n * 64, n, n * 64));
+        assert_eq!([objects[0], objects[n - 1] + 63].map(|at| source.class_of(at)), [Some(class); 2]);
+        // Odd ones, then even ones: bits of one word at a time and of several.
+        for odd in [1, 0] {
+            let some: Vec<_> = objects.iter().copied().skip(odd).step_by(2).collect();
+            some.chunks(if round % 2 == 0 { 1 } else { 20 }).for_each(|some| flush(&source, class, some));
+        }
+        assert_eq!(known(), ([made + round, unmade + round], 0, 0, 0, 0));
+        for page in 0..n * 64 / PAGE {
+            let (_, pfn) = windows.find(objects[0] + page * PAGE).unwrap();
+            let kind = if page == 0 { Kind::Pages } else { Kind::None };
+            assert_eq!((source.class_of(objects[0] + page * PAGE), windows.desc(pfn).kind()), (None, kind));
+        }
+        // What describes a slab, and its pages, come back for the next.
+        let now = (sets.level(Level::Meta), sets.board().level(Level::PagesManaged));
+        assert_eq!(*first.get_or_insert(now), now);
+    }
+    assert_eq!(told(0, usize::MAX), []);
+    assert_empty(&HEAP);
+}
+#[test]
+fn a_full_slab_is_listed_again_by_what_is_freed_and_only_once() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    for size in [16, 64, 1024, 32 * 1024] {
+        let class = class_of(size);
+        let objects = all_of_one(&source, class);
+        for at in [0, objects.len() / 2, objects.len() - 1] {
+            source.give(class, objects[at]);
+            source.verify();
+            assert_eq!(source.take(class), Some(objects[at]));
+        }
+        let (made, unmade) = (event(&source, Event::AllocSlab), event(&source, Event::FreeSlab));
+        // All but one, in pieces and in any order; the last one lets the slab go.
+        let (last, rest) = objects.split_last().unwrap();
+        rest.chunks(30).rev().for_each(|some| flush(&source, class, some));
+        assert_eq!(event(&source, Event::FreeSlab), unmade);
+        flush(&source, class, &[*last]);
+        assert_eq!((event(&source, Event::AllocSlab), event(&source, Event::FreeSlab)), (made, unmade + 1));
+    }
+    // Of two slabs, turn by turn.
+    let class = class_of(1024);
+    let (one, two) = (all_of_one(&source, class), all_of_one(&source, class));
+    let turns: Vec<_> = one.iter().zip(&two).flat_map(|(one, two)| [*one, *two]).collect();
+    let unmade = event(&source, Event::FreeSlab);
+    flush(&source, class, &turns);
+    assert_eq!(event(&source, Event::FreeSlab), unmade + 2);
+    assert_eq!(HEAP.cache.sets.taken(class), 0);
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn wrong_pointers_are_told_and_the_others_are_taken() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    // (48 bytes do not fill their slab: behind the last object there is room for none.)
+    let (class, other) = (class_of(48), class_of(64));
+    let objects = all_of_one(&source, class);
+    let (base, bytes, n) = (objects[0], slab_bytes(class), objects.len());
+    assert!(n * 48 < bytes);
+    let taken = || HEAP.cache.sets.taken(class) as usize;
+    let bad = || event(&source, Event::BadFree);
+    let none = bad();
+    source.give(class, base + n * 48);
+    assert_eq!(told(base, bytes), [(n * 48, BadPointer::Interior)]);
+    source.give(class, base + 47);
+    assert_eq!((told(base, bytes), taken(), bad()), (std::vec![(47, BadPointer::Interior)], n, none + 2));
+    // Between good ones.
+    flush(&source, class, &[objects[3], objects[4] + 16, objects[5]]);
+    assert_eq!((told(base, bytes), taken(), bad()), (std::vec![(4 * 48 + 16, BadPointer::Interior)], n - 2, none + 3));
+    // Twice, in two frees, in one, and with another word between.
+    source.give(class, objects[3]);
+    assert_eq!((told(base, bytes), taken()), (std::vec![(3 * 48, BadPointer::Double)], n - 2));
+    flush(&source, class, &[objects[9], objects[9], objects[10]]);
+    assert_eq!((told(base, bytes), taken()), (std::vec![(9 * 48, BadPointer::Double)], n - 4));
+    flush(&source, class, &[objects[11], objects[100], objects[11], objects[12]]);
+    assert_eq!((told(base, bytes), taken()), (std::vec![(11 * 48, BadPointer::Double)], n - 7));
+    // Of another class, beside good ones before and behind.
+    let stranger = source.take(other).unwrap();
+    flush(&source, class, &[objects[20], stranger, objects[21]]);
+    assert_eq!(told(stranger, 64), [(0, BadPointer::Foreign)]);
+    assert_eq!((told(base, bytes), taken(), HEAP.cache.sets.taken(other)), (std::vec![], n - 9, 1));
+    assert_eq!(bad(), none + 7);
+    source.give(other, stranger);
+    // The last one, twice at once: the slab goes once.
+    let gone = [3, 5, 9, 10, 11, 100, 12, 20, 21];
+    let rest: Vec<_> = (0..n - 1).filter(|at| !gone.contains(at)).map(|at| objects[at]).collect();
+    rest.chunks(30).for_each(|some| flush(&source, class, some));
+    let unmade = event(&source, Event::FreeSlab);
+    flush(&source, class, &[objects[n - 1], objects[n - 1]]);
+    assert_eq!((told(base, bytes), taken()), (std::vec![((n - 1) * 48, BadPointer::Double)], 0));
+    assert_eq!(event(&source, Event::FreeSlab), unmade + 1);
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn sheaves_are_filled_so_that_the_lowest_comes_first() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    let class = class_of(1024);
+    let mut sheaf = Sheaf::new(&HEAP.cache.meta, HEAP.cache.sets.board()).unwrap();
+    let refills = event(&source, Event::SheafRefill);
+    // More than a slab has: of two.
+    source.fill(class, &mut sheaf, 20);
+    assert_eq!((sheaf.len(), event(&source, Event::SheafRefill)), (20, refills + 1));
+    assert!(sheaf.objects()[4..].windows(2).all(|pair| pair[0] == pair[1] + 1024), "{:x?}", sheaf.objects());
+    assert_eq!((HEAP.cache.sets.taken(class), source.size(class)), (20, 1024));
+    source.flush(class, &mut sheaf);
+    sheaf.discard(&HEAP.cache.meta);
+    // The highest sum so far is noted, and stays.
+    let large: Vec<_> = (0..64).map(|_| source.take(CLASSES - 1).unwrap()).collect();
+    let peak = HEAP.cache.sets.board().level(Level::TakenPeak);
+    assert!(peak >= 64 * 32 * 1024, "{peak}");
+    large.iter().for_each(|&object| source.give(CLASSES - 1, object));
+    assert_eq!(HEAP.cache.sets.board().level(Level::TakenPeak), peak);
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn a_trim_gives_back_the_pages_without_objects_and_no_other() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    // (size, objects that are freed, pages that hold no other)
+    let cases: [(u32, &[usize], &[usize]); 5] = [
+        (1024, &[0, 1, 2, 3, 8, 9, 10, 11], &[0, 2]),
+        (1024, &[0, 1, 2, 4, 5, 6, 7, 12, 13, 14, 15], &[1, 3]),
+        (1280, &[0, 1, 2, 3], &[0]),
+        (1280, &[3, 4, 5, 6], &[1]),
+        (2048, &[0, 1, 2, 3, 5], &[0, 1]),
+    ];
+    for (size, freed, expected) in cases {
+        let class = class_of(size);
+        let objects = all_of_one(&source, class);
+        let pages = slab_bytes(class) / PAGE;
+        objects.iter().for_each(|&at| unsafe { core::ptr::write_bytes(at as *mut u8, 0xa5, size as usize) });
+        (0..pages).for_each(|page| unsafe { ((objects[0] + page * PAGE) as *mut u8).write_volatile(1) });
+        flush(&source, class, &freed.iter().map(|&at| objects[at]).collect::<Vec<_>>());
+        assert_eq!(source.trim(|| true), 0, "somebody waits");
+        assert_eq!(resident(objects[0], pages), std::vec![true; pages]);
+        assert_eq!(source.trim(|| false), expected.len() * PAGE, "{size}: {freed:?}");
+        source.verify();
+        let left: Vec<_> = (0..pages).map(|page| !expected.contains(&page)).collect();
+        assert_eq!(resident(objects[0], pages), left, "{size}: {freed:?}");
+        assert_eq!(source.trim(|| false), 0, "nothing has changed");
+        // What is left is as it was; what was freed comes back from the same slab.
+        for (at, &object) in objects.iter().enumerate().filter(|(at, _)| !freed.contains(at)) {
+            let bytes = unsafe { core::slice::from_raw_parts(object as *const u8, size as usize) };
+            assert!(bytes[1..].iter().filter(|&&byte| byte != 0xa5).count() <= 1, "{size}: object {at}");
+        }
+        let again = source.take(class).unwrap();
+        assert!(freed.iter().any(|&at| objects[at] == again));
+        source.give(class, again);
+        assert!(source.trim(|| false) > 0, "looked at again");
+        objects
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !freed.contains(at))
+            .for_each(|(_, &object)| source.give(class, object));
+    }
+    assert_empty(&HEAP);
+}
+
+#[test]
+fn a_checked_slab_knows_what_the_program_has() {
+    static HEAP: Heap<Test> = Heap::new();
+    HEAP.slabs.check();
+    assert!(HEAP.slabs.is_checked());
+    let source = opened(&HEAP);
+    let class = class_of(64);
+    for _ in 0..3 {
+        let objects = all_of_one(&source, class);
+        let last = objects.len() - 1;
+        for at in [0, 1, 63, 64, 130, last] {
+            assert_eq!(source.look(objects[at]), Err(BadPointer::Double), "{at} is nobody's");
+            source.hand_out(objects[at]);
+            assert_eq!(source.look(objects[at]), Ok(()));
+            // Its neighbours in the bitmap are not meant.
+            assert_eq!(source.look(objects[at ^ 2]), Err(BadPointer::Double));
+            assert_eq!(source.hand_in(objects[at]), Ok(()));
+            assert_eq!([source.hand_in(objects[at]), source.look(objects[at])], [Err(BadPointer::Double); 2]);
+            source.hand_out(objects[at]);
+        }
+        assert_eq!(source.look(objects[1] + 8), Err(BadPointer::Interior));
+        assert_eq!(source.hand_in(objects[1] + 8), Err(BadPointer::Interior));
+        // The program's bits are not those of the free objects: nothing is free.
+        let more = source.take(class).unwrap();
+        assert!(!objects.contains(&more));
+        objects.chunks(30).for_each(|some| flush(&source, class, some));
+        source.give(class, more);
+    }
+    let area = HEAP.malloc(1 << 20);
+    assert_eq!((source.look(area as usize), source.hand_in(area as usize)), (Ok(()), Ok(())));
+    unsafe { HEAP.free(area) };
+}
+
+#[test]
+fn class_bytes_are_for_sequences_and_go_with_the_slab() {
+    static HEAP: Heap<Test> = Heap::new();
+    static CHECKED: Heap<Test> = Heap::new();
+    CHECKED.slabs.check();
+    for (heap, has) in [(&HEAP, true), (&CHECKED, false)] {
+        if !open(heap, Mode::Sequences) {
+            return;
+        }
+        let (source, class) = (heap.parts.slab_source(report), class_of(1024));
+        let objects: Vec<_> = (0..16).map(|_| source.take(class).unwrap()).collect();
+        let bytes = || objects.iter().map(|&at| heap.pages.windows.class(at).unwrap()).collect::<Vec<_>>();
+        assert_eq!(bytes(), std::vec![if has { class as u8 } else { 0 }; 16]);
+        let there = objects.clone();
+        flush(&source, class, &there);
+        assert_eq!(bytes(), [0; 16]);
+    }
+}
