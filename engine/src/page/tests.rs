@@ -362,3 +362,13 @@ fn a_gather_is_full_while_the_largest_block_would_still_fit() {
     assert!(!gather.is_full() && gather.add(Pfn(1 << 20), 10));
     assert_eq!(gather.words().len(), 24);
 }
+
+#[test]
+fn bits_that_mean_nothing_are_no_flags() {
+    let all = Flags::ZERO | Flags::ATOMIC | Flags::THIS_NODE;
+    assert_eq!(
+        [0, 2, 7, 8, 9, u32::MAX].map(Flags::from_bits),
+        [Some(Flags::NONE), Some(Flags::ATOMIC), Some(all), None, None, None]
+    );
+    assert!(all.has(Flags::ZERO) && all.has(all) && !Flags::ZERO.has(all) && Flags::ZERO.has(Flags::NONE));
+}

@@ -250,8 +250,141 @@ impl Default for Dirty {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 mod tests {
     use super::*;
+    use crate::page::{Owner, Paging};
+    use crate::stat::Board;
+    use std::boxed::Box;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    /// Pages of the window that the model has: few, so that runs meet.
+    const PAGES: usize = 1500;
+
+    /// Runs as a map from their first pages to their lengths and flags, and nothing clever.
+    #[derive(Default)]
+    struct Model(BTreeMap<usize, (usize, u32)>);
+
+    impl Model {
+        fn insert(&mut self, mut at: usize, mut pages: usize, flags: u32) {
+            if let Some((&before, &(len, its))) = self.0.range(..at).next_back()
+                && (before + len, its) == (at, flags)
+            {
+                self.0.remove(&before);
+                (at, pages) = (before, pages + len);
+            }
+            if let Some(&(len, its)) = self.0.get(&(at + pages))
+                && its == flags
+            {
+                self.0.remove(&(at + pages));
+                pages += len;
+            }
+            self.0.insert(at, (pages, flags));
+        }
+        fn carve(&mut self, at: usize, pages: usize) -> u32 {
+            let (&run, &(len, flags)) = self.0.range(..=at).next_back().unwrap();
+            assert!(at + pages <= run + len, "{pages} pages at {at}, where nothing is dirty");
+            self.0.remove(&run);
+            if at > run {
+                self.0.insert(run, (at - run, flags));
+            }
+            if run + len > at + pages {
+                self.0.insert(at + pages, (run + len - at - pages, flags));
+            }
+            flags
+        }
+    }
+
+    #[test]
+    fn dirty_runs_are_a_map() {
+        let (windows, board) = unsafe {
+            let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
+            (Box::leak(windows.assume_init()), board.assume_init())
+        };
+        let (first, _) = windows.reserve(&board, Owner::Areas(Paging::Small), PAGES, PAGES).unwrap();
+        let page = |at: Pfn| (at.0 - first.0) as usize;
+        let (mut dirty, mut model) = (Dirty::new(), Model::default());
+        // What is in nobody's hand is in one of these, or not ours; first all of it.
+        let mut held: Vec<(usize, usize, u32)> = Vec::from([(0, PAGES, 0)]);
+        let mut random = 1_u64;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % below
+        };
+        for round in 0..20_000 {
+            match next(5) {
+                // Freed in pieces, one or some; what remains is freed later.
+                0 | 1 if !held.is_empty() => {
+                    let (at, pages, flags) = held.swap_remove(next(held.len()));
+                    let cut = 1 + next(pages.min(90));
+                    if cut < pages {
+                        held.push((at + cut, pages - cut, flags));
+                    }
+                    let flags = next(8).is_multiple_of(8) as u32;
+                    dirty.insert(windows, first.add(at), cut, flags);
+                    model.insert(at, cut, flags);
+                }
+                2 => {
+                    let most = [3, 64, 300][next(3)];
+                    let (pages, align) = (1 + next(most), 1 << next(5));
+                    let fits = |&(at, &(len, _)): &(usize, &(usize, u32))| skipped(first.add(at), align) + pages <= len;
+                    let shortest = model.0.iter().map(|(&at, run)| (at, run)).filter(fits).map(|(_, run)| run.0).min();
+                    let got = dirty.take(windows, pages, align);
+                    let Some(shortest) = shortest else {
+                        assert_eq!(got, None, "round {round}: {pages} pages, {align}");
+                        continue;
+                    };
+                    let alike = model.0.values().filter(|(len, _)| bucket(*len) == bucket(shortest)).count();
+                    let Some(got) = got else {
+                        assert!(alike > LOOKS, "round {round}: {pages} pages, {align}");
+                        continue;
+                    };
+                    assert!((got.0 as usize).is_multiple_of(align));
+                    let (&run, &(len, _)) = model.0.range(..=page(got)).next_back().unwrap();
+                    assert_eq!(page(got) - run, skipped(first.add(run), align), "the first that is aligned");
+                    assert!(len == shortest || alike > LOOKS, "round {round}: {len} instead of {shortest}");
+                    let flags = model.carve(page(got), pages);
+                    held.push((page(got), pages, flags));
+                }
+                3 if !model.0.is_empty() => {
+                    let &at = model.0.keys().nth(next(model.0.len())).unwrap();
+                    let (len, flags) = model.0[&at];
+                    let pages = 1 + next(2 * len);
+                    assert_eq!(dirty.take_at(windows, first.add(at), pages), pages.min(len));
+                    model.carve(at, pages.min(len));
+                    held.push((at, pages.min(len), flags));
+                }
+                4 if next(4) == 0 => {
+                    let (most, cut) = (1 + next(100), 1 << next(6));
+                    let got = dirty.take_longest(windows, most, cut);
+                    let longest = model.0.values().map(|run| run.0).max();
+                    assert_eq!(got.is_some(), longest.is_some());
+                    let (Some((at, pages, flags)), Some(longest)) = (got, longest) else { continue };
+                    let (&run, &(len, _)) = model.0.range(..=page(at)).next_back().unwrap();
+                    assert_eq!(bucket(len), bucket(longest));
+                    assert_eq!(page(at) + pages, run + len, "the end of it");
+                    assert!(pages == len && pages < most + cut || (at.0 as usize).is_multiple_of(cut));
+                    assert!(pages >= most.min(len) && pages < most + cut, "{pages} of {len}: {most}, {cut}");
+                    assert_eq!(model.carve(page(at), pages), flags);
+                    held.push((page(at), pages, flags));
+                }
+                _ => {
+                    let mut longest: Vec<_> = dirty.some_longest(windows).map(|at| model.0[&page(at)].0).collect();
+                    let mut all: Vec<_> = model.0.values().map(|run| run.0).collect();
+                    all.sort_by_key(|len| core::cmp::Reverse(*len));
+                    all.truncate(LOOKS);
+                    longest.sort_by_key(|len| core::cmp::Reverse(*len));
+                    // (Those of one bucket differ by little.)
+                    let buckets = |some: &[usize]| some.iter().map(|&len| bucket(len)).collect::<Vec<_>>();
+                    assert_eq!(buckets(&longest), buckets(&all));
+                }
+            }
+            let mut runs = BTreeMap::new();
+            dirty.verify(windows, &mut |at, len| _ = runs.insert(page(at), (len, windows.desc(at).rest())));
+            assert_eq!(runs, model.0, "round {round}");
+        }
+    }
 
     #[test]
     fn buckets_go_up_with_the_length() {

@@ -175,3 +175,77 @@ impl Lists {
         assert_eq!(count, self.count.load(Relaxed));
     }
 }
+
+#[cfg(test)]
+#[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+mod tests {
+    use super::*;
+    use crate::page::{Owner, Paging};
+    use crate::stat::Board;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    #[test]
+    fn lists_give_what_fits_and_keep_the_others() {
+        let (windows, board) = unsafe {
+            let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
+            (Box::leak(windows.assume_init()), board.assume_init())
+        };
+        let (first, _) = windows.reserve(&board, Owner::Areas(Paging::Small), 4096, 4096).unwrap();
+        let lists = Lists::new();
+        let put = |at: usize, pages: usize, flags: u32| {
+            let area = first.add(at);
+            windows.desc(area).set(Kind::Lazy, flags);
+            windows.desc(area).set_len(pages);
+            lists.put(windows, area, pages);
+            area
+        };
+        let take = |pages: usize, align: usize, flags: u32| lists.take(windows, Want { pages, align, flags, mask: 3 });
+        let verify = |count: u32| {
+            let mut seen = 0;
+            lists.verify(windows, &mut |_| seen += 1);
+            assert_eq!((seen, lists.count(), lists.is_empty()), (count, count, count == 0));
+        };
+        verify(0);
+        assert!((0..200).all(|pages| !lists.may_have(pages)) && take(3, 1, 0).is_none());
+        // Two lengths that share a list, two flags, two alignments; the bit 4 is not asked for.
+        let [short, long, flagged, even, other] =
+            [put(1, 3, 0), put(5, 3 + LISTS, 0), put(81, 3, 1), put(96, 3, 4), put(101, 70, 0)];
+        verify(5);
+        assert_eq!(
+            [3, 3 + LISTS, 6, 70, 4, 64].map(|pages| lists.may_have(pages)),
+            [true, true, true, true, false, false]
+        );
+        assert_eq!([take(3, 1, 2), take(6, 1, 0), take(3 + 2 * LISTS, 1, 0)], [None; 3]);
+        verify(5);
+        // The latest first; in the middle, at the end and alone.
+        assert_eq!(take(3, 32, 0), Some(even));
+        assert_eq!(take(3 + LISTS, 1, 0), Some(long));
+        verify(3);
+        assert_eq!(take(3, 1, 0), Some(short));
+        assert_eq!((take(3, 1, 0), lists.may_have(3)), (None, true));
+        assert_eq!((take(3, 1, 1), lists.may_have(3)), (Some(flagged), false));
+        assert_eq!((take(70, 1, 0), lists.is_empty()), (Some(other), true));
+        verify(0);
+        // Just one, wherever it is on its list.
+        let some: Vec<_> = (0..5).map(|at| put(at * 10, 7, 0)).collect();
+        assert!(!lists.take_this(windows, some[1], 7 + LISTS), "of another length");
+        assert!(!lists.take_this(windows, first.add(9), 7) && !lists.take_this(windows, some[0], 8));
+        verify(5);
+        for (at, left) in [(2, 4), (4, 3), (0, 2)] {
+            assert!(lists.take_this(windows, some[at], 7) && !lists.take_this(windows, some[at], 7));
+            verify(left);
+        }
+        let (heads, count) = lists.take_all();
+        assert_eq!((heads[7], count), (some[3], 2));
+        assert_eq!(windows.desc(some[3]).links().0, some[1]);
+        assert_eq!(heads.iter().filter(|head| **head != Pfn::NONE).count(), 1);
+        verify(0);
+        // So many are looked at, and no more.
+        let many: Vec<_> = (0..LOOKS + 1).map(|at| put(at * 10, 7, u32::from(at > 1))).collect();
+        assert_eq!((take(7, 1, 0), lists.count()), (Some(many[1]), LOOKS as u32));
+        assert_eq!(take(7, 1, 0), Some(many[0]));
+        let many: Vec<_> = (50..50 + LOOKS + 1).map(|at| put(at * 10, 7, u32::from(at > 50))).collect();
+        assert_eq!((take(7, 1, 0), lists.take_this(windows, many[0], 7)), (None, true));
+    }
+}

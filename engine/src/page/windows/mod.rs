@@ -419,9 +419,7 @@ impl Windows {
                 0 => (window.end() - window.first as usize) * PAGE,
                 giant => giant,
             };
-            if bytes > 0 {
-                each(window.base + window.first as usize * PAGE, bytes);
-            }
+            each(window.base + window.first as usize * PAGE, bytes);
         }
     }
 

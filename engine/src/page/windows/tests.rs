@@ -49,7 +49,10 @@ fn check(windows: &Windows, board: &Board, first: Pfn, pages: usize) {
     let slot = base & !(WINDOW - 1);
     assert_eq!((base - slot, windows.end(first)), (ALIGNED * PAGE, end));
     let levels = [Level::Reserved, Level::Mapped, Level::Mappings].map(|level| board.level(level) as usize);
-    assert_eq!(levels, [mapped(slot, slot + WINDOW), pages * PAGE, 2]);
+    let described = descs_bytes(pages.next_multiple_of(DESCRIBED));
+    let meta = BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT) + described;
+    assert_eq!(levels, [meta + pages * PAGE, pages * PAGE, 2]);
+    assert_eq!(mapped(slot, slot + WINDOW), levels[0]);
     // Its edges.
     let last = end.0 - 1;
     assert_eq!([first.0 - 1, first.0, last, end.0].map(|page| windows.contains(Pfn(page))), [false, true, true, false]);
@@ -155,6 +158,7 @@ fn steps_are_not_asked_for_while_the_system_gives_nothing() {
     windows.made.lock().count = WINDOWS as u32 - 2;
     assert!(windows.reserve(board, Owner::Zone(0), 8, 512).is_some());
     assert!(windows.reserve(board, Owner::Zone(0), 8, 512).is_none() && windows.refused.load(Relaxed));
+    assert!(windows.reserve_giant(board, WINDOW + PAGE, WINDOW).is_none());
 }
 
 #[test]
@@ -179,7 +183,10 @@ fn walks_see_each_window_that_serves() {
     assert_eq!((opened(), of_areas()), (Vec::new(), Vec::new()));
     let (zone, _) = windows.reserve(board, Owner::Zone(1), 10, 10).unwrap();
     let (areas, _) = windows.reserve(board, Owner::Areas(Paging::Huge), 20, 20).unwrap();
+    let count = || [Level::Reserved, Level::Mappings].map(|level| board.level(level) as usize);
+    let before = count();
     let giant = windows.reserve_giant(board, WINDOW + PAGE, 4 * WINDOW).unwrap();
+    assert_eq!(count(), [before[0] + WINDOW + PAGE + BLOCKS_AT + descs_bytes(1), before[1] + 3]);
     let (zone_at, areas_at, giant_at) = (windows.address(zone), windows.address(areas), windows.address(giant));
     assert!(giant_at.is_multiple_of(4 * WINDOW));
     assert_eq!(opened(), [(zone_at, 10 * PAGE), (areas_at, 20 * PAGE), (giant_at, WINDOW + PAGE)]);
@@ -198,7 +205,6 @@ fn walks_see_each_window_that_serves() {
         assert_eq!([zone_at, areas_at, giant_at].map(|at| has(at, "nh")), [true, false, true]);
     }
     // The giant's range goes back, and is counted; its number waits for the next.
-    let count = || [Level::Reserved, Level::Mappings].map(|level| board.level(level) as usize);
     let before = count();
     assert!(unsafe { windows.release_giant(board, giant) });
     assert_eq!(count(), [before[0] - WINDOW - PAGE, before[1] - 2]);

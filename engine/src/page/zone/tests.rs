@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::page::tests::Place;
+use std::println;
 use std::vec::Vec;
 
 /// A zone of which all is taken, and so many whole blocks of it, one behind the other.
@@ -233,6 +234,12 @@ fn whole_dirty_blocks_are_taken_with_those_around_four_at_most() {
         [take(), take(), take(), take()],
         [Some((blocks[2], 4)), Some((blocks[0], 2)), Some((blocks[7], 1)), None]
     );
+    // The first of them first: as many, forwards.
+    let (forwards, blocks) = taken(6);
+    blocks.iter().for_each(|&block| forwards.give(block, 0..BLOCK_PAGES));
+    let take = || forwards.zone.take_dirty(forwards.windows, &forwards.board, 9);
+    let pages = 4 * BLOCK_PAGES;
+    assert_eq!([take(), take()], [Some((blocks[0], pages)), Some((blocks[4], pages / 2))]);
     // Of one that is not whole the longest run, where that is long enough.
     let (place, blocks) = taken(1);
     place.give(blocks[0], (0..10).chain(16..48));
@@ -287,4 +294,29 @@ fn what_is_handed_over_is_the_first_run_that_is_long_enough() {
     let all = place.zone.hand_over(place.windows, &place.board, 0, 5 * BLOCK_PAGES, 5 * BLOCK_PAGES);
     assert_eq!(all, Some((blocks[0], 5 * BLOCK_PAGES)));
     assert_eq!(place.zone.hand_over(place.windows, &place.board, 0, 1, 1), None);
+    // A run that ends where the zone does, and is just long enough.
+    let place = Place::opened();
+    let all = place.zone.hand_over(place.windows, &place.board, 0, BLOCK_PAGES, 2 * BLOCK_PAGES);
+    assert_eq!(all.map(|(_, pages)| pages), Some(BLOCK_PAGES));
+}
+
+#[test]
+fn new_memory_is_bound_to_its_node_where_that_is_wanted() {
+    let policy = |at: usize| {
+        let mut mode = -1_i32;
+        // MPOL_F_ADDR: of what is mapped there.
+        let result = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, 0, 0, at, 2) };
+        (result == 0).then_some(mode)
+    };
+    for bind in [false, true] {
+        let place = Place::new();
+        let want = ZoneRequest { node: 0, bind, order: 9, flags: Flags::NONE, limit: u64::MAX };
+        let mut block = Pfn::NONE;
+        place.zone.alloc(place.windows, &place.board, want, 1, |word| block = word.first);
+        let (at, pages) = (place.windows.address(block), place.zone.managed());
+        let (Some(first), Some(last)) = (policy(at), policy(at + pages * PAGE - 1)) else {
+            return println!("skipped: this kernel knows no nodes");
+        };
+        assert_eq!([first != 0, last != 0], [bind; 2], "MPOL_DEFAULT is 0");
+    }
 }
