@@ -107,7 +107,7 @@ impl Sources {
         let lib = copy.join(SOURCES).join("lib.rs");
         let text = fs::read_to_string(&lib)?;
         if !text.ends_with("pub mod mutants;\n") {
-            write(&lib, &format!("{text}pub mod mutants;\n"))?;
+            write(&lib, format!("{text}pub mod mutants;\n"))?;
         }
         write(&copy.join(SOURCES).join("mutants.rs"), SWITCH)?;
         Ok(woven)

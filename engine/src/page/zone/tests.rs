@@ -93,7 +93,7 @@ fn a_zone_grows_before_it_is_below_its_mark_and_a_small_one_when_it_is_empty() {
     let (small, blocks) = taken(1);
     small.give(blocks[0], 0..100);
     assert_eq!(small.within(1 << 30, 0, 200), (100, false));
-    assert_eq!(small.within(1 << 30, 0, 200).1, true);
+    assert!(small.within(1 << 30, 0, 200).1);
 }
 
 #[test]
