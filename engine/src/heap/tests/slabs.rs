@@ -56,7 +56,7 @@ fn all_of_one(source: &SlabSource<'_>, class: usize) -> Vec<usize> {
 }
 /// Gives objects back in one go.
 fn flush(source: &SlabSource<'_>, class: usize, objects: &[usize]) {
-    let mut sheaf = Sheaf::new(&source.cache.meta, source.cache.sets.board()).unwrap();
+    let mut sheaf = Sheaf::new(&source.cache.meta, source.cache.sets.board(), 64).unwrap();
     assert!(objects.iter().all(|&object| sheaf.push(object)));
     let before = event(source, Event::SheafFlush);
     source.flush(class, &mut sheaf);
@@ -196,7 +196,7 @@ fn sheaves_are_filled_so_that_the_lowest_comes_first() {
     static HEAP: Heap<Test> = Heap::new();
     let source = opened(&HEAP);
     let class = class_of(1024);
-    let mut sheaf = Sheaf::new(&HEAP.cache.meta, HEAP.cache.sets.board()).unwrap();
+    let mut sheaf = Sheaf::new(&HEAP.cache.meta, HEAP.cache.sets.board(), 64).unwrap();
     let refills = event(&source, Event::SheafRefill);
     // More than a slab has: of two.
     source.fill(class, &mut sheaf, 20);
