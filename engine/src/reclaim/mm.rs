@@ -225,7 +225,6 @@ impl Source for Everything<'_> {
         sheaf.objects().iter().map(|&area| self.areas.front_bytes(area)).sum()
     }
     fn is_near(&self, object: usize) -> bool {
-        let (cpus, windows) = (&self.pages.cache.sets.cpus, &self.pages.pages.windows);
-        cpus.nodes() < 2 || windows.find(object).is_none_or(|(_, pfn)| windows.zone(pfn) == cpus.node())
+        self.pages.is_near(object)
     }
 }
