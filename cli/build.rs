@@ -21,7 +21,6 @@ use std::{env, fs, io};
 const CLEARED: &[&str] = &[
     "RUSTFLAGS",
     "RUSTDOCFLAGS",
-    "RUSTC",
     "RUSTDOC",
     "RUSTC_WRAPPER",
     "RUSTC_WORKSPACE_WRAPPER",

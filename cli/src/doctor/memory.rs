@@ -97,8 +97,12 @@ fn group() -> Finding {
 
 fn cpus() -> Finding {
     let allowed = std::thread::available_parallelism().map_or(0, usize::from);
-    let mut quiet = 0;
-    topology::isolated(|_| quiet += 1);
+    // (`isolcpus` and `nohz_full` often name the same ones.)
+    let mut isolated = std::collections::BTreeSet::new();
+    topology::isolated(|cpu| {
+        isolated.insert(cpu);
+    });
+    let quiet = isolated.len();
     Finding::new(
         "CPUs",
         format!("{allowed} for this process (affinity and quota), {quiet} isolated"),

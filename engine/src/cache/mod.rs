@@ -77,6 +77,10 @@ pub trait Source {
     fn bytes(&self, class: usize, sheaf: &mut Sheaf) -> usize {
         sheaf.len() * self.size(class)
     }
+    /// Whether an object lies on the node that runs us. (Where there is one node all do.)
+    fn is_near(&self, _object: usize) -> bool {
+        true
+    }
 }
 
 /// How far a drain goes for what another CPU caches (see [`drain`]).
@@ -339,18 +343,22 @@ impl Cache {
     /// Gives a full sheaf to the barn of `set`, or else to the node's, for an empty one if that has one.
     ///
     /// # Errors
-    /// The sheaf, if the class has no barn, or that or the budget no room for it.
+    /// The sheaf, if the class has no barn, or that or the budget no room for it; or if it came from another node, by its
+    /// last object: what this node's threads free of another's goes home, else they would be given it again.
     fn to_barn(
         &self,
         source: &impl Source,
         set: Option<&Set>,
         class: usize,
-        sheaf: Sheaf,
+        mut sheaf: Sheaf,
     ) -> Result<Option<Sheaf>, Sheaf> {
         let (board, size) = (self.sets.board(), source.size(class));
         let bytes = sheaf.len() * size;
         // (Areas have no size in common, and no barn.)
         if size == 0 || !self.affordable(board.level(Level::Barns) + bytes as u64, BARNS) {
+            return Err(sheaf);
+        }
+        if !sheaf.objects().last().is_none_or(|&object| source.is_near(object)) {
             return Err(sheaf);
         }
         let near = set.and_then(|set| Some((set, set.near.get(class)?)));

@@ -6,6 +6,7 @@ use super::*;
 use crate::arch::atomic::Ordering::{Acquire, Release};
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::RseqArea;
+use crate::cache::layout::OBJECTS;
 use crate::cache::{DrainMode, DrainReport};
 use crate::cpu::Simulation;
 use crate::cpu::sim::Cpu;
@@ -626,10 +627,17 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
         assert!(objects.iter().all(|&object| node_of(object) == node), "an object of another node");
         objects
     });
-    // Freed by the other node: its sheaves and barn hold them, its slabs never.
+    // Freed by the other node: its sheaves hold some, its barns none, and its slabs never.
     for (node, objects) in objects.into_iter().rev().enumerate() {
         NODE.set(node);
         objects.into_iter().for_each(|object| unsafe { heap.free(object as *mut u8) });
+    }
+    for node in [0, 1] {
+        NODE.set(node);
+        let again: Vec<usize> = (0..2000).map(|_| heap.malloc(100) as usize).collect();
+        let foreign = again.iter().filter(|&&object| node_of(object) != node).count();
+        assert!(foreign <= 2 * OBJECTS, "{foreign} objects of another node were given again");
+        again.into_iter().for_each(|object| unsafe { heap.free(object as *mut u8) });
     }
     assert_empty(heap);
     for node in [0, 1] {

@@ -210,16 +210,17 @@ impl PageSource<'_> {
         };
         self.pages.windows.find(address?).map(|(_, pfn)| pfn)
     }
-    /// Takes a block back.
+    /// Takes a block back; another node's goes past the lists, from which this one's slabs are made.
     ///
     /// # Safety
     /// It came from [`PageSource::alloc`] with this order and nobody uses it.
     #[allow(unsafe_code, reason = "gives an address up")]
     pub unsafe fn free(&self, block: Pfn, order: usize) {
+        let address = self.pages.windows.address(block);
         match LISTED.iter().position(|&listed| listed == order) {
             // SAFETY: the caller's promise; the block's address is its object.
-            Some(at) => unsafe { self.cache.free(self, self.first + at, self.pages.windows.address(block)) },
-            None => self.free_one(block, order),
+            Some(at) if self.is_near(address) => unsafe { self.cache.free(self, self.first + at, address) },
+            _ => self.free_one(block, order),
         }
     }
 
@@ -279,6 +280,10 @@ impl Source for PageSource<'_> {
     }
     fn size(&self, class: usize) -> usize {
         PAGE << self.order(class)
+    }
+    fn is_near(&self, object: usize) -> bool {
+        let (cpus, windows) = (&self.cache.sets.cpus, &self.pages.windows);
+        cpus.nodes() < 2 || windows.find(object).is_none_or(|(_, pfn)| windows.zone(pfn) == cpus.node())
     }
 }
 

@@ -224,4 +224,7 @@ impl Source for Everything<'_> {
         }
         sheaf.objects().iter().map(|&area| self.areas.front_bytes(area)).sum()
     }
+    fn is_near(&self, object: usize) -> bool {
+        self.pages.is_near(object)
+    }
 }

@@ -719,4 +719,7 @@ impl Source for SlabSource<'_> {
     fn size(&self, class: usize) -> usize {
         SIZES[class] as usize
     }
+    fn is_near(&self, object: usize) -> bool {
+        self.page_source().is_near(object)
+    }
 }

@@ -27,9 +27,11 @@ use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
 
-/// [`ONE`] as additions take it: 12 bits, and 12 bits higher up.
+/// [`ONE`] and [`SLOTS`] as additions take them: 12 bits, and 12 bits higher up.
 const ONE_HIGH: usize = ONE >> 12;
 const ONE_LOW: usize = ONE & 0xfff;
+const SLOTS_HIGH: usize = SLOTS >> 12;
+const SLOTS_LOW: usize = SLOTS & 0xfff;
 // [`TALLY`] is further away than an addition reaches: one bit, which no address of a set has, is set instead.
 const _: () = assert!(TALLY.is_power_of_two() && ONE_HIGH < 1 << 12);
 const _: () = assert!(SLOTS.is_multiple_of(8) && SLOTS < 1 << 15 && CPU.is_multiple_of(4) && CPU < 1 << 14);
@@ -351,7 +353,8 @@ pub unsafe fn switch(board: *const u8, area: RseqArea, old: usize, new: usize) -
             "mrs {p}, tpidr_el0",
             "ldr {t:w}, [{p}, {index}]",               // index
             "add {p}, {board}, {t}, lsl 3",
-            "add {p}, {p}, {SLOTS}",
+            "add {p}, {p}, {SLOTS_HIGH}, lsl 12",
+            "add {p}, {p}, {SLOTS_LOW}",
             "mov {t}, 2",
             dawdle!(),
             "stlr {new}, [{p}]",                       // commit: slots[index] = new (release: all that was done here is seen before it)
@@ -359,6 +362,7 @@ pub unsafe fn switch(board: *const u8, area: RseqArea, old: usize, new: usize) -
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, old = in(reg) old,
             new = in(reg) new, set = out(reg) _, t = out(reg) out,
+            SLOTS_HIGH = const SLOTS_HIGH, SLOTS_LOW = const SLOTS_LOW,
         );
     }
     outcome(out, ())

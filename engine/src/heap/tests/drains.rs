@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cache::drain::CpuSet;
+use crate::page::Flags;
 use crate::reclaim::keeper::{Duty, QUIET};
 
 fn opened(heap: &'static Heap<Test>) {
@@ -222,13 +223,12 @@ fn a_cpu_that_does_nothing_is_drained_after_three_looks() {
 fn lists_with_another_nodes_pages_are_flushed_after_three_quiet_periods() {
     static HEAP: Heap<Test> = Heap::new();
     opened(&HEAP);
-    let source = HEAP.page_source();
     // CPU 0's own pages and those of CPU 1's node, freed on CPU 0, which works on with small objects.
     for (node, flushed) in [(0, false), (1, true)] {
         NODE.set(node);
-        let pages: Vec<_> = (0..4).map(|_| source.alloc(0).unwrap()).collect();
+        let pages: Vec<_> = (0..4).map(|_| HEAP.pages_alloc(0, None, Flags::NONE).unwrap()).collect();
         NODE.set(0);
-        pages.into_iter().for_each(|page| unsafe { source.free(page, 0) });
+        pages.into_iter().for_each(|page| unsafe { HEAP.pages_free(page) }.unwrap());
         let held = || HEAP.cache.sets.list(0, CLASSES).unwrap().0;
         assert!(held() >= 4);
         for _ in 0..=QUIET {
