@@ -8,7 +8,7 @@
 //! mount namespaces of their own, and go with them; where there are none to be had they run without.
 
 use std::collections::HashMap;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -162,6 +162,8 @@ impl Tests {
             .env_remove("RUST_BACKTRACE")
             .env(variable, value)
             .env("PROCESSOR_SECONDS", (time * TIMES / 2 + GRACE / 2).as_secs().to_string())
+            // Signals to a process group know no name space.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

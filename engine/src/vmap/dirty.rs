@@ -249,8 +249,8 @@ impl Default for Dirty {
     }
 }
 
-#[cfg(test)]
 #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::page::{Owner, Paging};

@@ -176,8 +176,8 @@ impl Lists {
     }
 }
 
-#[cfg(test)]
 #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::page::{Owner, Paging};
