@@ -5,7 +5,8 @@
  *   small                 a few blocks of each size; says the resident memory, in KiB
  *   swapped MIB           has its blocks paged out, checks them, frees half, checks again
  *   isolated CPU          an owner on a CPU that the kernel keeps quiet, drained gently and by force
- *   screen SECONDS KEYS PROGRAM...  a program on a terminal of 80 x 24; prints what it drew, then sends KEYS
+ *   screen SECONDS WORD KEYS PROGRAM...  a program on a terminal of 80 x 24 until it has drawn WORD (SECONDS at most);
+ *                         then sends KEYS; prints what it drew
  *
  * The last line says what was seen. Ends with 0, 1 (a check failed) or 77 (skipped). */
 #include "../cli/tests/c/check.h"
@@ -214,9 +215,9 @@ static int isolated(int cpu)
     return 0;
 }
 
-static int screen(double seconds, const char *keys, char **program)
+static int screen(double seconds, const char *word, const char *keys, char **program)
 {
-    static char drawn[1 << 20];
+    static char drawn[(1 << 20) + 1];
     size_t length = 0;
     int terminal = posix_openpt(O_RDWR | O_NOCTTY);
     struct winsize size = {.ws_row = 24, .ws_col = 80};
@@ -241,12 +242,15 @@ static int screen(double seconds, const char *keys, char **program)
             asked = write(terminal, keys, strlen(keys)) > 0;
         struct pollfd wait = {terminal, POLLIN, 0};
         char lost[4096];
-        bool room = !asked && length < sizeof drawn;
+        bool room = !asked && length < sizeof drawn - 1;
         if (poll(&wait, 1, 100) > 0) {
-            ssize_t got = read(terminal, room ? drawn + length : lost, room ? sizeof drawn - length : sizeof lost);
+            ssize_t got = read(terminal, room ? drawn + length : lost, room ? sizeof drawn - 1 - length : sizeof lost);
             if (got <= 0)
                 break;
             length += room ? (size_t)got : 0;
+            /* The rest of that picture follows. */
+            if (passed + 1 < seconds && strstr(drawn, word))
+                seconds = passed + 1;
         }
         if (passed > seconds + 60)
             kill(child, SIGKILL);
@@ -290,8 +294,8 @@ int main(int count, char **words)
         return swapped((size_t)atoi(words[2]));
     if (!strcmp(name, "isolated") && count == 3)
         return isolated(atoi(words[2]));
-    if (!strcmp(name, "screen") && count > 4)
-        return screen(atof(words[2]), words[3], words + 4);
+    if (!strcmp(name, "screen") && count > 5)
+        return screen(atof(words[2]), words[3], words[4], words + 5);
     fputs("usage: see the head of trial.c\n", stderr);
     return 2;
 }
