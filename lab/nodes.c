@@ -281,10 +281,12 @@ int main(int count, char **words)
     }
     if (!strcmp(name, "governed") && count == 3)
         return governed(strtoul(words[2], NULL, 0));
-    /* Ranges are bound from the moment on when there is a second node. */
-    static const struct kind one = {"one", 64, 1, false};
+    /* Ranges are bound from the moment on when there is a second node: what was mapped before is used up. */
+    static const struct kind one = {"one", 64, 1, false}, first = {"first", 8192, 256, false};
     for (int node = nodes; node--;)
         on_node(node, take, &one, blocks);
+    for (int node = nodes; node--;)
+        on_node(node, take, &first, blocks), on_node(node, touch, &first, blocks);
     if (!strcmp(name, "maps"))
         return maps();
     if (!strcmp(name, "near"))
