@@ -63,6 +63,7 @@ cases! {
     limit_of_data: "limits.c" "data_limit" BOTH;
     limit_met_by_threads: "limits.c" "starving_threads" EVERY;
     limit_no_mappings: "limits.c" "no_mappings" EVERY;
+    limit_no_mappings_singles: "limits.c" "no_mappings_singles" EVERY;
     limit_no_advice: "limits.c" "no_advice" BOTH;
     limit_filter_comes_late: "limits.c" "late_filter" EVERY;
     limit_filter_that_kills_comes_late: "limits.c" "filter_kills_late" EVERY;

@@ -319,6 +319,8 @@ static void no_mappings(void)
         size_t before = count;
         give_back(before / 2);
         take_all(sizes[at], false);
+        if (count + 8 < before)
+            malloc_stats();
         CHECK((before - (count < before ? count : before)) * sizes[at] <= 8 * sizes[at], "%zu of %zu blocks of %zu", count, before, sizes[at]);
         void *grown = count ? realloc(list[count - 1], sizes[at] * 3) : NULL;
         if (grown)
@@ -329,6 +331,44 @@ static void no_mappings(void)
         if (held.block[at])
             verify(held.block[at]);
     churn_end(&held);
+}
+
+/* As little, from so much at the end: single free slabs must do for smaller objects and for what describes them. */
+static void singles(size_t begin)
+{
+    list_begin(CAP / 16);
+    while (count < begin / 64)
+        mark(list[count++] = malloc(64), 64);
+    static const int calls[] = {SYS_mmap, SYS_mprotect, SYS_mremap};
+    if (!deny(calls, 3, SECCOMP_RET_ERRNO | ENOMEM)) {
+        say("skipped: no seccomp here\n");
+        return;
+    }
+    take_all(64, false);
+    size_t all = count, kept = 0;
+    for (size_t at = 0; at < all; at++)
+        if ((uintptr_t)list[at] / 16384 % 2)
+            list[kept++] = list[at];
+        else
+            free(list[at]);
+    count = kept;
+    take_all(16, false);
+    size_t bytes = (count - kept) * 16, freed = (all - kept) * 64;
+    CHECK(bytes >= freed / 4 * 3, "%zu of %zu bytes again", bytes, freed);
+    give_back(0);
+}
+
+static void no_mappings_singles(void)
+{
+    for (size_t begin = MIB; begin <= 16 * MIB; begin *= 2) {
+        pid_t child = fork();
+        if (!child) {
+            singles(begin);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && !status, "from %zu: %#x", begin, status);
+    }
 }
 
 /* Memory cannot be given back either. */
@@ -602,7 +642,7 @@ int main(int argc, char **argv)
 {
     static const Case cases[] = {
         {"limited", limited}, {"late_limit", late_limit}, {"data_limit", data_limit}, {"starving_threads", starving_threads},
-        {"no_mappings", no_mappings}, {"no_advice", no_advice}, {"kills", kills}, {"kills_threads", kills_threads},
+        {"no_mappings", no_mappings}, {"no_mappings_singles", no_mappings_singles}, {"no_advice", no_advice}, {"kills", kills}, {"kills_threads", kills_threads},
         {"late_filter", late_filter}, {"filter_kills_late", filter_kills_late}, {"locked", locked}, {"locked_as_user", locked_as_user}, 
         {"bounded", bounded}, {"bounded_threads", bounded_threads}, {"frugal", frugal}, {"greedy", greedy}, 
         

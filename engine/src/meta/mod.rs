@@ -5,9 +5,9 @@
 //! free[k] ──► block of 64 << k bytes ──► …   (links live in the free blocks)
 //! ```
 //! Sheaves, slab descriptors: blocks of 64 to 4,096 bytes, powers of two, from
-//! chunks that are never given back. Invariant: a block is on one free list, or
-//! handed out, or untouched. Lock: `meta` (a leaf, see ARCHITECTURE.md).
-//! Cost: a lock and a few loads; a system call per chunk.
+//! chunks that are never given back. Where there is no chunk more, larger free blocks are split.
+//! Invariant: a block is on one free list, or handed out, or untouched.
+//! Lock: `meta` (a leaf, see ARCHITECTURE.md). Cost: a lock and a few loads; a system call per chunk.
 #![allow(unsafe_code)] // carves raw memory
 
 use crate::arch::PAGE;
@@ -49,6 +49,37 @@ impl State {
         // SAFETY: the last page of the last chunk; nothing is there behind it, or nothing is done.
         unsafe { sys::grow(last, PAGE, chunk) }.is_ok().then_some(self.end)
     }
+
+    /// The first free block of this size.
+    fn pop(&mut self, index: usize) -> Option<usize> {
+        let head = self.free[index];
+        // SAFETY: a block on the list is ours and its first word is the link.
+        (head != 0).then(|| self.free[index] = unsafe { *(head as *const usize) }).map(|()| head)
+    }
+
+    /// A block that is free from now on.
+    fn push(&mut self, index: usize, block: usize) {
+        // SAFETY: the block is ours and at least a word long.
+        unsafe { (block as *mut usize).write(self.free[index]) };
+        self.free[index] = block;
+    }
+
+    /// What is left of a chunk becomes free blocks, the largest that are aligned.
+    fn carve(&mut self, mut at: usize, end: usize) {
+        while at + Meta::size(0) <= end {
+            let aligned = at.trailing_zeros().min((end - at).ilog2());
+            let index = (aligned.saturating_sub(SMALLEST) as usize).min(SIZES - 1);
+            self.push(index, at);
+            at += Meta::size(index);
+        }
+    }
+
+    /// A block of this size out of a larger free one.
+    fn split(&mut self, index: usize) -> Option<usize> {
+        let (larger, block) = (index + 1..SIZES).find_map(|larger| Some((larger, self.pop(larger)?)))?;
+        self.carve(block + Meta::size(index), block + Meta::size(larger));
+        Some(block)
+    }
 }
 
 impl Default for Meta {
@@ -67,6 +98,11 @@ impl Meta {
         Self { state: Lock::new(State { free: [0; SIZES], at: 0, end: 0, chunk: 0 }) }
     }
 
+    /// Bytes of the blocks of a free list.
+    const fn size(index: usize) -> usize {
+        1 << (SMALLEST as usize + index)
+    }
+
     fn size_index(bytes: usize) -> usize {
         debug_assert!(bytes <= Self::LARGEST);
         (bytes.next_power_of_two().trailing_zeros().max(SMALLEST) - SMALLEST) as usize
@@ -76,24 +112,25 @@ impl Meta {
     /// size, with whatever was in it; `None` when the system has no more memory.
     pub fn alloc(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
         let index = Self::size_index(bytes);
-        let size = 1 << (SMALLEST as usize + index);
+        let size = Self::size(index);
         let mut state = self.state.lock();
-        let head = state.free[index];
-        if head != 0 {
-            // SAFETY: a block on the list is ours and its first word is the link.
-            state.free[index] = unsafe { *(head as *const usize) };
-            return NonNull::new(head as *mut u8);
+        if let Some(block) = state.pop(index) {
+            return NonNull::new(block as *mut u8);
         }
         let mut at = state.at.next_multiple_of(size);
         if at + size > state.end {
             let want = (2 * state.chunk).clamp(FIRST, MOST);
             // A limit may refuse that and allow a page.
             let mut chunks = [want, FIRST, PAGE].into_iter();
-            let (fresh, chunk) = chunks.find_map(|chunk| Some((state.more(chunk)?, chunk)))?;
+            let Some((fresh, chunk)) = chunks.find_map(|chunk| Some((state.more(chunk)?, chunk))) else {
+                return NonNull::new(state.split(index)? as *mut u8);
+            };
             board.raise(Level::Meta, chunk);
             board.raise(Level::Mapped, chunk);
             board.raise(Level::Reserved, chunk);
             if fresh != state.end {
+                let (from, to) = (state.at, state.end);
+                state.carve(from, to);
                 at = fresh;
                 board.raise(Level::Mappings, 1);
             }
@@ -106,13 +143,12 @@ impl Meta {
     /// Whether the next block may take a chunk more.
     pub fn is_dry(&self) -> bool {
         let state = self.state.lock();
-        state.end - state.at < 2 * Self::LARGEST
+        state.free[SIZES - 1] == 0 && state.at.next_multiple_of(Self::LARGEST) + Self::LARGEST > state.end
     }
 
-    /// Takes memory that reads as zero for good, where the system gives none.
+    /// Takes whole pages for good, where the system gives none.
     pub fn feed(&self, board: &Board, at: usize, bytes: usize) {
-        let mut state = self.state.lock();
-        (state.at, state.end) = (at, at + bytes);
+        self.state.lock().carve(at, at + bytes);
         board.raise(Level::Meta, bytes);
     }
 
@@ -121,10 +157,38 @@ impl Meta {
     /// # Safety
     /// `block` came from [`Meta::alloc`] with the same `bytes` and is unused.
     pub unsafe fn free(&self, block: NonNull<u8>, bytes: usize) {
-        let index = Self::size_index(bytes);
-        let mut state = self.state.lock();
-        // SAFETY: the block is ours again and at least a word long.
-        unsafe { block.cast::<usize>().write(state.free[index]) };
-        state.free[index] = block.as_ptr() as usize;
+        self.state.lock().push(Self::size_index(bytes), block.as_ptr() as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C, align(4096))]
+    struct Pages([u8; 3 * PAGE]);
+
+    /// Any part of three pages becomes blocks that are aligned and beside each other, and those any smaller ones.
+    #[test]
+    fn what_is_left_of_a_chunk_is_split_to_the_last_block() {
+        let mut pages = Box::new(Pages([0; 3 * PAGE]));
+        let base = pages.0.as_mut_ptr() as usize;
+        for (from, to) in [(0, 3 * PAGE), (64, 3 * PAGE), (PAGE - 64, 2 * PAGE + 192), (1024, 1024), (4096, 4096 + 63)]
+        {
+            for index in 0..SIZES {
+                let mut state = State { free: [0; SIZES], at: 0, end: 0, chunk: 0 };
+                state.carve(base + from, base + to);
+                let size = Meta::size(index);
+                let mut got = std::vec::Vec::new();
+                while let Some(block) = state.pop(index).or_else(|| state.split(index)) {
+                    assert!(block % size == 0 && block >= base + from && block + size <= base + to);
+                    got.push(block);
+                }
+                got.sort_unstable();
+                assert!(got.windows(2).all(|two| two[0] + size <= two[1]));
+                let all = ((base + to) / size).saturating_sub((base + from).div_ceil(size));
+                assert_eq!(got.len(), all, "blocks of {size} from {from} to {to}");
+            }
+        }
     }
 }

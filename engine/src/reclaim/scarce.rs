@@ -61,38 +61,32 @@ impl Mm<'_> {
             .or_else(|| if self.feed_meta() { again() } else { None })
     }
 
-    /// What `look` finds; again while what it looks for may have been elsewhere meanwhile: in the hand of a thread that purges, or
-    /// with the CPU from which this thread was moved. The caller holds no lock.
+    /// What `look` finds; again while what it looks for may have been elsewhere meanwhile: in the hand of a thread that purges,
+    /// with the CPU from which this thread was moved, or, once more, in any set. The caller holds no lock.
     fn wherever<T>(&self, look: impl Fn() -> Option<T>) -> Option<T> {
-        let state = || (self.cache.sets.cpus.index(), self.areas.taken());
-        (0..LOOKS).find_map(|_| {
+        let sets = &self.cache.sets;
+        let state = || (sets.cpus.index(), self.areas.taken());
+        (0..LOOKS).find_map(|round| {
             let before = state();
             look().map(Some).or_else(|| {
                 self.vmap().wait_flights();
-                (state() == before && !before.1.1).then_some(None)
+                let is_quiet = state() == before && !before.1.1;
+                (is_quiet && (round > 0 || !sets.hold_any())).then_some(None)
             })
         })?
     }
 
-    /// A few pages of the areas' or a zone's for our own structures, if they are short of memory.
+    /// A page of the areas' or a zone's for our own structures, if they are short of memory.
     fn feed_meta(&self) -> bool {
-        const PAGES: usize = 4;
         let (windows, board, meta) = (&self.pages.windows, self.cache.sets.board(), &self.cache.meta);
-        if !meta.is_dry() {
-            return false;
+        meta.is_dry() && {
+            let _ = (0..NODES).any(|node| self.pages.zones[node].free_pages() > 0) || self.areas_to_pages(1);
+            let page = (0..NODES).find_map(|node| self.pages.zones[node].hand_over(windows, board, node, 1, 1));
+            page.is_some_and(|(first, pages)| {
+                meta.feed(board, windows.address(first), pages * PAGE);
+                true
+            })
         }
-        if !self.areas_to_pages(PAGES) && !(0..NODES).any(|node| self.pages.zones[node].free_pages() >= PAGES) {
-            return false;
-        }
-        (0..NODES).any(|node| {
-            let zone = &self.pages.zones[node];
-            let Some((first, pages)) = zone.hand_over(windows, board, node, PAGES, PAGES) else { return false };
-            let at = windows.address(first);
-            // SAFETY: free pages, in our hand.
-            unsafe { core::ptr::write_bytes(at as *mut u8, 0, pages * PAGE) };
-            meta.feed(board, at, pages * PAGE);
-            true
-        })
     }
 
     /// An area of so many bytes that the system refuses: tried again with what is lazy, cached, and the zones'.
