@@ -360,6 +360,8 @@ static void singles(size_t begin)
 
 static void no_mappings_singles(void)
 {
+    void *own = malloc(MIB);
+    mark(own, MIB);
     for (size_t begin = MIB; begin <= 16 * MIB; begin *= 2) {
         pid_t child = fork();
         if (!child) {
@@ -369,6 +371,8 @@ static void no_mappings_singles(void)
         int status;
         CHECK(waitpid(child, &status, 0) == child && !status, "from %zu: %#x", begin, status);
     }
+    CHECK(verify(own) == MIB);
+    free(own);
 }
 
 /* Memory cannot be given back either. */
