@@ -122,6 +122,14 @@ impl Crew {
         made.inspect_err(|_| block.word.store(0, Release))
     }
 
+    /// The caller is the program's only thread, and none of ours is started any more: as single as before the first, if all are dead.
+    pub fn resign(&self) {
+        // Acquire: what they did is done.
+        if self.used().iter().all(|block| block.word.load(Acquire) == 0) {
+            sys::has_ours(false);
+        }
+    }
+
     /// Whether there is none, and the kernel is known to count none.
     #[must_use]
     pub fn is_gone(&self) -> bool {

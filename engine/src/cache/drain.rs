@@ -199,13 +199,6 @@ impl Sets {
         self.home_of(index).is_some_and(|(set, _)| set.holds())
     }
 
-    /// Whether there is something to drain or to collect at any index.
-    pub fn hold_any(&self) -> bool {
-        CpuSet::windows(self.top()).any(|window| {
-            self.used_of(&CpuSet::around(window)).any(|index| self.holds(index) || self.is_answered(index))
-        })
-    }
-
     /// Whether `index` caches areas (see `heap::front`).
     #[must_use]
     pub fn holds_areas(&self, index: usize) -> bool {

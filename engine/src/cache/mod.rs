@@ -234,10 +234,12 @@ impl Cache {
             self.exchange(source, class, main, spare);
             return true;
         }
+        if self.pull_near(source, set, class) {
+            return true;
+        }
         let limit = self.entitle(source, set, class);
         let Some(empty) = self.take_main(class, main, limit) else { return main != Word::NONE };
-        let traded = Self::from_near(set, class, empty).or_else(|empty| self.barn(class).trade_empty(empty));
-        let sheaf = match traded {
+        let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
                 self.sets.shift(Level::Barns, -((full.len() * source.size(class)) as isize));
                 self.sets.count(Event::BarnGet, 1);
@@ -280,6 +282,9 @@ impl Cache {
             self.exchange(source, class, main, spare);
             return true;
         }
+        if self.push_near(source, set, class) {
+            return true;
+        }
         let limit = self.entitle(source, set, class);
         set.batches[class].store(set.batches[class].load(Relaxed) / 2, Relaxed);
         let Some(mut sheaf) = self.take_main(class, main, limit) else { return main != Word::NONE };
@@ -289,7 +294,7 @@ impl Cache {
                 self.keep_spare(source, class, sheaf.into_word(main.count() as usize));
                 Ok(None)
             } else {
-                self.to_barn(source, Some(set), class, sheaf)
+                self.to_barn(source, class, sheaf)
             };
             sheaf = match traded {
                 Ok(Some(empty)) => empty,
@@ -328,50 +333,93 @@ impl Cache {
         true
     }
 
-    /// Takes a sheaf with objects out of the barn that `set` has to itself, for an empty one.
-    ///
-    /// # Errors
-    /// The empty sheaf, when there is none.
-    fn from_near(set: &Set, class: usize, empty: Sheaf) -> Result<Sheaf, Sheaf> {
-        // Relaxed: a look, that spares a lock; what it misses is found later, or by a drain.
-        let Some(near) = set.near.get(class).filter(|_| set.near_full.load(Relaxed) > 0) else { return Err(empty) };
-        let full = near.trade_empty(empty)?;
-        set.near_full.fetch_sub(1, Relaxed);
-        Ok(full)
+    /// Where main and spare are empty: a sheaf with objects from the barn that `set` has to itself, for main.
+    fn pull_near(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+        let (main, spare) = Self::words(set, class);
+        if main.count() > 0 || spare.count() > 0 {
+            return false;
+        }
+        let Some(full) = self.take_near(source, set, class) else { return false };
+        self.sets.count(Event::BarnGet, 1);
+        let limit = self.entitle(source, set, class);
+        let word = full.fitting(&self.meta, self.sets.board(), limit).into_word(limit);
+        // SAFETY: the sheaf is ours to put in; if done, main is ours.
+        if unsafe { self.sets.swap(class, false, main, word) } != Outcome::Done(()) {
+            self.release(source, class, word);
+            return false;
+        }
+        // SAFETY: as above.
+        if let Some(empty) = unsafe { Sheaf::from_word(main) } {
+            set.near[class].put_empty(&self.meta, empty);
+        }
+        true
     }
 
-    /// Gives a full sheaf to the barn of `set`, or else to the node's, for an empty one if that has one.
+    /// Where main and spare are full: main to the barn that `set` has to itself, for an empty sheaf.
+    fn push_near(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+        let (main, spare) = Self::words(set, class);
+        let is_full = |word: Word| word != Word::NONE && word.room() == 0;
+        let Some(near) = set.near.get(class).filter(|_| is_full(main) && is_full(spare)) else { return false };
+        let bytes = main.count() as usize * source.size(class);
+        if !self.barns_afford(bytes) {
+            return false;
+        }
+        let (board, limit) = (self.sets.board(), self.entitle(source, set, class));
+        let Some(empty) = near.take_empty_below(NEAR_MAX, &self.meta, board, limit) else { return false };
+        let word = empty.fitting(&self.meta, board, limit).into_word(limit);
+        // SAFETY: the sheaf is ours to put in; if done, main is ours.
+        if unsafe { self.sets.swap(class, false, main, word) } != Outcome::Done(()) {
+            self.release(source, class, word);
+            return false;
+        }
+        // SAFETY: as above.
+        let Some(mut full) = (unsafe { Sheaf::from_word(main) }) else { return true };
+        let kept = if Self::is_of_here(source, &mut full) { near.put_full(full, NEAR_MAX) } else { Err(full) };
+        match kept {
+            Ok(()) => {
+                set.near_full.fetch_add(1, Relaxed);
+                self.sets.shift(Level::Barns, bytes as isize);
+                self.sets.count(Event::BarnPut, 1);
+            }
+            Err(full) => self.release(source, class, full.into_word(limit)),
+        }
+        true
+    }
+
+    /// A sheaf with objects out of the barn that `set` has to itself.
+    fn take_near(&self, source: &impl Source, set: &Set, class: usize) -> Option<Sheaf> {
+        // Relaxed: a look, that spares a lock; what it misses is found later, or by a drain.
+        let near = set.near.get(class).filter(|_| set.near_full.load(Relaxed) > 0)?;
+        let full = self.take_full(source, class, near)?;
+        set.near_full.fetch_sub(1, Relaxed);
+        Some(full)
+    }
+
+    /// Gives a full sheaf to the node's barn, for an empty one if that has one.
     ///
     /// # Errors
-    /// The sheaf, if the class has no barn, or that or the budget no room for it; or if it came from another node, by its
-    /// last object: what this node's threads free of another's goes home, else they would be given it again.
-    fn to_barn(
-        &self,
-        source: &impl Source,
-        set: Option<&Set>,
-        class: usize,
-        mut sheaf: Sheaf,
-    ) -> Result<Option<Sheaf>, Sheaf> {
-        let (board, size) = (self.sets.board(), source.size(class));
-        let bytes = sheaf.len() * size;
+    /// The sheaf, if the class has no barn, or that or the budget no room for it; or if it came from another node.
+    fn to_barn(&self, source: &impl Source, class: usize, mut sheaf: Sheaf) -> Result<Option<Sheaf>, Sheaf> {
+        let bytes = sheaf.len() * source.size(class);
         // (Areas have no size in common, and no barn.)
-        if size == 0 || !self.affordable(board.level(Level::Barns) + bytes as u64, BARNS) {
+        if bytes == 0 || !self.barns_afford(bytes) || !Self::is_of_here(source, &mut sheaf) {
             return Err(sheaf);
         }
-        if !sheaf.objects().last().is_none_or(|&object| source.is_near(object)) {
-            return Err(sheaf);
-        }
-        let near = set.and_then(|set| Some((set, set.near.get(class)?)));
-        let kept = match near {
-            Some((set, near)) => near.trade_full(sheaf, NEAR_MAX).inspect(|_| {
-                set.near_full.fetch_add(1, Relaxed);
-            }),
-            None => Err(sheaf),
-        };
-        let empty = kept.or_else(|sheaf| self.barn(class).trade_full(sheaf, FULL_MAX))?;
+        let empty = self.barn(class).trade_full(sheaf, FULL_MAX)?;
         self.sets.shift(Level::Barns, bytes as isize);
         self.sets.count(Event::BarnPut, 1);
         Ok(empty)
+    }
+
+    /// Whether barns may hold so many bytes more.
+    fn barns_afford(&self, bytes: usize) -> bool {
+        self.affordable(self.sets.board().level(Level::Barns) + bytes as u64, BARNS)
+    }
+
+    /// Whether a sheaf's objects are of our node, by the last of them: what this node's threads free of another's goes
+    /// home, else they would be given it again.
+    fn is_of_here(source: &impl Source, sheaf: &mut Sheaf) -> bool {
+        sheaf.objects().last().is_none_or(|&object| source.is_near(object))
     }
 
     /// Exchanges main and spare, in steps that each leave every sheaf with one owner.
@@ -414,7 +462,7 @@ impl Cache {
         // SAFETY: a committed swap or a drain gave it to us.
         let Some(mut sheaf) = (unsafe { Sheaf::from_word(word) }) else { return };
         if !sheaf.is_empty() {
-            sheaf = match self.to_barn(source, None, class, sheaf) {
+            sheaf = match self.to_barn(source, class, sheaf) {
                 Ok(None) => return,
                 Ok(Some(empty)) => empty,
                 Err(mut full) => {
@@ -513,9 +561,11 @@ impl Cache {
         true
     }
 
-    /// An object of this CPU's spare, if that is all it takes.
-    pub fn alloc_spare(&self, source: &impl Source, class: usize) -> Option<usize> {
-        if self.try_spare(source, class, |word| word.count() > 0)
+    /// An object of this CPU's spare or of its set's own barn, if that is all it takes.
+    pub fn alloc_own(&self, source: &impl Source, class: usize) -> Option<usize> {
+        let has = |word: Word| word.count() > 0;
+        if (self.try_spare(source, class, has)
+            || self.sets.ready().is_some_and(|set| self.pull_near(source, set, class)))
             && let Outcome::Done(object) = self.sets.pop(class)
         {
             return Some(object);
@@ -523,12 +573,13 @@ impl Cache {
         None
     }
 
-    /// Frees into this CPU's spare, if that is all it takes.
+    /// Frees into this CPU's spare, or after its set's own barn took a sheaf, if that is all it takes.
     ///
     /// # Safety
     /// As [`Cache::free`] if true; the object is still the caller's if false.
-    pub unsafe fn free_spare(&self, source: &impl Source, class: usize, object: usize) -> bool {
-        self.try_spare(source, class, |word| word.room() > 0)
+    pub unsafe fn free_own(&self, source: &impl Source, class: usize, object: usize) -> bool {
+        let has = |word: Word| word.room() > 0;
+        (self.try_spare(source, class, has) || self.sets.ready().is_some_and(|set| self.push_near(source, set, class)))
             // SAFETY: the caller's promise.
             && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
@@ -627,12 +678,8 @@ impl Cache {
 
     /// Empties the barns that `set` has to itself of the first `classes` classes; each sheaf is shown first.
     fn empty_near(&self, source: &impl Source, set: &Set, classes: usize, mut shown: impl FnMut(usize, &mut Sheaf)) {
-        for (class, near) in set.near.iter().enumerate().take(classes) {
-            // Relaxed: as in `from_near`.
-            while set.near_full.load(Relaxed) > 0
-                && let Some(mut sheaf) = self.take_full(source, class, near)
-            {
-                set.near_full.fetch_sub(1, Relaxed);
+        for class in 0..classes.min(NEAR) {
+            while let Some(mut sheaf) = self.take_near(source, set, class) {
                 shown(class, &mut sheaf);
                 source.flush(class, &mut sheaf);
                 self.barn(class).put_empty(&self.meta, sheaf);

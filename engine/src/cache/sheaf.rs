@@ -19,6 +19,7 @@ use super::layout::{OBJECTS, SLOT, Word};
 use crate::arch::lock::Lock;
 use crate::meta::Meta;
 use crate::stat::Board;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 /// Most full sheaves that a barn keeps.
@@ -123,6 +124,15 @@ impl Sheaf {
     pub fn objects(&mut self) -> &mut [usize] {
         // SAFETY: owned and live; the first `count` slots were written.
         unsafe { core::slice::from_raw_parts_mut(self.first(), self.len()) }
+    }
+    /// Fills the first `n` slots of an empty sheaf: `fill` writes them, the last ones first, and says how many.
+    pub fn fill(&mut self, n: usize, fill: impl FnOnce(&mut [MaybeUninit<usize>]) -> usize) {
+        assert!(self.is_empty() && n <= self.slots());
+        // SAFETY: slots of the block, which is ours.
+        let slots = unsafe { core::slice::from_raw_parts_mut(self.first().cast(), n) };
+        let got = fill(slots);
+        slots.copy_within(n - got.., 0);
+        self.set_len(got);
     }
     /// One object more; false when all slots are taken.
     pub fn push(&mut self, object: usize) -> bool {
@@ -239,6 +249,24 @@ impl Barn {
             }
         }
         Sheaf::new(meta, board, objects)
+    }
+    /// Likewise, if there are not `most` sheaves with objects.
+    pub fn take_empty_below(&self, most: u32, meta: &Meta, board: &Board, objects: usize) -> Option<Sheaf> {
+        let has_room = self.state.lock().full_count < most;
+        if has_room { self.take_empty(meta, board, objects) } else { None }
+    }
+    /// Keeps a sheaf with objects.
+    ///
+    /// # Errors
+    /// The sheaf, when the barn has `most` of them.
+    pub fn put_full(&self, full: Sheaf, most: u32) -> Result<(), Sheaf> {
+        let mut state = self.state.lock();
+        if state.full_count >= most {
+            return Err(full);
+        }
+        state.full_count += 1;
+        Self::put(&mut state.full, full);
+        Ok(())
     }
     /// Keeps an empty sheaf, or discards it when the barn has enough.
     pub fn put_empty(&self, meta: &Meta, sheaf: Sheaf) {

@@ -386,7 +386,7 @@ impl<E: Environment> Heap<E> {
         {
             return Some(object);
         }
-        self.cache.alloc_spare(&self.slab_source(), class)
+        self.cache.alloc_own(&self.slab_source(), class)
     }
 
     /// Frees into this CPU's own set likewise; false if it is the caller's still.
@@ -401,7 +401,7 @@ impl<E: Environment> Heap<E> {
             return true;
         }
         // SAFETY: the caller's promise.
-        unsafe { self.cache.free_spare(&self.slab_source(), class, object) }
+        unsafe { self.cache.free_own(&self.slab_source(), class, object) }
     }
 
     /// An object of a class; when there is no memory, once more after the barns were given up

@@ -61,17 +61,15 @@ impl Mm<'_> {
             .or_else(|| if self.feed_meta() { again() } else { None })
     }
 
-    /// What `look` finds; again while what it looks for may have been elsewhere meanwhile: in the hand of a thread that purges,
-    /// with the CPU from which this thread was moved, or, once more, in any set. The caller holds no lock.
+    /// What `look` finds; again while what it looks for may have been elsewhere meanwhile: in the hand of a thread that purges, or
+    /// with the CPU from which this thread was moved. The caller holds no lock.
     fn wherever<T>(&self, look: impl Fn() -> Option<T>) -> Option<T> {
-        let sets = &self.cache.sets;
-        let state = || (sets.cpus.index(), self.areas.taken());
-        (0..LOOKS).find_map(|round| {
+        let state = || (self.cache.sets.cpus.index(), self.areas.taken());
+        (0..LOOKS).find_map(|_| {
             let before = state();
             look().map(Some).or_else(|| {
                 self.vmap().wait_flights();
-                let is_quiet = state() == before && !before.1.1;
-                (is_quiet && (round > 0 || !sets.hold_any())).then_some(None)
+                (state() == before && !before.1.1).then_some(None)
             })
         })?
     }

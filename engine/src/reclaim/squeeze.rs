@@ -58,6 +58,12 @@ impl Mm<'_> {
         let (sets, everything) = (&self.cache.sets, self.everything());
         // A filter may kill for a fence.
         let confined = self.reclaim.keeper.is_confined();
+        if confined
+            && sys::program_is_single()
+            && let Some(crew) = self.host.crew()
+        {
+            crew.resign();
+        }
         let fences = !confined || sets.mode() == Mode::Fallback || sys::single_threaded();
         let start = self.cache.sets.clock.ticks();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.

@@ -38,7 +38,9 @@ use crate::cpu::NODES;
 use crate::page::{Kind, PageSource, Pages, Pfn, give_back};
 use crate::stat::{BadPointer, Event, Level, Mode};
 use class::{CLASSES, RECIPROCAL, RECIPROCAL_SHIFT, SIZES, SLAB_ORDER, SLAB_PAGES_MAX};
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
+use core::slice;
 
 const BIT_LOCKS: usize = 64;
 
@@ -144,7 +146,7 @@ impl Slab {
     /// `slab` is live and its bit lock is held (or it is not public yet).
     unsafe fn bitmap<'a>(slab: *mut Self) -> &'a mut [u64] {
         // SAFETY: the bitmap follows the descriptor in the same block.
-        unsafe { core::slice::from_raw_parts_mut(slab.add(1).cast::<u64>(), Self::words((*slab).objects as usize)) }
+        unsafe { slice::from_raw_parts_mut(slab.add(1).cast::<u64>(), Self::words((*slab).objects as usize)) }
     }
     /// Whether the program has object `index` (of a checked slab): the word and the bit of it.
     ///
@@ -166,19 +168,20 @@ impl Slab {
         // SAFETY: the caller's promise.
         unsafe { Self::bitmap(slab)[index / 64] >> (index % 64) & 1 == 1 }
     }
-    /// Makes objects free while nothing is remarkable: neither a pointer that is wrong nor the last one out. How many.
-    /// The bitmap's word is in a register from one object to the next.
+    /// Makes objects free while nothing is remarkable: neither another's pointer, nor one that is wrong, nor the last one
+    /// out. How many. The bitmap's word is in a register from one object to the next.
     ///
     /// # Safety
     /// As [`Slab::bitmap`].
     unsafe fn set_free_run(slab: *mut Self, batch: &[usize]) -> usize {
         // SAFETY: the caller's promise.
         unsafe {
-            let most = ((*slab).objects - (*slab).free).saturating_sub(1) as usize;
+            let shape = Shape::of(slab);
+            let most = (shape.objects - (*slab).free as usize).saturating_sub(1);
             let bitmap = Self::bitmap(slab);
             let (mut at, mut word, mut run) = (0, bitmap[0], 0);
             for &address in batch.iter().take(most) {
-                let Ok(index) = Self::index(slab, address) else { break };
+                let Some(index) = shape.index(address) else { break };
                 if index / 64 != at {
                     bitmap[at] = word;
                     at = index / 64;
@@ -211,16 +214,31 @@ impl Slab {
             (*slab).trimmed = false;
         }
     }
-    /// Which object `address` is.
-    ///
+}
+
+/// What of a slab never changes.
+#[derive(Clone, Copy)]
+struct Shape {
+    base: usize,
+    size: usize,
+    objects: usize,
+    reciprocal: u64,
+}
+
+impl Shape {
     /// # Safety
     /// `slab` is live.
-    unsafe fn index(slab: *mut Self, address: usize) -> Result<usize, BadPointer> {
+    unsafe fn of(slab: *mut Slab) -> Self {
         // SAFETY: constant fields.
         let (base, class, objects) = unsafe { ((*slab).base, (*slab).class as usize, (*slab).objects as usize) };
-        let (offset, size) = (address - base, SIZES[class] as usize);
-        let index = (offset as u64).wrapping_mul(RECIPROCAL[class]) as usize >> RECIPROCAL_SHIFT;
-        if index >= objects || index * size != offset { Err(BadPointer::Interior) } else { Ok(index) }
+        Self { base, size: SIZES[class] as usize, objects, reciprocal: RECIPROCAL[class] }
+    }
+    /// Which object `address` is; none for what is inside of one, and for what is another slab's.
+    #[inline]
+    fn index(&self, address: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.base);
+        let index = (offset as u64).wrapping_mul(self.reciprocal) as usize >> RECIPROCAL_SHIFT;
+        (index < self.objects && index * self.size == offset).then_some(index)
     }
 }
 
@@ -277,7 +295,7 @@ impl SlabSource<'_> {
     fn held(&self, address: usize) -> Result<Option<(&AtomicU64, u64)>, BadPointer> {
         let Some((slab, _)) = self.find(address) else { return Ok(None) };
         // SAFETY: live while one of its objects is out; else as in `find`. The index is one of its own.
-        unsafe { Ok(Some(Slab::held(slab, Slab::index(slab, address)?))) }
+        unsafe { Ok(Some(Slab::held(slab, Shape::of(slab).index(address).ok_or(BadPointer::Interior)?))) }
     }
 
     /// The program gets this object of a checked slab (others are nothing to it).
@@ -389,11 +407,12 @@ impl SlabSource<'_> {
         }
     }
 
-    /// Takes up to `n` objects out of slabs.
-    fn draw(&self, class: usize, n: usize, mut take: impl FnMut(usize)) -> usize {
-        let mut got = 0;
-        let node = self.cache.sets.cpus.node();
-        while got < n {
+    /// Takes objects out of slabs, the lowest into the last of `slots`; how many.
+    fn draw(&self, class: usize, slots: &mut [MaybeUninit<usize>]) -> usize {
+        let n = slots.len();
+        let mut slots = slots.iter_mut().rev();
+        let (node, size) = (self.cache.sets.cpus.node(), SIZES[class] as usize);
+        while slots.len() > 0 {
             // Another node's objects only when there is no memory for new ones.
             let found =
                 self.slabs.take_partial(node, class).or_else(|| self.make(class)).or_else(|| {
@@ -404,26 +423,26 @@ impl SlabSource<'_> {
                 let _bits = self.slabs.bit_lock(slab);
                 // SAFETY: the slab is in our hand and its bit lock held.
                 unsafe {
-                    let (base, size) = ((*slab).base, SIZES[class] as usize);
                     (*slab).trimmed = false;
-                    let before = got;
+                    let (base, before) = ((*slab).base, slots.len());
                     for (at, word) in Slab::bitmap(slab).iter_mut().enumerate() {
                         let mut bits = *word;
                         if bits == 0 {
                             continue;
                         }
-                        while bits != 0 && got < n {
-                            let bit = bits.trailing_zeros() as usize;
+                        let first = base + at * 64 * size;
+                        while bits != 0
+                            && let Some(slot) = slots.next()
+                        {
+                            slot.write(first + bits.trailing_zeros() as usize * size);
                             bits &= bits - 1;
-                            got += 1;
-                            take(base + (at * 64 + bit) * size);
                         }
                         *word = bits;
-                        if got == n {
+                        if slots.len() == 0 {
                             break;
                         }
                     }
-                    (*slab).free -= (got - before) as u16;
+                    (*slab).free -= (before - slots.len()) as u16;
                     (*slab).free
                 }
             };
@@ -432,6 +451,7 @@ impl SlabSource<'_> {
                 unsafe { self.relinquish(class, slab) };
             }
         }
+        let got = n - slots.len();
         self.account(class, got, true);
         got
     }
@@ -538,65 +558,59 @@ impl SlabSource<'_> {
                 rest = &mut rest[1..];
                 continue;
             };
-            // SAFETY: live while one of its objects is out, and `first` is.
-            let base = unsafe { (*slab).base };
-            let bytes = PAGE << SLAB_ORDER[class];
-            // Those of the same slab to the front; most are there.
-            let front = 1 + rest[1..].iter().take_while(|&object| object.wrapping_sub(base) < bytes).count();
-            let mut same = front;
-            for at in front..rest.len() {
-                if rest[at].wrapping_sub(base) < bytes {
-                    rest.swap(at, same);
-                    same += 1;
-                }
-            }
-            let (batch, others) = rest.split_at_mut(same);
-            good += self.put_back_slab(class, slab, batch);
-            rest = others;
+            let (right, all) = self.put_back_slab(class, slab, rest);
+            good += right;
+            debug_assert!(all > 0, "its slab has the first");
+            rest = &mut rest[all.max(1)..];
         }
         self.account(class, good, false);
     }
 
-    /// Takes objects of one slab back; how many were right.
+    /// Takes those of `objects` back that are one slab's, the first of them is; how many were right, and how many there
+    /// were: they are in front then.
     ///
     /// The last object out is what keeps a slab alive, so its bit is set only under the
     /// list's lock, where it is known whether the slab may go.
-    fn put_back_slab(&self, class: usize, slab: *mut Slab, batch: &[usize]) -> usize {
-        let mut good = 0;
+    fn put_back_slab(&self, class: usize, slab: *mut Slab, objects: &mut [usize]) -> (usize, usize) {
         let mut wrong = None;
         let mut last = None;
-        let joins = {
+        let (joins, mut good, all);
+        {
             let _bits = self.slabs.bit_lock(slab);
-            // SAFETY: live: an object of `batch` is out; its bit lock is held.
+            // SAFETY: live: the first object is out; its bit lock is held.
             unsafe {
                 let was_full = (*slab).free == 0;
-                good += Slab::set_free_run(slab, batch);
-                for &address in &batch[good..] {
-                    match Slab::index(slab, address) {
-                        Ok(index) if Slab::is_free(slab, index) || last == Some(index) => {
+                let run = Slab::set_free_run(slab, objects);
+                let (shape, bytes) = (Shape::of(slab), PAGE << SLAB_ORDER[class]);
+                // (Most are there.)
+                all = run + to_front(&mut objects[run..], |object| object.wrapping_sub(shape.base) < bytes);
+                good = run + Slab::set_free_run(slab, &objects[run..all]);
+                for &address in &objects[good..all] {
+                    match shape.index(address) {
+                        Some(index) if Slab::is_free(slab, index) || last == Some(index) => {
                             wrong = Some((address, BadPointer::Double));
                         }
-                        Ok(index) if (*slab).free + 1 == (*slab).objects => {
+                        Some(index) if (*slab).free + 1 == (*slab).objects => {
                             last = Some(index);
                             good += 1;
                         }
-                        Ok(index) => {
+                        Some(index) => {
                             Slab::set_free(slab, index);
                             good += 1;
                         }
-                        Err(error) => wrong = Some((address, error)),
+                        None => wrong = Some((address, BadPointer::Interior)),
                     }
                 }
-                was_full && (*slab).free > 0
+                joins = was_full && (*slab).free > 0;
             }
-        };
+        }
         if joins || last.is_some() {
             self.relist(class, slab, joins, last);
         }
         if let Some((address, error)) = wrong {
             self.bad(address, error);
         }
-        good
+        (good, all)
     }
 
     /// After a slab stopped being full (`joins`) or is about to be empty (`last`).
@@ -693,14 +707,22 @@ impl SlabSource<'_> {
     }
 }
 
+/// Brings those that `belong` to the front; how many.
+fn to_front(objects: &mut [usize], belong: impl Fn(usize) -> bool) -> usize {
+    let mut front = 0;
+    for at in 0..objects.len() {
+        if belong(objects[at]) {
+            objects.swap(at, front);
+            front += 1;
+        }
+    }
+    front
+}
+
 impl Source for SlabSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
-        self.draw(class, n, |object| {
-            let has_room = sheaf.push(object);
-            debug_assert!(has_room);
-        });
         // Lowest address last in, first out: fresh pages are touched in order.
-        sheaf.objects().reverse();
+        sheaf.fill(n, |slots| self.draw(class, slots));
         self.cache.sets.count(Event::SheafRefill, 1);
     }
     fn flush(&self, class: usize, sheaf: &mut Sheaf) {
@@ -709,9 +731,9 @@ impl Source for SlabSource<'_> {
         self.cache.sets.count(Event::SheafFlush, 1);
     }
     fn take(&self, class: usize) -> Option<usize> {
-        let mut object = None;
-        self.draw(class, 1, |address| object = Some(address));
-        object
+        let mut object = MaybeUninit::uninit();
+        // SAFETY: written, if that is one.
+        (self.draw(class, slice::from_mut(&mut object)) == 1).then(|| unsafe { object.assume_init() })
     }
     fn give(&self, class: usize, object: usize) {
         self.put_back(class, &mut [object]);

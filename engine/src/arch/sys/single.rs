@@ -46,7 +46,7 @@ pub fn share() {
     ALONE.store(false, Relaxed);
 }
 
-/// The caller is about to start a thread of ours, or (`false`) is a forked child, which has none.
+/// The caller is about to start a thread of ours, or (`false`) is a forked child, which has none, or has seen all of them dead.
 pub(in crate::arch) fn has_ours(are: bool) {
     // Relaxed: as in `single_threaded`.
     ALONE.store(!are, Relaxed);
