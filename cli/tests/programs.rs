@@ -10,8 +10,8 @@ use common::{BOTH, Done, EVERY, Mode, Program, compile, long, modes, need, prelo
 fn case(file: &str, case: &str, in_modes: &[Mode]) {
     let Some(path) = program(file) else { return };
     for mode in modes(in_modes) {
-        let seconds = if long() { "5" } else { "0.4" };
-        let forks = if long() { "300" } else { "24" };
+        let seconds = if long() { "3" } else { "0.4" };
+        let forks = if long() { "150" } else { "24" };
         let program = Program::new(mode, &[&path, case]).set("THREADS_SECONDS", seconds).set("FORKS", forks);
         let program = if mode == Mode::Sampled { program.set("SAMPLED", "1") } else { program };
         program.run().passed().took(mode, 1);

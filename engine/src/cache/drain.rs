@@ -164,7 +164,7 @@ impl Isolated {
 /// What a round of switching came to.
 #[derive(Clone, Copy, Debug)]
 pub struct Switched {
-    /// CpuSet whose old sets are to be collected now.
+    /// Indices whose old sets are to be collected now.
     pub done: CpuSet,
     /// Sets that the system gave no fence for, or that there was no other set for.
     pub refused: usize,
@@ -175,8 +175,12 @@ pub struct Switched {
 impl Set {
     /// Whether it holds objects. (Racy where the set is in use, as the kernel's look at its lists.)
     fn holds(&self) -> bool {
+        self.has_sheaves() || self.near_full.load(Relaxed) > 0
+    }
+
+    /// Whether it holds objects but in its barns, which a thread that has lost the set to a drain may still fill.
+    fn has_sheaves(&self) -> bool {
         self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != 0 || pair.spare.load(Relaxed) != 0)
-            || self.near_full.load(Relaxed) > 0
     }
 }
 
@@ -211,9 +215,9 @@ impl Sets {
         self.home_of(index).is_some_and(|(set, _)| set.mark.load(Relaxed) == PARKED)
     }
 
-    /// Whether there is something that [`Sets::collect`] would return, or barns of that set have.
+    /// Whether there is something that [`Sets::collect`] would return.
     pub fn is_answered(&self, index: usize) -> bool {
-        self.other_of(index).is_some_and(Set::holds)
+        self.other_of(index).is_some_and(Set::has_sheaves)
     }
 
     /// The set that `index` had before its last drain.
@@ -247,7 +251,7 @@ impl Sets {
             return None;
         }
         fresh.mark.store(NONE, Relaxed);
-        if fresh.holds() {
+        if fresh.has_sheaves() {
             return None;
         }
         fresh.node.store(set.node.load(Relaxed), Relaxed);
@@ -336,7 +340,7 @@ impl Sets {
     pub fn collect(&self, index: usize, first: usize) -> Option<Words> {
         let _state = self.cpus.lock();
         let other = self.other[index].load(Relaxed);
-        if other == 0 || !self.set_at(other).holds() {
+        if other == 0 || !self.set_at(other).has_sheaves() {
             return None;
         }
         let set = self.set_at(other);
@@ -532,7 +536,7 @@ mod tests {
             SETS.close();
             SETS.inherit(0, true);
             SETS.reopen();
-            assert_eq!(other.holds(), left);
+            assert_eq!(other.has_sheaves(), left);
         }
     }
 }

@@ -691,6 +691,7 @@ impl Cache {
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
         self.sets.cached(class)
+            + self.sets.near(class).map(Barn::objects).sum::<usize>()
             + self.barns[..self.sets.cpus.nodes()].iter().map(|barns| barns[class].objects()).sum::<usize>()
     }
 }

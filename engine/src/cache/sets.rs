@@ -707,7 +707,8 @@ impl Sets {
         self.all().filter_map(move |set| set.near.get(class))
     }
 
-    /// Objects of `class` that all sets have, those that wait to be collected too (exact when nobody changes them).
+    /// Objects of `class` that all sets have, but for their barns, those that wait to be collected too (exact when nobody changes
+    /// them). Takes no lock: a fork may copy one that is held outside the gate.
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
         self.all()
@@ -715,7 +716,6 @@ impl Sets {
                 let pair = &set.pairs[class];
                 (Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count()) as usize
             })
-            .chain(self.near(class).map(Barn::objects))
             .sum()
     }
 }

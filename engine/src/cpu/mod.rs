@@ -28,7 +28,7 @@ use crate::arch::sys;
 use crate::stat::Mode;
 pub use sim::Simulation;
 
-/// CpuSet that can ever be: Linux's largest number of CPUs on x86-64.
+/// Indices that can ever be: Linux's largest number of CPUs on x86-64.
 pub const INDICES: usize = 8192;
 /// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
 pub const NODES: usize = 8;

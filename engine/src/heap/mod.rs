@@ -581,7 +581,7 @@ impl<E: Environment> Heap<E> {
         self.checked(object.unwrap_or(0) as *mut u8)
     }
 
-    /// Objects of a class that are in sets and barns; beside a fork, in sets.
+    /// Objects of a class that are in sets and barns; beside a fork, in sets without their barns.
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
         match self.enter() {

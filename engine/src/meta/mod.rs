@@ -117,7 +117,8 @@ impl Meta {
         if let Some(block) = state.pop(index) {
             return NonNull::new(block as *mut u8);
         }
-        let mut at = state.at.next_multiple_of(size);
+        let from = state.at;
+        let (mut at, mut gap) = (from.next_multiple_of(size), from.next_multiple_of(size));
         if at + size > state.end {
             let want = (2 * state.chunk).clamp(FIRST, MOST);
             // A limit may refuse that and allow a page.
@@ -129,13 +130,12 @@ impl Meta {
             board.raise(Level::Mapped, chunk);
             board.raise(Level::Reserved, chunk);
             if fresh != state.end {
-                let (from, to) = (state.at, state.end);
-                state.carve(from, to);
-                at = fresh;
+                (at, gap) = (fresh, state.end);
                 board.raise(Level::Mappings, 1);
             }
             (state.end, state.chunk) = (fresh + chunk, chunk);
         }
+        state.carve(from, gap);
         state.at = at + size;
         NonNull::new(at as *mut u8)
     }

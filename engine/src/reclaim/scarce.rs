@@ -48,6 +48,8 @@ impl Mm<'_> {
             moved(1 << order)
         };
         again()
+            // (A slab needs a descriptor, however many pages there are.)
+            .or_else(|| self.feed_meta().then(&again).flatten())
             .or_else(|| moved(1 << order).or_else(purged))
             .or_else(|| {
                 // What CPUs have cached. Areas of theirs are lazy then, and pages in the lists of the CPU that does this.

@@ -8,7 +8,7 @@
 //! heap's gate, or abroad, until the slice has landed, and a fork waits for it ([`crate::arch::gate`]). It waits for what flies, not for
 //! what is queued: as long as one wants to be, purges end after their slice.
 //!
-//! Units: slices. Locks: the queue's, after `Reclaim::purging`, held for loads and stores. Cost: the lock and two locked
+//! Units: slices. Locks: the queue's, after `Reclaim::purging`, held for loads and stores. Cost: the lock and three locked
 //! instructions for a slice.
 
 use crate::arch::atomic::AtomicU32;
@@ -56,8 +56,10 @@ impl<T> Flights<T> {
 
     /// Takes a slice, if `take` finds one.
     pub fn begin<R>(&self, take: impl FnOnce(&mut T) -> Option<R>) -> Option<(Flight<'_>, R)> {
-        let slice = take(&mut self.queue.lock())?;
-        // Relaxed, as all here: for looks. (The gate orders what a fork must see.)
+        let mut queue = self.queue.lock();
+        let slice = take(&mut queue)?;
+        // Under the lock: who finds the queue without it sees that it flies. Relaxed, as all here: for looks. (The gate orders
+        // what a fork must see.)
         self.flying.fetch_add(1, Relaxed);
         self.begun.fetch_add(1, Relaxed);
         Some((Flight { flying: &self.flying }, slice))

@@ -113,7 +113,7 @@ pub struct Areas {
     flights: Flights<Queue>,
     /// Pages on that queue; changed under its lock.
     backlog: AtomicUsize,
-    /// Giant areas that have left the queue; who waits for one sleeps here.
+    /// Giant areas that have left the queue; who waits for one, or for any flight, sleeps here.
     landed: AtomicU32,
     /// Ranges go to the kernel one by one: it takes no vectors of them from us.
     vectors: AtomicU8,
@@ -626,6 +626,8 @@ impl Vmap<'_> {
         let mut state = self.space(flags).state.lock();
         state.opened -= pages;
         self.account(-(bytes as isize), 0);
+        // (It was an area for a moment.)
+        self.cache.sets.count(Event::AreaFree, 1);
         self.windows.desc(first).set(Kind::None, 0);
         self.windows.mix(first);
         Some(first)
