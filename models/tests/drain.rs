@@ -225,7 +225,7 @@ fn canary_without_a_fence_for_all() {
 }
 #[test]
 fn canary_an_owner_that_was_preempted_switches() {
-    fails("gentle drain", 2, 50_000, Sabotage::SwitchAnyhow, sequences_gentle);
+    fails("gentle drain", 2, 400_000, Sabotage::SwitchAnyhow, sequences_gentle);
 }
 #[test]
 fn canary_fence_of_the_cpu_read_before_the_switch() {
