@@ -39,6 +39,7 @@ use crate::meta::Meta;
 use crate::stat::board::CLASSES_MAX;
 use crate::stat::{Event, Level, Mode};
 use drain::CpuSet;
+use core::iter;
 use layout::{OBJECTS, Word};
 use set::{NEAR, Set};
 use sets::STEP;
@@ -226,22 +227,15 @@ impl Cache {
 
     /// After a refused pop: gives this CPU's set something to pop. False without memory.
     fn refill(&self, source: &impl Source, set: &Set, class: usize) -> bool {
-        let (main, spare) = Self::words(set, class);
-        if main.count() > 0 {
+        if self.refill_own(source, set, class) {
             return true;
         }
-        if spare.count() > 0 {
-            self.exchange(source, class, main, spare);
-            return true;
-        }
-        if self.pull_near(source, set, class) {
-            return true;
-        }
+        let (main, _) = Self::words(set, class);
         let limit = self.entitle(source, set, class);
         let Some(empty) = self.take_main(class, main, limit) else { return main != Word::NONE };
         let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
-                self.sets.shift(Level::Barns, -((full.len() * source.size(class)) as isize));
+                self.left_barn(source, class, &full);
                 self.sets.count(Event::BarnGet, 1);
                 full
             }
@@ -274,17 +268,10 @@ impl Cache {
 
     /// After a refused push: gives this CPU's set room. False without memory for a sheaf.
     fn make_room(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+        if self.make_room_own(source, set, class) {
+            return true;
+        }
         let (main, spare) = Self::words(set, class);
-        if main.room() > 0 {
-            return true;
-        }
-        if spare.room() > 0 {
-            self.exchange(source, class, main, spare);
-            return true;
-        }
-        if self.push_near(source, set, class) {
-            return true;
-        }
         let limit = self.entitle(source, set, class);
         set.batches[class].store(set.batches[class].load(Relaxed) / 2, Relaxed);
         let Some(mut sheaf) = self.take_main(class, main, limit) else { return main != Word::NONE };
@@ -333,12 +320,36 @@ impl Cache {
         true
     }
 
-    /// Where main and spare are empty: a sheaf with objects from the barn that `set` has to itself, for main.
-    fn pull_near(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+    /// Something to pop from what is the set's: its spare, or a sheaf of its barn, where main is empty.
+    #[inline]
+    fn refill_own(&self, source: &impl Source, set: &Set, class: usize) -> bool {
         let (main, spare) = Self::words(set, class);
-        if main.count() > 0 || spare.count() > 0 {
-            return false;
+        if main.count() > 0 {
+            return true;
         }
+        if spare.count() > 0 {
+            self.exchange(source, class, main, spare);
+            return true;
+        }
+        self.pull_near(source, set, class, main)
+    }
+
+    /// Room for a push in what is the set's: its spare, or what its barn takes main for, where main is full.
+    #[inline]
+    fn make_room_own(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+        let (main, spare) = Self::words(set, class);
+        if main.room() > 0 {
+            return true;
+        }
+        if spare.room() > 0 {
+            self.exchange(source, class, main, spare);
+            return true;
+        }
+        main != Word::NONE && spare != Word::NONE && self.push_near(source, set, class, main)
+    }
+
+    /// A sheaf with objects from the barn that `set` has to itself, for its empty main.
+    fn pull_near(&self, source: &impl Source, set: &Set, class: usize, main: Word) -> bool {
         let Some(full) = self.take_near(source, set, class) else { return false };
         self.sets.count(Event::BarnGet, 1);
         let limit = self.entitle(source, set, class);
@@ -355,11 +366,9 @@ impl Cache {
         true
     }
 
-    /// Where main and spare are full: main to the barn that `set` has to itself, for an empty sheaf.
-    fn push_near(&self, source: &impl Source, set: &Set, class: usize) -> bool {
-        let (main, spare) = Self::words(set, class);
-        let is_full = |word: Word| word != Word::NONE && word.room() == 0;
-        let Some(near) = set.near.get(class).filter(|_| is_full(main) && is_full(spare)) else { return false };
+    /// The full main to the barn that `set` has to itself, for an empty sheaf.
+    fn push_near(&self, source: &impl Source, set: &Set, class: usize, main: Word) -> bool {
+        let Some(near) = set.near.get(class) else { return false };
         let bytes = main.count() as usize * source.size(class);
         if !self.barns_afford(bytes) {
             return false;
@@ -536,9 +545,12 @@ impl Cache {
 
     /// A full sheaf of a barn.
     fn take_full(&self, source: &impl Source, class: usize, barn: &Barn) -> Option<Sheaf> {
-        let sheaf = barn.take_full()?;
-        self.sets.shift(Level::Barns, -((sheaf.len() * source.size(class)) as isize));
-        Some(sheaf)
+        barn.take_full().inspect(|sheaf| self.left_barn(source, class, sheaf))
+    }
+
+    /// A sheaf that a barn had is ours.
+    fn left_barn(&self, source: &impl Source, class: usize, full: &Sheaf) {
+        self.sets.shift(Level::Barns, -((full.len() * source.size(class)) as isize));
     }
 
     /// Tells the sizes of classes, by the knobs' limits. Called when the heap opens.
@@ -549,28 +561,13 @@ impl Cache {
         }
     }
 
-    /// The common slow case, made quick: main and spare change places.
-    #[inline]
-    fn try_spare(&self, source: &impl Source, class: usize, wanted: impl Fn(Word) -> bool) -> bool {
-        let Some(set) = self.sets.ready() else { return false };
-        let (main, spare) = Self::words(set, class);
-        if wanted(main) || !wanted(spare) {
-            return false;
-        }
-        self.exchange(source, class, main, spare);
-        true
-    }
-
     /// An object of this CPU's spare or of its set's own barn, if that is all it takes.
     pub fn alloc_own(&self, source: &impl Source, class: usize) -> Option<usize> {
-        let has = |word: Word| word.count() > 0;
-        if (self.try_spare(source, class, has)
-            || self.sets.ready().is_some_and(|set| self.pull_near(source, set, class)))
-            && let Outcome::Done(object) = self.sets.pop(class)
-        {
-            return Some(object);
+        let set = self.sets.ready()?;
+        match self.refill_own(source, set, class).then(|| self.sets.pop(class)) {
+            Some(Outcome::Done(object)) => Some(object),
+            _ => None,
         }
-        None
     }
 
     /// Frees into this CPU's spare, or after its set's own barn took a sheaf, if that is all it takes.
@@ -578,8 +575,7 @@ impl Cache {
     /// # Safety
     /// As [`Cache::free`] if true; the object is still the caller's if false.
     pub unsafe fn free_own(&self, source: &impl Source, class: usize, object: usize) -> bool {
-        let has = |word: Word| word.room() > 0;
-        (self.try_spare(source, class, has) || self.sets.ready().is_some_and(|set| self.push_near(source, set, class)))
+        self.sets.ready().is_some_and(|set| self.make_room_own(source, set, class))
             // SAFETY: the caller's promise.
             && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
@@ -668,10 +664,7 @@ impl Cache {
         self.sets.all().for_each(|set| self.empty_near(source, set, classes, |_, _| ()));
         for barns in &self.barns[..self.sets.cpus.nodes()] {
             for (class, barn) in barns.iter().enumerate().take(classes) {
-                while let Some(mut sheaf) = self.take_full(source, class, barn) {
-                    source.flush(class, &mut sheaf);
-                    barn.put_empty(&self.meta, sheaf);
-                }
+                self.flush_all(source, class, || self.take_full(source, class, barn), |_| ());
             }
         }
     }
@@ -679,11 +672,22 @@ impl Cache {
     /// Empties the barns that `set` has to itself of the first `classes` classes; each sheaf is shown first.
     fn empty_near(&self, source: &impl Source, set: &Set, classes: usize, mut shown: impl FnMut(usize, &mut Sheaf)) {
         for class in 0..classes.min(NEAR) {
-            while let Some(mut sheaf) = self.take_near(source, set, class) {
-                shown(class, &mut sheaf);
-                source.flush(class, &mut sheaf);
-                self.barn(class).put_empty(&self.meta, sheaf);
-            }
+            self.flush_all(source, class, || self.take_near(source, set, class), |sheaf| shown(class, sheaf));
+        }
+    }
+
+    /// Empties the sheaves that come, each shown first, into the source, and keeps them for others.
+    fn flush_all(
+        &self,
+        source: &impl Source,
+        class: usize,
+        sheaves: impl FnMut() -> Option<Sheaf>,
+        mut shown: impl FnMut(&mut Sheaf),
+    ) {
+        for mut sheaf in iter::from_fn(sheaves) {
+            shown(&mut sheaf);
+            source.flush(class, &mut sheaf);
+            self.barn(class).put_empty(&self.meta, sheaf);
         }
     }
 

@@ -185,14 +185,7 @@ impl Default for Barn {
     }
 }
 
-impl Barn {
-    /// An empty barn.
-    #[must_use]
-    pub const fn new() -> Self {
-        let none = core::ptr::null_mut();
-        Self { state: Lock::new(State { full: none, empty: none, full_count: 0, empty_count: 0 }) }
-    }
-
+impl State {
     fn take(list: &mut *mut Block) -> Option<Sheaf> {
         let block = NonNull::new(*list)?;
         // SAFETY: a block on the list is a live sheaf.
@@ -204,13 +197,37 @@ impl Barn {
         unsafe { (*sheaf.0.as_ptr()).next = *list };
         *list = sheaf.0.as_ptr();
     }
+    fn take_full(&mut self) -> Option<Sheaf> {
+        Self::take(&mut self.full).inspect(|_| self.full_count -= 1)
+    }
+    fn take_empty(&mut self) -> Option<Sheaf> {
+        Self::take(&mut self.empty).inspect(|_| self.empty_count -= 1)
+    }
+    fn put_empty(&mut self, empty: Sheaf) {
+        self.empty_count += 1;
+        Self::put(&mut self.empty, empty);
+    }
+    fn put_full(&mut self, full: Sheaf, most: u32) -> Result<(), Sheaf> {
+        if self.full_count >= most {
+            return Err(full);
+        }
+        self.full_count += 1;
+        Self::put(&mut self.full, full);
+        Ok(())
+    }
+}
+
+impl Barn {
+    /// An empty barn.
+    #[must_use]
+    pub const fn new() -> Self {
+        let none = core::ptr::null_mut();
+        Self { state: Lock::new(State { full: none, empty: none, full_count: 0, empty_count: 0 }) }
+    }
 
     /// A sheaf with objects, if there is one.
     pub fn take_full(&self) -> Option<Sheaf> {
-        let mut state = self.state.lock();
-        let sheaf = Self::take(&mut state.full)?;
-        state.full_count -= 1;
-        Some(sheaf)
+        self.state.lock().take_full()
     }
     /// Takes a sheaf with objects for an empty one.
     ///
@@ -218,10 +235,8 @@ impl Barn {
     /// The empty sheaf, when there is none.
     pub fn trade_empty(&self, empty: Sheaf) -> Result<Sheaf, Sheaf> {
         let mut state = self.state.lock();
-        let Some(full) = Self::take(&mut state.full) else { return Err(empty) };
-        state.full_count -= 1;
-        state.empty_count += 1;
-        Self::put(&mut state.empty, empty);
+        let Some(full) = state.take_full() else { return Err(empty) };
+        state.put_empty(empty);
         Ok(full)
     }
     /// Keeps a sheaf with objects, if there are not `most` of them, for an empty one if there is one.
@@ -230,25 +245,13 @@ impl Barn {
     /// The sheaf, when the barn has enough.
     pub fn trade_full(&self, full: Sheaf, most: u32) -> Result<Option<Sheaf>, Sheaf> {
         let mut state = self.state.lock();
-        if state.full_count >= most {
-            return Err(full);
-        }
-        state.full_count += 1;
-        Self::put(&mut state.full, full);
-        let empty = Self::take(&mut state.empty);
-        state.empty_count -= u32::from(empty.is_some());
-        Ok(empty)
+        state.put_full(full, most)?;
+        Ok(state.take_empty())
     }
     /// An empty sheaf, a new one for some `objects` if there is none; `None` without memory.
     pub fn take_empty(&self, meta: &Meta, board: &Board, objects: usize) -> Option<Sheaf> {
-        {
-            let mut state = self.state.lock();
-            if let Some(sheaf) = Self::take(&mut state.empty) {
-                state.empty_count -= 1;
-                return Some(sheaf);
-            }
-        }
-        Sheaf::new(meta, board, objects)
+        let kept = self.state.lock().take_empty();
+        kept.or_else(|| Sheaf::new(meta, board, objects))
     }
     /// Likewise, if there are not `most` sheaves with objects.
     pub fn take_empty_below(&self, most: u32, meta: &Meta, board: &Board, objects: usize) -> Option<Sheaf> {
@@ -260,13 +263,7 @@ impl Barn {
     /// # Errors
     /// The sheaf, when the barn has `most` of them.
     pub fn put_full(&self, full: Sheaf, most: u32) -> Result<(), Sheaf> {
-        let mut state = self.state.lock();
-        if state.full_count >= most {
-            return Err(full);
-        }
-        state.full_count += 1;
-        Self::put(&mut state.full, full);
-        Ok(())
+        self.state.lock().put_full(full, most)
     }
     /// Keeps an empty sheaf, or discards it when the barn has enough.
     pub fn put_empty(&self, meta: &Meta, sheaf: Sheaf) {
@@ -274,8 +271,7 @@ impl Barn {
         {
             let mut state = self.state.lock();
             if state.empty_count < FULL_MAX {
-                state.empty_count += 1;
-                return Self::put(&mut state.empty, sheaf);
+                return state.put_empty(sheaf);
             }
         }
         sheaf.discard(meta);

@@ -41,15 +41,15 @@ impl Mm<'_> {
     fn scrape_pages_anew<T>(&self, order: usize, again: impl Fn() -> Option<T>) -> Option<T> {
         let _held = self.reclaim.lock();
         self.cache.empty_barns(&self.everything(), ALL_CLASSES);
+        // (A slab needs a descriptor, however many pages there are.)
+        let again = || again().or_else(|| self.feed_meta().then(&again).flatten());
         // (A run of so many pages need not have a block that is aligned.)
-        let moved = |least: usize| iter::from_fn(|| self.areas_to_pages(least).then(&again)).flatten().next();
+        let moved = |least: usize| iter::from_fn(|| self.areas_to_pages(least).then(again)).flatten().next();
         let purged = || {
             self.vmap().purge(usize::MAX);
             moved(1 << order)
         };
         again()
-            // (A slab needs a descriptor, however many pages there are.)
-            .or_else(|| self.feed_meta().then(&again).flatten())
             .or_else(|| moved(1 << order).or_else(purged))
             .or_else(|| {
                 // What CPUs have cached. Areas of theirs are lazy then, and pages in the lists of the CPU that does this.
@@ -59,8 +59,7 @@ impl Mm<'_> {
             // Pieces, that may complete a block beside free pages of the zone's.
             .or_else(|| moved(WORTH))
             // What a system that refuses to take it back leaves dirty.
-            .or_else(|| iter::from_fn(|| self.dirty_to_pages(1 << order).then(&again)).flatten().next())
-            .or_else(|| if self.feed_meta() { again() } else { None })
+            .or_else(|| iter::from_fn(|| self.dirty_to_pages(1 << order).then(again)).flatten().next())
     }
 
     /// What `look` finds; again while what it looks for may have been elsewhere meanwhile: in the hand of a thread that purges, or
