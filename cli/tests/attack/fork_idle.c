@@ -11,21 +11,6 @@
 /* Far below what was freed, and no less than what a few CPUs may keep. */
 enum { LEFT_MIB = 32, BLOCK = 1000000 };
 
-/* Without an allocation. */
-static long resident_mib(void)
-{
-    char text[256];
-    long all, resident;
-    int file = open("/proc/self/statm", O_RDONLY);
-    CHECK(file >= 0);
-    ssize_t length = read(file, text, sizeof text - 1);
-    CHECK(length > 0);
-    close(file);
-    text[length] = 0;
-    CHECK(sscanf(text, "%ld %ld", &all, &resident) == 2);
-    return resident * sysconf(_SC_PAGESIZE) >> 20;
-}
-
 static void burst(int blocks)
 {
     static char *block[1000];
@@ -47,9 +32,9 @@ static void fork_one(void)
 /* Idle, but for looks. */
 static void idle(void)
 {
-    for (int at = 0; at < 60 && resident_mib() > LEFT_MIB; at++)
+    for (int at = 0; at < 60 && memory_of(0).resident >> 20 > LEFT_MIB; at++)
         usleep(100000);
-    CHECK(resident_mib() <= LEFT_MIB, "%ld MiB", resident_mib());
+    CHECK(memory_of(0).resident >> 20 <= LEFT_MIB, "%zu MiB", memory_of(0).resident >> 20);
 }
 
 int main(int argc, char **argv)

@@ -6,15 +6,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-static long resident_mib(void)
-{
-    long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file && fscanf(file, "%*d %ld", &pages) == 1);
-    fclose(file);
-    return pages * 4096 >> 20;
-}
-
 int main(int argc, char **argv)
 {
     if (!strcmp(argv[1], "privileges"))
@@ -29,11 +20,11 @@ int main(int argc, char **argv)
     memset(large, 1, 470 << 20);
     free(large);
     /* A program that goes on in a small way. */
-    for (int i = 0; i < 20 && resident_mib() > 40; i++) {
+    for (int i = 0; i < 20 && memory_of(0).resident >> 20 > 40; i++) {
         free(malloc(100000));
         usleep(50000);
     }
-    long left = resident_mib();
+    size_t left = memory_of(0).resident >> 20;
     puts(left > 40 ? "kept" : "given back");
-    fprintf(stderr, "%ld MiB\n", left);
+    fprintf(stderr, "%zu MiB\n", left);
 }

@@ -5,6 +5,7 @@
 #define CHECK_H
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -43,6 +44,27 @@ check_failed(const char *file, int line, const char *condition, const char *form
     if (write(2, text, (size_t)length + 1) < 0)
         _exit(3);
     _exit(1);
+}
+
+/* Bytes that a process (0: this one) has mapped, and that are resident, without an allocation; none if it is gone. */
+typedef struct {
+    size_t mapped, resident;
+} Memory;
+
+__attribute__((unused)) static Memory memory_of(pid_t pid)
+{
+    char path[64] = "/proc/self/statm", text[128] = "", *rest;
+    if (pid)
+        snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || read(file, text, sizeof text - 1) < 0)
+        CHECK(pid, "%s cannot be read", path);
+    if (file >= 0)
+        close(file);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = strtoul(text, &rest, 10) * page;
+    Memory memory = {mapped, strtoul(rest, NULL, 10) * page};
+    CHECK(pid || memory.resident, "%s is empty", path);
+    return memory;
 }
 
 __attribute__((unused)) static void say(const char *text)

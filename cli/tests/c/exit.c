@@ -291,18 +291,6 @@ static pid_t called(const char *name)
     return found;
 }
 
-static long resident(pid_t pid)
-{
-    char path[64], text[128] = "";
-    snprintf(path, sizeof path, "/proc/%d/statm", pid);
-    int file = open(path, O_RDONLY);
-    long pages = 0;
-    if (file >= 0 && read(file, text, sizeof text - 1) > 0)
-        sscanf(text, "%*d %ld", &pages);
-    close(file);
-    return pages * 4096;
-}
-
 /* Somebody else still uses the memory: the reaper holds nothing, waits, and takes nothing from him. */
 static void held(void)
 {
@@ -325,7 +313,7 @@ static void held(void)
         for (int at = 0; at < 6; at++)
             kill(reaper, signals[at]);
         usleep(20000);
-        CHECK(called(NAME) == reaper && resident(reaper) >= (long)(56 * MIB), "%ld bytes", resident(reaper));
+        CHECK(called(NAME) == reaper && memory_of(reaper).resident >= 56 * MIB, "%zu bytes", memory_of(reaper).resident);
     }
     pid_t other = called("exe");
     CHECK(other && kill(other, SIGUSR2) == 0);

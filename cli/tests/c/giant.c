@@ -37,15 +37,6 @@ static void fill(char *at, size_t bytes)
         at[byte + 8] = 1;
 }
 
-static size_t resident(void)
-{
-    long pages = 0, all;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file && fscanf(file, "%ld %ld", &all, &pages) == 2);
-    fclose(file);
-    return (size_t)pages << 12;
-}
-
 /* Threads of this process that have this name. */
 static int named(const char *name)
 {
@@ -166,15 +157,15 @@ static void forks(void)
 static void falls(void)
 {
     prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
-    size_t filled = 256 << 20, before = resident();
+    size_t filled = 256 << 20, before = memory_of(0).resident;
     char *area = malloc(GIANT);
     CHECK(area);
     fill(area, filled);
-    CHECK(resident() >= before + filled - (8 << 20));
+    CHECK(memory_of(0).resident >= before + filled - (8 << 20));
     free(area);
     double end = now() + (getenv("SYNC") ? 0 : 20);
-    while (resident() > before + (32 << 20)) {
-        CHECK(now() < end, "%zu bytes are resident, %zu were", resident(), before);
+    while (memory_of(0).resident > before + (32 << 20)) {
+        CHECK(now() < end, "%zu bytes are resident, %zu were", memory_of(0).resident, before);
         usleep(1000);
     }
     if (getenv("WORKERS"))

@@ -99,22 +99,13 @@ static void limited(void)
     exhaust(limit.rlim_cur / 8, limit.rlim_cur, true);
 }
 
-static size_t address_space(void)
-{
-    char text[64] = "";
-    int file = open("/proc/self/statm", O_RDONLY);
-    CHECK(file >= 0 && read(file, text, sizeof text - 1) > 0);
-    close(file);
-    return (size_t)atol(text) * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 /* The limit comes when the heap has long been working, and holds from then on. */
 static void late_limit(void)
 {
     Held held = {.random.state = 5};
     churn(&held, 20000);
     list_begin(1 << 20);
-    struct rlimit limit = {address_space() + 48 * MIB, RLIM_INFINITY};
+    struct rlimit limit = {memory_of(0).mapped + 48 * MIB, RLIM_INFINITY};
     CHECK(!setrlimit(RLIMIT_AS, &limit));
     /* (A sampled object is a page.) */
     size_t small = take_all(300, true), least = getenv("SAMPLED") ? 16 * MIB : 40 * MIB;
@@ -185,7 +176,7 @@ static void *starved(void *argument)
 
 static void starving_threads(void)
 {
-    struct rlimit limit = {address_space() + 400 * MIB, RLIM_INFINITY};
+    struct rlimit limit = {memory_of(0).mapped + 400 * MIB, RLIM_INFINITY};
     pthread_t thread[4];
     for (uintptr_t at = 0; at < 4; at++)
         CHECK(!pthread_create(&thread[at], NULL, starved, (void *)(at + 1)));
@@ -200,16 +191,6 @@ static void starving_threads(void)
 }
 
 /* A limit of our own (knob hard_limit), of HARD_MIB: small and large blocks share it, and it is kept. */
-static size_t resident(void)
-{
-    char text[64] = "", *rest;
-    int file = open("/proc/self/statm", O_RDONLY);
-    CHECK(file >= 0 && read(file, text, sizeof text - 1) > 0);
-    close(file);
-    strtoul(text, &rest, 10);
-    return strtoul(rest, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static size_t hard_limit(void)
 {
     const char *mib = getenv("HARD_MIB");
@@ -220,7 +201,7 @@ static size_t hard_limit(void)
 static void bounded(void)
 {
     static const size_t sizes[] = {64, 4 * MIB, 400, 100000, 5000, 20000, 33000, 64, MIB, 3000, 4 * MIB};
-    size_t limit = hard_limit(), before = resident(), listed = 0;
+    size_t limit = hard_limit(), before = memory_of(0).resident, listed = 0;
     const char *text = getenv("LEAST");
     size_t least = text ? strtoul(text, NULL, 10) : 0;
     /* So that no number of blocks fills the limit to the last byte. */
@@ -232,7 +213,7 @@ static void bounded(void)
         if (size < least)
             continue;
         /* All that the blocks before it had is free by now: lazily, cached, in slabs of another size. */
-        size_t all = take_all(size, false), most = resident();
+        size_t all = take_all(size, false), most = memory_of(0).resident;
         CHECK(all < limit && all >= limit - limit / 4, "%zu bytes in blocks of %zu of %zu", all, size, limit);
         /* Of the program's own: descriptors of pages, the list at its longest, what stdio and statm's reader need. */
         listed = count > listed ? count : listed;

@@ -86,20 +86,6 @@ static void give_marked(void *block)
     give(block);
 }
 
-static size_t resident(void)
-{
-    char text[128];
-    unsigned long size = 0, pages = 0;
-    int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    CHECK(file >= 0);
-    ssize_t length = read(file, text, sizeof text - 1);
-    CHECK(length > 0);
-    close(file);
-    text[length] = 0;
-    CHECK(sscanf(text, "%lu %lu", &size, &pages) == 2);
-    return pages * 4096;
-}
-
 /* What stays when nothing is in use: caches, and free memory up to the floors of the knobs. */
 #define STAYS (6 * MIB)
 static size_t at_first;
@@ -112,7 +98,7 @@ static void is_small_again(void)
         malloc_trim(0);
         CHECK(errno == UNTOUCHED || errno == ENOMEM);
     }
-    size_t now = resident();
+    size_t now = memory_of(0).resident;
     CHECK(getenv("REFUSED_KEEPS") || now < at_first + STAYS, "%zu KiB stay of nothing, %zu KiB at first", now >> 10,
           at_first >> 10);
 }
@@ -350,13 +336,13 @@ static void idle(void)
         block[at] = marked(take(size), size);
     }
     threads();
-    size_t most = resident();
+    size_t most = memory_of(0).resident;
     for (int at = 0; at < COUNT; at++)
         if (at % 512)
             give_marked(block[at]), block[at] = NULL;
     double end = now() + 15;
     size_t left;
-    while ((left = resident()) > at_first + STAYS && now() < end && !getenv("REFUSED_KEEPS"))
+    while ((left = memory_of(0).resident) > at_first + STAYS && now() < end && !getenv("REFUSED_KEEPS"))
         nap();
     /* (The keeper may be what was refused: then the next slow call does it.) */
     if (left > at_first + STAYS)
@@ -482,7 +468,7 @@ int main(int argc, char **argv)
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR1);
     sigprocmask(SIG_BLOCK, &mask, NULL);
-    at_first = resident();
+    at_first = memory_of(0).resident;
     for (size_t at = 0; at < sizeof cases / sizeof cases[0]; at++)
         if (!strcmp(argv[1], cases[at].name)) {
             cases[at].run();
