@@ -227,10 +227,7 @@ impl Cache {
 
     /// After a refused pop: gives this CPU's set something to pop. False without memory.
     fn refill(&self, source: &impl Source, set: &Set, class: usize) -> bool {
-        if self.refill_own(source, set, class) {
-            return true;
-        }
-        let (main, _) = Self::words(set, class);
+        let Err((main, _)) = self.refill_own(source, set, class) else { return true };
         let limit = self.entitle(source, set, class);
         let Some(empty) = self.take_main(class, main, limit) else { return main != Word::NONE };
         let sheaf = match self.barn(class).trade_empty(empty) {
@@ -268,10 +265,7 @@ impl Cache {
 
     /// After a refused push: gives this CPU's set room. False without memory for a sheaf.
     fn make_room(&self, source: &impl Source, set: &Set, class: usize) -> bool {
-        if self.make_room_own(source, set, class) {
-            return true;
-        }
-        let (main, spare) = Self::words(set, class);
+        let Err((main, spare)) = self.make_room_own(source, set, class) else { return true };
         let limit = self.entitle(source, set, class);
         set.batches[class].store(set.batches[class].load(Relaxed) / 2, Relaxed);
         let Some(mut sheaf) = self.take_main(class, main, limit) else { return main != Word::NONE };
@@ -321,31 +315,38 @@ impl Cache {
     }
 
     /// Something to pop from what is the set's: its spare, or a sheaf of its barn, where main is empty.
+    ///
+    /// # Errors
+    /// Main and spare, both empty: what they are when they are taken must be what was looked at.
     #[inline]
-    fn refill_own(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+    fn refill_own(&self, source: &impl Source, set: &Set, class: usize) -> Result<(), (Word, Word)> {
         let (main, spare) = Self::words(set, class);
         if main.count() > 0 {
-            return true;
+            return Ok(());
         }
         if spare.count() > 0 {
             self.exchange(source, class, main, spare);
-            return true;
+            return Ok(());
         }
-        self.pull_near(source, set, class, main)
+        if self.pull_near(source, set, class, main) { Ok(()) } else { Err((main, spare)) }
     }
 
     /// Room for a push in what is the set's: its spare, or what its barn takes main for, where main is full.
+    ///
+    /// # Errors
+    /// Main and spare, without room, as above.
     #[inline]
-    fn make_room_own(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+    fn make_room_own(&self, source: &impl Source, set: &Set, class: usize) -> Result<(), (Word, Word)> {
         let (main, spare) = Self::words(set, class);
         if main.room() > 0 {
-            return true;
+            return Ok(());
         }
         if spare.room() > 0 {
             self.exchange(source, class, main, spare);
-            return true;
+            return Ok(());
         }
-        main != Word::NONE && spare != Word::NONE && self.push_near(source, set, class, main)
+        let is_kept = main != Word::NONE && spare != Word::NONE && self.push_near(source, set, class, main);
+        if is_kept { Ok(()) } else { Err((main, spare)) }
     }
 
     /// A sheaf with objects from the barn that `set` has to itself, for its empty main.
@@ -564,8 +565,8 @@ impl Cache {
     /// An object of this CPU's spare or of its set's own barn, if that is all it takes.
     pub fn alloc_own(&self, source: &impl Source, class: usize) -> Option<usize> {
         let set = self.sets.ready()?;
-        match self.refill_own(source, set, class).then(|| self.sets.pop(class)) {
-            Some(Outcome::Done(object)) => Some(object),
+        match self.refill_own(source, set, class).map(|()| self.sets.pop(class)) {
+            Ok(Outcome::Done(object)) => Some(object),
             _ => None,
         }
     }
@@ -575,7 +576,7 @@ impl Cache {
     /// # Safety
     /// As [`Cache::free`] if true; the object is still the caller's if false.
     pub unsafe fn free_own(&self, source: &impl Source, class: usize, object: usize) -> bool {
-        self.sets.ready().is_some_and(|set| self.make_room_own(source, set, class))
+        self.sets.ready().is_some_and(|set| self.make_room_own(source, set, class).is_ok())
             // SAFETY: the caller's promise.
             && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
