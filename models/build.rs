@@ -8,9 +8,9 @@ use std::{env, fs};
 /// A board of two classes and few sets.
 const BOARD: &[(&str, &str)] = &[
     ("SETS_MAX: usize = 16_380;", "SETS_MAX: usize = 12;"),
-    ("CLASSES_MAX: usize = 92;", "CLASSES_MAX: usize = 2;"),
+    ("CLASSES_MAX: usize = 128;", "CLASSES_MAX: usize = 2;"),
     ("BOARD_BYTES: usize = 16 * 1024;", "BOARD_BYTES: usize = 8192;"),
-    ("FRONT_CLASSES: usize = 5;", "FRONT_CLASSES: usize = 0;"),
+    ("FRONT_CLASSES: usize = 41;", "FRONT_CLASSES: usize = 0;"),
 ];
 /// What is replaced in all of the slab layer's: the size classes, and a look at what is locked.
 const ALL: &[(&str, &str)] = &[

@@ -196,7 +196,7 @@ impl Snapshot {
                 time.ticks = time.ticks.saturating_add(tally.long(base + offset_of!(Times, ticks)));
             }
             // (Levels are sums modulo 2⁶⁴: what one set took another gave back.)
-            for (at, class) in all.iter_mut().enumerate() {
+            for (at, class) in all.iter_mut().enumerate().take(FIRST_FRONT) {
                 class.taken = class.taken.wrapping_add(tally.long(offset_of!(Tally, taken) + at * size_of::<u64>()));
             }
             for (at, level) in levels.iter_mut().enumerate() {

@@ -16,9 +16,9 @@
 use super::atomic::AtomicUsize;
 
 /// Bytes from the board to `slots`. (`cache` asserts that its types agree with these four.)
-pub const SLOTS: usize = 4216;
+pub const SLOTS: usize = 4872;
 /// Bytes from a set to the CPU that owns it.
-pub const CPU: usize = 1472;
+pub const CPU: usize = 2048;
 /// Bytes from a set to its tally: a bit that no address of a set has (`cache` aligns them), so that adding it is setting it.
 pub const TALLY: usize = 1 << 26;
 /// What one more object adds to a word.

@@ -264,7 +264,7 @@ impl Sets {
             let moved = from.swap(0, Relaxed);
             to.store(to.load(Relaxed).saturating_add(moved), Relaxed);
         }
-        fresh.limits[FIRST_FRONT..].iter().for_each(|limit| limit.store(0, Relaxed));
+        fresh.forget_areas();
         for (to, from) in fresh.batches.iter().zip(&set.batches) {
             to.store(from.load(Relaxed), Relaxed);
         }

@@ -22,6 +22,7 @@
 #![allow(unsafe_code)] // sheaves change owners
 
 pub mod drain;
+pub mod front;
 pub mod layout;
 pub mod set;
 pub mod sets;

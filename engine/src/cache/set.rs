@@ -38,7 +38,7 @@ pub struct Set {
     pub held: crate::arch::lock::Lock<()>,
     /// Objects that a sheaf of a class is entitled to (the kernel's `high` is two of them); doubles
     /// with use, within the budget, and decays. What all of them may hold is the level `charged`.
-    /// (Of the classes of areas: see `heap::front`.)
+    /// (Of the classes of areas: see [`super::front`].)
     pub limits: [AtomicU8; CLASSES_MAX],
     /// Objects that the next refill from the source takes: doubles with refills, halves with flushes.
     pub batches: [AtomicU8; CLASSES_MAX],
@@ -50,6 +50,8 @@ pub struct Set {
     pub seen: [AtomicU64; 3],
     /// Looks since that changed.
     pub quiet: [AtomicU32; 3],
+    /// Pages that the limits of the classes of areas come to.
+    pub fronts: AtomicU32,
     /// Full sheaves in all of `near`.
     pub near_full: AtomicU32,
     /// By class: what goes to and fro on this CPU only need not meet others in the node's barn.
@@ -69,6 +71,7 @@ impl Set {
         node: AtomicU32::new(0),
         seen: [const { AtomicU64::new(0) }; 3],
         quiet: [const { AtomicU32::new(0) }; 3],
+        fronts: AtomicU32::new(0),
         near_full: AtomicU32::new(0),
         near: [const { Barn::new() }; NEAR],
     };

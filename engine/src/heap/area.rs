@@ -32,7 +32,7 @@ impl<E: Environment> Heap<E> {
         } else {
             let front = if align <= PAGE { self.front_alloc_slow(bytes) } else { None };
             let front = front.map(|address| Fresh { address, zero: false });
-            front.or_else(|| self.vmap().reuse(bytes, align)).or_else(|| self.alloc_area(bytes, align, false))
+            front.or_else(|| self.reuse_dirty(bytes, align)).or_else(|| self.alloc_area(bytes, align, false))
         };
         self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let address = fresh?.address;

@@ -1,16 +1,16 @@
 //! # The front: areas that were freed a moment ago, by CPU
 //!
 //! ```text
-//! free ──► set[class of its length]: ≤ 2 areas ──full──► dirty runs (vmap), neighbours merged
-//! malloc ◄── same length ──┘   └── another length: dirty runs
+//! free ──► set[class of its length]: some areas ──full──► dirty runs (vmap), neighbours merged
+//! malloc ◄── next class that is long enough ──┘   └── none there: dirty runs
 //! ```
-//! A sheaf that is full of areas as long as the next one gets twice the room if it was empty meanwhile (its `batch` says so), while such
-//! sheaves of a CPU hold 8 MiB together at most: its limit is what it may hold of the class's longest, in units of 64 KiB; 0 while that is two. Then its older half goes.
+//! A sheaf that is full gets twice the room if it was empty meanwhile (its `batch` says so), and its first room whatever was, while
+//! what all such sheaves of a CPU may hold is 16 MiB together at most. Else its older half goes.
 //! All of them go before a request touches memory that no area used yet: merged with their neighbours they may serve it.
 //!
-//! The last five classes of every set hold no objects but areas of at most [`MOST`] bytes, up to twice the length to a class:
-//! one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
-//! tally), without a barn, a budget or a source that fills. An area of another length that comes out goes where neighbours merge.
+//! The last classes of every set hold no objects but areas of at most [`MOST`] bytes, eight lengths to a doubling
+//! ([`crate::cache::front`]): one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
+//! tally), without a barn, a budget or a source that fills. So an area of that size is up to an eighth longer than was asked for.
 //!
 //! Invariants: an area here is `Front` in its descriptor and counted in use, as an object in a sheaf is; what comes out and
 //! is not `Front` any more was freed twice at the same moment, and is left alone. Marks are stored without a locked
@@ -24,6 +24,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::cache::Source;
+use crate::cache::front;
 use crate::cache::layout::{OBJECTS, Word};
 use crate::cache::set::Set;
 use crate::cache::sheaf::Sheaf;
@@ -35,18 +36,12 @@ use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// Bytes of the largest area that comes in.
 pub const MOST: usize = 256 * PAGE;
-/// Areas of a class in a set, whatever their lengths.
+/// Areas that a class may hold at first.
 const DEPTH: usize = 2;
-/// What classes with more than that may hold together, in units of the first class's longest area (64 KiB): 8 MiB.
-const WIDE: usize = 128;
+/// Pages of all areas that a set may hold: 16 MiB.
+const WIDE: usize = 4096;
 
-/// The class of areas of so many pages: up to 64, 128, 256, 512 KiB, 1 MiB. (Those that are no longer than small objects come in, too,
-/// so that a second free of one is seen at once.)
-#[inline(always)]
-const fn class_of(pages: usize) -> usize {
-    FIRST_FRONT + ((pages - 1) | 8).ilog2() as usize - 3
-}
-const _: () = assert!(class_of(1) == FIRST_FRONT && class_of(MOST / PAGE) == CLASSES_MAX - 1);
+const _: () = assert!(front::serves(MOST / PAGE) == CLASSES_MAX - 1);
 
 impl<E: Environment> Heap<E> {
     /// Whether areas of so many bytes, which are not small, may be here.
@@ -54,6 +49,11 @@ impl<E: Environment> Heap<E> {
     fn is_for_front(&self, size: usize) -> bool {
         let huge = self.cache.knobs.size(Id::HugeBytes);
         size.wrapping_sub(SMALL_MAX + 1) < MOST - SMALL_MAX && size.wrapping_sub(1) < huge.wrapping_sub(1)
+    }
+
+    /// The bytes that an area for a request of `size` should have, to serve as many when it is freed.
+    pub(super) fn front_size(&self, size: usize) -> usize {
+        if self.is_for_front(size) { front::length(front::serves(size.div_ceil(PAGE))) * PAGE } else { size }
     }
 
     /// An area of this CPU's front, with sequences; anything else is the slow path's.
@@ -64,7 +64,7 @@ impl<E: Environment> Heap<E> {
             return None;
         }
         let pages = size.div_ceil(PAGE);
-        match self.cache.sets.pop_fast(class_of(pages) * 16) {
+        match self.cache.sets.pop_fast(front::serves(pages) * 16) {
             Outcome::Done(address) => self.front_fits(address, pages),
             _ => None,
         }
@@ -76,7 +76,7 @@ impl<E: Environment> Heap<E> {
         if !self.is_for_front(size) || !self.is_open() {
             return None;
         }
-        match self.cache.sets.pop(class_of(pages)) {
+        match self.cache.sets.pop(front::serves(pages)) {
             Outcome::Done(address) => self.front_fits(address, pages),
             _ => {
                 self.front_lacks(size);
@@ -91,20 +91,20 @@ impl<E: Environment> Heap<E> {
             && let Some(set) = self.cache.sets.ready()
         {
             // Relaxed: a hint.
-            set.batches[class_of(size.div_ceil(PAGE))].store(1, Relaxed);
+            set.batches[front::serves(size.div_ceil(PAGE))].store(1, Relaxed);
         }
     }
 
-    /// What came out is the program's, if it has that length.
+    /// What came out is the program's, if it is that long.
     #[inline(always)]
     fn front_fits(&self, address: usize, pages: usize) -> Option<usize> {
         let (_, desc) = self.pages.windows.look(address)?;
         // Relaxed: it was pushed by a thread that this CPU ran before.
-        if desc.tag.load(Relaxed) == Kind::Front as u32 && desc.len() == pages {
+        if desc.tag.load(Relaxed) == Kind::Front as u32 && desc.len() >= pages {
             desc.tag.store(Kind::Area as u32, Relaxed);
             return Some(address);
         }
-        self.front_misses(address, class_of(pages));
+        self.front_misses(address, front::serves(pages));
         None
     }
 
@@ -136,7 +136,7 @@ impl<E: Environment> Heap<E> {
             return None;
         }
         let is_lazy = self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
-        is_lazy.then(|| (desc, class_of(pages)))
+        is_lazy.then(|| (desc, front::holds(pages)))
     }
 
     /// Takes an area into this CPU's front, with sequences; false if it is the caller's still.
@@ -165,7 +165,7 @@ impl<E: Environment> Heap<E> {
         desc.tag.store(Kind::Front as u32, Relaxed);
         // SAFETY: as in `front_free`.
         let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
-        let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, desc.len(), sheaf);
+        let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
         let is_full = |main: Word| main.room() == 0;
         if push() || self.cache.renew_main(&self.mm().everything(), class, is_full, room) && push() {
             return Some(lazy() != before);
@@ -179,10 +179,13 @@ impl<E: Environment> Heap<E> {
         let holds = |main: Word| main.count() > 0;
         let all = |set: &Set, class: usize, sheaf: &mut Sheaf| {
             self.front_loses(sheaf, sheaf.len());
-            // Relaxed: a hint.
-            set.limits[class].store(0, Relaxed);
-            DEPTH
+            set.entitle_areas(class, 0);
+            0
         };
+        // Relaxed: this CPU's, or what another will do itself.
+        if self.cache.sets.ready().is_none_or(|set| set.fronts.load(Relaxed) == 0) {
+            return;
+        }
         for class in FIRST_FRONT..CLASSES_MAX {
             self.cache.renew_main(&self.mm().everything(), class, holds, |set, sheaf| all(set, class, sheaf));
         }
@@ -206,24 +209,19 @@ impl<E: Environment> Heap<E> {
         sheaf.forget_oldest(gone);
     }
 
-    /// How many areas a class may hold of which `sheaf` is full when another of so many pages comes; what must go for it goes.
-    fn front_room(&self, set: &Set, class: usize, pages: usize, sheaf: &mut Sheaf) -> usize {
-        let areas = self.vmap();
-        let (held, limits) = (sheaf.len(), &set.limits);
-        let lacked = set.batches[class].swap(0, Relaxed) != 0;
-        let is_alike = held >= DEPTH && sheaf.objects().iter().all(|&area| areas.front_bytes(area) == pages * PAGE);
+    /// How many areas a class may hold of which `sheaf` is full when another comes; what must go for it goes.
+    fn front_room(&self, set: &Set, class: usize, sheaf: &mut Sheaf) -> usize {
+        let held = sheaf.len();
         // Relaxed: hints, of this CPU's threads alone but for a moment.
-        let others = (FIRST_FRONT..CLASSES_MAX).filter(|&other| other != class);
-        let others: usize = others.map(|other| limits[other].load(Relaxed) as usize).sum();
-        let each = 1 << (class - FIRST_FRONT);
-        let wider = (held * 2).min(WIDE.saturating_sub(others) / each).min(OBJECTS);
-        let (gone, limit) = match is_alike {
-            true if lacked && wider > held => (0, wider),
-            true => (held / 2, held),
-            false => (if held < DEPTH { 0 } else { held }, DEPTH),
-        };
+        let lacked = set.batches[class].swap(0, Relaxed) != 0;
+        let own = set.limits[class].load(Relaxed) as usize * front::length(class);
+        let others = (set.fronts.load(Relaxed) as usize).saturating_sub(own);
+        let most = (WIDE.saturating_sub(others) / front::length(class)).min(OBJECTS);
+        let wider = (held * 2).max(DEPTH).min(most);
+        let (gone, limit) =
+            if wider > held && (lacked || held < DEPTH) { (0, wider) } else { (held.div_ceil(2), held) };
         self.front_loses(sheaf, gone);
-        limits[class].store(if limit > DEPTH { (limit * each) as u8 } else { 0 }, Relaxed);
+        set.entitle_areas(class, limit);
         limit
     }
 }

@@ -340,13 +340,19 @@ impl<E: Environment> Heap<E> {
             false if align > PAGE => None,
             false => self.front_alloc_slow(size),
         };
-        front.or_else(|| Some(self.vmap().reuse(size, align)?.address))
+        front.or_else(|| Some(self.reuse_dirty(size, align)?.address))
+    }
+
+    /// One that no front has.
+    fn reuse_dirty(&self, size: usize, align: usize) -> Option<Fresh> {
+        self.vmap().reuse(self.front_size(size), align)
     }
 
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
     /// what is free and resident; and when there is no memory, caches are given up first.
     fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
         self.approach();
+        let size = self.front_size(size);
         if !zero && self.vmap().is_plain(size, align) {
             self.front_gives_way();
         }
@@ -569,7 +575,7 @@ impl<E: Environment> Heap<E> {
             _ => {
                 let front = if align <= PAGE { self.front_alloc_slow(size) } else { None };
                 front.or_else(|| {
-                    let area = self.vmap().reuse(size, align).or_else(|| self.alloc_area(size, align, false));
+                    let area = self.reuse_dirty(size, align).or_else(|| self.alloc_area(size, align, false));
                     area.map(|area| area.address)
                 })
             }

@@ -37,7 +37,7 @@ pub const VERSION: u32 = version();
 /// few pages that the board takes (sets and board together are 64 MiB of addresses, see [`crate::arch::seq::TALLY`]).
 pub const SETS_MAX: usize = 16_380;
 /// Room for classes: size classes of slabs first, then the page orders; in the end those of areas.
-pub const CLASSES_MAX: usize = 92;
+pub const CLASSES_MAX: usize = 128;
 /// What a set's differential of a level may grow to, in bytes, before it is folded into the board's word.
 pub const LEVEL_THRESHOLD: u64 = 32 * 1024;
 /// Bytes of the board before the first tally.
@@ -55,7 +55,7 @@ pub const SHARE_BYTES: usize = TALLIES + SETS_MAX * TALLY_BYTES;
 /// Room for the values of knobs.
 pub const KNOBS_MAX: usize = 64;
 /// The last classes of a set, which hold areas (see `heap::front`); their operations count as events, too.
-pub const FRONT_CLASSES: usize = 5;
+pub const FRONT_CLASSES: usize = 41;
 /// The first of them.
 pub const FIRST_FRONT: usize = CLASSES_MAX - FRONT_CLASSES;
 /// Kinds of areas (see `vmap`).
@@ -347,7 +347,7 @@ pub struct Tally {
     /// By [`Level`]: what this set changed and has not folded into the board yet, modulo 2⁶⁴.
     pub levels: [AtomicU64; Level::ALL.len()],
     /// Objects out of slabs, in use or cached, by class: what this set took less what it gave back, modulo 2⁶⁴.
-    pub taken: [AtomicU64; CLASSES_MAX],
+    pub taken: [AtomicU64; FIRST_FRONT],
     /// By [`Timing`].
     pub times: [Times; Timing::ALL.len()],
 }

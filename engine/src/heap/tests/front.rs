@@ -1,6 +1,7 @@
 //! Areas that a CPU's set caches: which come in, who gets them, and how they go.
 
 use super::*;
+use crate::cache::layout::OBJECTS;
 use crate::heap::front;
 
 const BYTES: usize = 64 << 10;
@@ -24,7 +25,7 @@ fn soon(test: impl Fn() -> bool) {
 
 fn take(heap: &Heap<Test>, bytes: usize) -> usize {
     let area = heap.malloc(bytes) as usize;
-    assert!(area != 0 && heap.usable(area as *const u8) == Some(bytes.next_multiple_of(PAGE)));
+    assert!(area != 0 && heap.usable(area as *const u8) == Some(heap.front_size(bytes).next_multiple_of(PAGE)));
     area
 }
 fn give(heap: &Heap<Test>, area: usize) {
@@ -38,7 +39,7 @@ fn cached(heap: &Heap<Test>) -> usize {
 }
 
 #[test]
-fn an_area_comes_back_for_its_own_length_only() {
+fn an_area_comes_back_for_what_its_class_serves() {
     each(|heap| {
         soon(|| {
             let area = take(heap, BYTES);
@@ -48,6 +49,15 @@ fn an_area_comes_back_for_its_own_length_only() {
             [longer, same, aligned].into_iter().for_each(|area| give(heap, area));
             assert!(longer != area || same != area);
             same == area
+        });
+        // Up to an eighth less is served, too, by the whole of it.
+        soon(|| {
+            let area = take(heap, 2 * BYTES);
+            give(heap, area);
+            let less = take(heap, 2 * BYTES - PAGE);
+            assert_eq!(heap.usable(less as *const u8), Some(2 * BYTES));
+            give(heap, less);
+            less == area
         });
         // Zeroed on the way.
         soon(|| {
@@ -128,13 +138,13 @@ fn areas_that_are_freed_for_good_are_not_cached() {
     });
 }
 
-/// One length alone has its CPU's 8 MiB; what goes where there is no room for more is the older half.
+/// One length alone has its CPU's 16 MiB; what goes where there is no room for more is the older half.
 #[test]
 fn areas_of_one_length_are_cached_up_to_a_bound() {
-    let most = |bytes: usize| (8 << 20) / bytes.next_power_of_two();
     each(|heap| {
         for bytes in [BYTES, BYTES + PAGE, 1 << 20, 36 << 10] {
-            let count = most(bytes.max(64 << 10)).min(126);
+            let most = ((16 << 20) / heap.front_size(bytes)).min(OBJECTS);
+            let count = most.min(126);
             soon(|| {
                 // Twice as much each time that they were too few.
                 (0..8).for_each(|_| pass(heap, &[bytes], count));
@@ -144,9 +154,9 @@ fn areas_of_one_length_are_cached_up_to_a_bound() {
                 let again: Vec<usize> = (0..count).map(|_| take(heap, bytes)).collect();
                 again.iter().for_each(|&area| give(heap, area));
                 let all = again.iter().rev().eq(&areas);
-                // (Into what they are cached by now, twice as many.)
-                pass(heap, &[bytes], 2 * count);
-                assert!(cached(heap) <= count + 8);
+                // (Of what they are cached by now, twice as many.)
+                pass(heap, &[bytes], 2 * most);
+                assert!(cached(heap) <= most + 8);
                 heap.trim();
                 all
             });
@@ -154,14 +164,14 @@ fn areas_of_one_length_are_cached_up_to_a_bound() {
     });
 }
 
-/// Several lengths, each in a class of its own, have those 8 MiB together.
+/// All classes have those 16 MiB together.
 #[test]
-fn classes_of_one_length_each_share_the_bound() {
+fn classes_share_the_bound() {
     each(|heap| {
         (16..80).flat_map(|pages| [pages; 8]).for_each(|pages| pass(heap, &[pages * PAGE], 300));
         let held = heap.cache.sets.level(Level::Areas);
-        // (Beside what is wide, two areas of a class; of at most two CPUs if the thread was moved.)
-        assert!(held <= 2 * (12 << 20), "{held}");
+        // (Of at most two CPUs if the thread was moved.)
+        assert!(held <= 2 * (16 << 20), "{held}");
     });
 }
 

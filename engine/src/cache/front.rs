@@ -1,0 +1,91 @@
+//! # Classes of areas: eight lengths to each doubling
+//!
+//! ```text
+//! pages      … 8 │ 9 10 11 … 16 │ 18 20 22 … 32 │ 36 … 64 │ 72 … 128 │ 144 … 256
+//! class  FIRST +0 │ 1  2  3 …  8 │ 9  10 11 … 16 │ … 24    │ … 32     │ … 40
+//! ```
+//! The last classes of every set hold no objects but areas (see `heap::front`). A request is served by the first class whose areas are
+//! all long enough, and is as long as the shortest of them where it takes memory from elsewhere; an area comes into the class of
+//! the longest of these lengths that it has. So what is freed serves every request of up to an eighth less.
+//!
+//! Units: pages. Invariant: `fronts` of a set is the sum of its classes' limits times their lengths. Locks: none.
+
+use super::set::Set;
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
+
+/// The class into which an area of so many pages comes.
+#[inline(always)]
+#[must_use]
+pub const fn holds(pages: usize) -> usize {
+    let pages = if pages < 8 { 8 } else { pages };
+    let doublings = pages.ilog2() as usize - 3;
+    FIRST_FRONT + 8 * doublings + (pages >> doublings) - 8
+}
+
+/// The class that serves a request of so many pages, more than eight.
+#[inline(always)]
+#[must_use]
+pub const fn serves(pages: usize) -> usize {
+    holds(pages - 1) + 1
+}
+
+/// The shortest areas of a class (but the first, into which what no request is served from comes).
+#[must_use]
+pub const fn length(class: usize) -> usize {
+    let at = class - FIRST_FRONT;
+    (8 + at % 8) << (at / 8)
+}
+
+impl Set {
+    /// A class of areas may hold so many here from now on.
+    pub fn entitle_areas(&self, class: usize, areas: usize) {
+        // Relaxed: hints; exact, so that nothing is forgotten if a thread of another CPU comes between.
+        if self.limits[class].load(Relaxed) as usize == areas {
+            return;
+        }
+        let before = self.limits[class].swap(areas as u8, Relaxed);
+        self.fronts.fetch_add((areas * length(class)) as u32, Relaxed);
+        self.fronts.fetch_sub((before as usize * length(class)) as u32, Relaxed);
+    }
+
+    /// No class of areas may hold any.
+    pub fn forget_areas(&self) {
+        (FIRST_FRONT..CLASSES_MAX).for_each(|class| self.entitle_areas(class, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_class_holds_is_as_long_as_what_it_serves() {
+        let mut lengths = std::vec::Vec::new();
+        for class in FIRST_FRONT..CLASSES_MAX {
+            assert_eq!(holds(length(class)), class);
+            assert!(class == FIRST_FRONT || serves(length(class)) == class);
+            lengths.push(length(class));
+        }
+        assert!(lengths.starts_with(&[8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20]) && lengths.ends_with(&[240, 256]));
+        for pages in 9..=256 {
+            let class = serves(pages);
+            // The shortest that is long enough, by an eighth at most.
+            assert!(length(class) >= pages && length(class - 1) < pages && length(class) - pages <= pages / 8);
+            assert!(length(holds(pages)) <= pages);
+        }
+        assert!((1..=8).all(|pages| holds(pages) == FIRST_FRONT));
+    }
+
+    #[test]
+    fn a_sets_areas_add_up() {
+        let set = Set::VOID;
+        set.entitle_areas(FIRST_FRONT + 8, 4);
+        set.entitle_areas(CLASSES_MAX - 1, 2);
+        assert_eq!(set.fronts.load(Relaxed), 4 * 16 + 2 * 256);
+        set.entitle_areas(FIRST_FRONT + 8, 1);
+        assert_eq!(set.fronts.load(Relaxed), 16 + 2 * 256);
+        set.forget_areas();
+        assert_eq!(set.fronts.load(Relaxed), 0);
+    }
+}
