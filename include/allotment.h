@@ -299,9 +299,9 @@ size_t allotment_zoneinfo(char *text, size_t size);
 
 /* ---- Areas: whole pages, as malloc gives them above 32 KiB. -------------- */
 
-/* From Allotment's own heap, whatever malloc the program uses. No rounding but to
- * pages; a freed area is reused at once and goes back to the system in bulk later
- * (docs/areas.md). After fork, parent and child each have all areas. */
+/* From Allotment's own heap, whatever malloc the program uses. Rounded to pages, and
+ * from 64 KiB to 1 MiB by up to an eighth to a size that serves others; a freed area
+ * is reused at once and goes back to the system in bulk later (docs/areas.md). After fork, parent and child each have all areas. */
 
 /* A page behind the area's last where every access faults. It costs no mapping. */
 #define ALLOTMENT_AREA_GUARD 1u

@@ -5,7 +5,7 @@
  *   bytes                                    from
  *   below 4,096                              operator new
  *   2^n pages, n = 0-3 or 9 (4-32 KiB, 2 MiB)  blocks of pages: a sequence and a store
- *   others                                   areas: no rounding but to pages
+ *   others                                   areas: whole pages
  *
  *   std::vector<int, allotment::allocator<int>> numbers;
  *

@@ -1,6 +1,6 @@
 //! # Areas
 //!
-//! Whole pages, as malloc gives them above 32 KiB: no rounding but to pages, reused at once when freed, given back in
+//! Whole pages, as malloc gives them above 32 KiB: rounded to pages (from 64 KiB to 1 MiB by up to an eighth), reused at once when freed, given back in
 //! bulk later. With a guard page behind on request: whoever runs over the end faults instead of writing into what comes
 //! next. The guard costs a page of address space and no mapping, and a reused area has its guard already.
 //!
@@ -57,7 +57,7 @@ fn checked(bytes: usize, align: usize, guard: bool) -> Result<NonNull<u8>, Error
     NonNull::new(area as *mut u8).ok_or(Error::Exhausted)
 }
 
-/// At least `bytes`, aligned to `align` and to pages. Contents: zeros, or what was there before. Cost: a few tens of ns
+/// At least `bytes`, aligned to `align` and to pages; from 64 KiB to 1 MiB up to an eighth more ([`size`]). Contents: zeros, or what was there before. Cost: a few tens of ns
 /// for a reused one, else a look into a tree and now and then a system call.
 ///
 /// # Errors
