@@ -6,7 +6,7 @@
 //! ```
 //! The last classes of every set hold no objects but areas (see `heap::front`). A request is served by the first class whose areas are
 //! all long enough, and is as long as the shortest of them where it takes memory from elsewhere; an area comes into the class of
-//! the longest of these lengths that it has. So what is freed serves every request of up to an eighth less.
+//! the longest of these lengths that it has. So an area is longer than was asked by an eighth at most, and serves whatever its class serves.
 //!
 //! Units: pages. Invariant: `fronts` of a set is the sum of its classes' limits times their lengths. Locks: none.
 

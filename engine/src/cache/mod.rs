@@ -666,7 +666,7 @@ impl Cache {
         self.sets.all().for_each(|set| self.empty_near(source, set, classes, |_, _| ()));
         for barns in &self.barns[..self.sets.cpus.nodes()] {
             for (class, barn) in barns.iter().enumerate().take(classes) {
-                self.flush_all(source, class, || self.take_full(source, class, barn), |_| ());
+                self.flush_all(source, class, barn, || self.take_full(source, class, barn), |_| ());
             }
         }
     }
@@ -674,22 +674,24 @@ impl Cache {
     /// Empties the barns that `set` has to itself of the first `classes` classes; each sheaf is shown first.
     fn empty_near(&self, source: &impl Source, set: &Set, classes: usize, mut shown: impl FnMut(usize, &mut Sheaf)) {
         for class in 0..classes.min(NEAR) {
-            self.flush_all(source, class, || self.take_near(source, set, class), |sheaf| shown(class, sheaf));
+            let near = || self.take_near(source, set, class);
+            self.flush_all(source, class, self.barn(class), near, |sheaf| shown(class, sheaf));
         }
     }
 
-    /// Empties the sheaves that come, each shown first, into the source, and keeps them for others.
+    /// Empties the sheaves that come, each shown first, into the source, and keeps them in `barn`.
     fn flush_all(
         &self,
         source: &impl Source,
         class: usize,
+        barn: &Barn,
         sheaves: impl FnMut() -> Option<Sheaf>,
         mut shown: impl FnMut(&mut Sheaf),
     ) {
         for mut sheaf in iter::from_fn(sheaves) {
             shown(&mut sheaf);
             source.flush(class, &mut sheaf);
-            self.barn(class).put_empty(&self.meta, sheaf);
+            barn.put_empty(&self.meta, sheaf);
         }
     }
 
