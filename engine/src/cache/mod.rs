@@ -315,39 +315,49 @@ impl Cache {
         true
     }
 
-    /// Something to pop from what is the set's: its spare, or a sheaf of its barn, where main is empty.
+    /// Main, or the spare in its place, if either `serves`.
     ///
     /// # Errors
-    /// Main and spare, both empty: what they are when they are taken must be what was looked at.
+    /// Main and spare, of which none does: what they are when they are taken must be what was looked at.
     #[inline]
-    fn refill_own(&self, source: &impl Source, set: &Set, class: usize) -> Result<(), (Word, Word)> {
+    fn look(
+        &self,
+        source: &impl Source,
+        set: &Set,
+        class: usize,
+        serves: impl Fn(Word) -> bool,
+    ) -> Result<(), (Word, Word)> {
         let (main, spare) = Self::words(set, class);
-        if main.count() > 0 {
+        if serves(main) {
             return Ok(());
         }
-        if spare.count() > 0 {
+        if serves(spare) {
             self.exchange(source, class, main, spare);
             return Ok(());
         }
-        if self.pull_near(source, set, class, main) { Ok(()) } else { Err((main, spare)) }
+        Err((main, spare))
+    }
+
+    /// Something to pop from what is the set's: its spare, or a sheaf of its barn, where main is empty.
+    ///
+    /// # Errors
+    /// Main and spare, both empty, as looked at.
+    #[inline]
+    fn refill_own(&self, source: &impl Source, set: &Set, class: usize) -> Result<(), (Word, Word)> {
+        self.look(source, set, class, |word| word.count() > 0)
+            .or_else(|(main, spare)| if self.pull_near(source, set, class, main) { Ok(()) } else { Err((main, spare)) })
     }
 
     /// Room for a push in what is the set's: its spare, or what its barn takes main for, where main is full.
     ///
     /// # Errors
-    /// Main and spare, without room, as above.
+    /// Main and spare, without room, as looked at.
     #[inline]
     fn make_room_own(&self, source: &impl Source, set: &Set, class: usize) -> Result<(), (Word, Word)> {
-        let (main, spare) = Self::words(set, class);
-        if main.room() > 0 {
-            return Ok(());
-        }
-        if spare.room() > 0 {
-            self.exchange(source, class, main, spare);
-            return Ok(());
-        }
-        let is_kept = main != Word::NONE && spare != Word::NONE && self.push_near(source, set, class, main);
-        if is_kept { Ok(()) } else { Err((main, spare)) }
+        self.look(source, set, class, |word| word.room() > 0).or_else(|(main, spare)| {
+            let is_kept = main != Word::NONE && spare != Word::NONE && self.push_near(source, set, class, main);
+            if is_kept { Ok(()) } else { Err((main, spare)) }
+        })
     }
 
     /// A sheaf with objects from the barn that `set` has to itself, for its empty main.

@@ -176,18 +176,17 @@ impl<E: Environment> Heap<E> {
 
     /// Before memory is touched that no area used yet: what this CPU keeps goes where it serves any length.
     pub(super) fn front_gives_way(&self) {
-        let holds = |main: Word| main.count() > 0;
-        let all = |set: &Set, class: usize, sheaf: &mut Sheaf| {
-            self.front_loses(sheaf, sheaf.len());
-            set.entitle_areas(class, 0);
-            0
-        };
         // Relaxed: this CPU's, or what another will do itself.
         if self.cache.sets.ready().is_none_or(|set| set.fronts.load(Relaxed) == 0) {
             return;
         }
+        let holds = |main: Word| main.count() > 0;
         for class in FIRST_FRONT..CLASSES_MAX {
-            self.cache.renew_main(&self.mm().everything(), class, holds, |set, sheaf| all(set, class, sheaf));
+            self.cache.renew_main(&self.mm().everything(), class, holds, |set, sheaf| {
+                self.front_loses(sheaf, sheaf.len());
+                set.entitle_areas(class, 0);
+                0
+            });
         }
     }
 
