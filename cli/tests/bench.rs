@@ -160,10 +160,19 @@ fn frees_and_ends_give_rows() {
         return skip("frees_and_ends_give_rows", "there is not enough memory");
     }
     let median = |case: &str, name: &str, metric: &str| rows.median(case, 1, name, metric);
-    for name in ["allotment", "glibc", "munmap", "madvise, 1 thread", "madvise, 2 threads"] {
+    // Of 123 MiB. (Allotment's keeper, whose looks are a second apart, leaves half at each: where the machine is busy the
+    // second of them may come when nobody watches any more.)
+    for (name, most) in [
+        ("allotment", 70.0),
+        ("allotment, synchronous", 13.0),
+        ("glibc", 13.0),
+        ("munmap", 13.0),
+        ("madvise, 1 thread", 13.0),
+        ("madvise, 2 threads", 13.0),
+    ] {
         assert!(median("one-1g", name, "free") > 0.0, "{name}\n{table}");
         assert!(median("one-1g", name, "gone") >= median("one-1g", name, "free"), "{name}\n{table}");
-        assert!(median("one-1g", name, "kept") <= 13.0, "of 123 MiB {name} kept more\n{table}");
+        assert!(median("one-1g", name, "kept") <= most, "{name} kept more than {most} MiB\n{table}");
         assert!(median("sparse", name, "touch") > 0.0, "{name}\n{table}");
     }
     for name in ["allotment", "allotment, reaper", "glibc"] {
