@@ -159,7 +159,7 @@ knobs! {
         "and never more than this for each doubling of the CPUs";
     HugeBytes "huge_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
         "areas from this size ask for huge pages (0: none does)";
-    MoveBytes "move_bytes" Kind::Bytes, 256 * KIB, 0, 1024 * GIB,
+    MoveBytes "move_bytes" Kind::Bytes, 2 * MIB, 0, 1024 * GIB,
         "realloc moves areas from this size by page tables instead of copying (0: never)";
     MoveLimit "move_limit" Kind::Count, 4096, 0, 16384,
         "most moved areas at a time; each costs two mappings of the 65,530 that a process may have";

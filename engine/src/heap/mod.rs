@@ -356,7 +356,8 @@ impl<E: Environment> Heap<E> {
         if !zero && self.vmap().is_plain(size, align) {
             self.front_gives_way();
         }
-        let alloc = || if zero { self.vmap().alloc_zero(size, align) } else { self.vmap().alloc(size, align) };
+        let sparse = if zero { self.mm().sparse() } else { 0 };
+        let alloc = || if zero { self.vmap().alloc_zero(size, align, sparse) } else { self.vmap().alloc(size, align) };
         let area = alloc().or_else(|| {
             if self.mm().is_limited(size) {
                 return self.mm().squeezed(size, alloc);

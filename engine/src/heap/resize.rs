@@ -3,6 +3,7 @@
 //! | from, to | what is done |
 //! |---|---|
 //! | fits, and wastes less than half | nothing |
+//! | area to area that is half as long again, or longer, for which pages would have to be faulted in | copied to an area that has its pages, if there is one |
 //! | area to area | grows or shrinks where it is; or moves by page tables; or is copied |
 //! | else | copied |
 //!
@@ -10,9 +11,12 @@
 #![allow(unsafe_code)] // copies objects
 
 use super::{Environment, Heap};
+use crate::arch::PAGE;
+use crate::knob::Id;
 use crate::slab::class::{SIZES, SMALL_MAX};
 use crate::stat::BadPointer;
 use crate::stat::Event;
+use crate::vmap::Area;
 use core::ptr::{self, NonNull};
 
 impl<E: Environment> Heap<E> {
@@ -55,42 +59,25 @@ impl<E: Environment> Heap<E> {
         if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
             return object;
         }
+        let mut resident = None;
         if old > SMALL_MAX
             && size > SMALL_MAX
             && let Some(_inside) = self.enter()
             && let Some(area) = self.vmap().find(object as usize)
         {
-            let start = self.cache.sets.clock.ticks();
             // Before the address can be somebody else's.
             self.forget(object as usize);
-            // Once more where the hard limit was in the way: copying would need more than growing.
-            for is_last in [false, true] {
-                if self.vmap().resize(&area, size) {
-                    if self.is_due(size) {
-                        self.sample(object as usize, size);
-                    }
-                    let more = size.saturating_sub(old);
-                    self.mm().check(more);
-                    self.cold_end(Event::AllocSlowpath, start, false);
-                    return object;
-                }
+            resident = self.resident_for(&area, size);
+            if resident.is_none()
                 // SAFETY: the caller's promise.
-                if let Some(moved) = unsafe { self.vmap().relocate(&area, size) } {
-                    let more = size.saturating_sub(old);
-                    self.mm().check(more);
-                    self.cold_end(Event::AllocSlowpath, start, false);
-                    if self.is_due(size) {
-                        self.sample(moved, size);
-                    }
-                    return moved as *mut u8;
-                }
-                if is_last || !self.mm().is_limited(size.saturating_sub(old)) || !self.mm().squeeze() {
-                    break;
-                }
+                && let Some(address) = unsafe { self.resize_area(&area, size) }
+            {
+                return address as *mut u8;
             }
         }
         let error = if size <= old { E::error() } else { 0 };
-        let Some(fresh) = NonNull::new(self.malloc(size)) else {
+        let fresh = resident.map_or_else(|| self.malloc(size), |address| address as *mut u8);
+        let Some(fresh) = NonNull::new(fresh) else {
             if size > old {
                 return ptr::null_mut();
             }
@@ -109,5 +96,49 @@ impl<E: Environment> Heap<E> {
             self.free(object);
         }
         fresh.as_ptr()
+    }
+
+    /// An area longer or shorter where it is, or moved; `None` if it can be neither, and is as it was.
+    ///
+    /// # Safety
+    /// As [`Heap::realloc`].
+    unsafe fn resize_area(&self, area: &Area, size: usize) -> Option<usize> {
+        let start = self.cache.sets.clock.ticks();
+        let more = size.saturating_sub(area.bytes);
+        let resized = || {
+            let here = self.vmap().resize(area, size).then(|| self.pages.windows.address(area.pfn));
+            // SAFETY: the caller's promise.
+            here.or_else(|| unsafe { self.vmap().relocate(area, size) })
+        };
+        // Once more where the hard limit was in the way: copying would need more than growing.
+        let squeezed = || if self.mm().is_limited(more) && self.mm().squeeze() { resized() } else { None };
+        let address = resized().or_else(squeezed)?;
+        self.mm().check(more);
+        self.resized(address, size, start);
+        Some(address)
+    }
+
+    /// Pages with old contents for an area that grows so much that its bytes are copied sooner than fresh pages are faulted in.
+    fn resident_for(&self, area: &Area, size: usize) -> Option<usize> {
+        let start = self.cache.sets.clock.ticks();
+        let more = size.checked_sub(area.bytes)?;
+        if area.bytes >= self.cache.knobs.size(Id::MoveBytes) {
+            return None;
+        }
+        let fresh = self.vmap().fresh_behind(area, size).map_or(more, |pages| pages * PAGE);
+        if area.bytes > 2 * fresh {
+            return None;
+        }
+        let address = self.front_alloc_slow(size).or_else(|| Some(self.reuse_dirty(size, PAGE)?.address))?;
+        self.resized(address, size, start);
+        Some(address)
+    }
+
+    /// Tells of an area of another size.
+    fn resized(&self, address: usize, size: usize, start: u64) {
+        if self.is_due(size) {
+            self.sample(address, size);
+        }
+        self.cold_end(Event::AllocSlowpath, start, false);
     }
 }

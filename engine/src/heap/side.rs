@@ -8,7 +8,8 @@
 //! While a fork is in flight nobody comes into the heap ([`crate::arch::gate`]), so threads that allocate, the forking one among
 //! them, get blocks from here, and what they free is put off until the fork is over. A block is a header with its size and
 //! the memory behind; blocks of a chunk lie one behind the other, and when the last of them has been freed the chunk is
-//! empty again. That is all the reuse there is: a fork is short.
+//! empty again. That is all the reuse there is: a fork is short. Of a block that is large the pages go back when it is freed: the
+//! chunk may wait long for its last one.
 //!
 //! Nothing here has a lock, so a child finds every chunk whole, whatever other threads were at. Blocks that they had, or were
 //! about to have, are the child's loss.
@@ -35,6 +36,8 @@ const CHUNK: usize = 256 << 10;
 const LARGE: usize = 64 << 20;
 /// Bytes before a block.
 const HEADER: usize = 16;
+/// Bytes from which a freed block's pages go back at once.
+const GOES: usize = 64 << 10;
 /// Largest request, and alignment.
 const MOST: usize = 1 << 46;
 
@@ -142,8 +145,14 @@ impl Side {
     /// [`Side::size`] knew it, and nobody uses it any more.
     pub unsafe fn free(&self, address: usize) {
         let Some(chunk) = self.chunk_of(address) else { return };
+        let header = (address - HEADER) as *mut [usize; 2];
         // SAFETY: the caller's promise.
-        unsafe { *((address - HEADER) as *mut [usize; 2]) = [0; 2] };
+        let [size, _] = unsafe { header.replace([0; 2]) };
+        if size >= GOES {
+            let (first, end) = (address.next_multiple_of(PAGE), (address + size) / PAGE * PAGE);
+            // SAFETY: whole pages of the block, which is nobody's till `give`. If it is refused they stay.
+            let _ = unsafe { sys::advise(first, end - first, Advice::DontNeed) };
+        }
         chunk.give();
     }
 
@@ -274,6 +283,12 @@ mod tests {
         unsafe { side.free(huge as usize) };
         let again = side.alloc(8 << 20, 4096).expect("memory").as_ptr();
         assert!(core::ptr::eq(huge, again) && unsafe { *huge.add(5 << 20) } == 0, "given back and used again");
+        // A large one goes back though its chunk has another, which stays.
+        let other = side.alloc(100, 16).expect("memory").as_ptr();
+        unsafe { (again.write_bytes(1, 8 << 20), other.write_bytes(2, 100)) };
+        unsafe { side.free(again as usize) };
+        assert_eq!(unsafe { *again.add(5 << 20) }, 0);
+        assert!((0..100).all(|at| unsafe { *other.add(at) } == 2));
         assert!(side.alloc(MOST + 1, 16).is_none() && side.alloc(usize::MAX, 16).is_none());
     }
 

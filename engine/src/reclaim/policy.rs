@@ -104,6 +104,13 @@ pub fn help(idle: u64, limit: u64, bytes: usize) -> Help {
     }
 }
 
+/// Bytes from which zeros are fresh memory, of which perhaps little will be used, and not dirty memory cleared: more where so
+/// much is `idle` that fresh memory would soon be purged for.
+#[must_use]
+pub const fn sparse(idle: u64, limit: u64) -> usize {
+    if idle > limit / 2 { 32 << 20 } else { 1 << 20 }
+}
+
 /// What is left when the limit was passed: so much less that the next free does not pass it again.
 #[must_use]
 pub const fn keep(limit: u64) -> u64 {
@@ -193,6 +200,12 @@ mod tests {
     #[test]
     fn a_window_is_some_eighth_of_a_second() {
         assert_eq!((window((1 << 28) - 1), window(1 << 28), window(5 << 28)), (0, 1, 5));
+    }
+
+    #[test]
+    fn zeros_are_fresh_sooner_where_little_is_idle() {
+        assert_eq!((sparse(50 * MIB, 100 * MIB), sparse(50 * MIB + 1, 100 * MIB)), (1 << 20, 32 << 20));
+        assert_eq!((sparse(0, 0), sparse(1, 0)), (1 << 20, 32 << 20));
     }
 
     #[test]

@@ -72,6 +72,12 @@ impl Mm<'_> {
         self.cache.sets.level(Level::Lazy) + self.cache.sets.board().level(Level::PagesDirty)
     }
 
+    /// Bytes from which zeros are fresh memory, of which perhaps little will be used, and not dirty memory cleared.
+    #[must_use]
+    pub fn sparse(&self) -> usize {
+        policy::sparse(self.idle(), self.limit())
+    }
+
     /// Whether workers are there for what is queued: it is so much that they were called.
     fn is_manned(&self) -> bool {
         let threshold = self.cache.knobs.size(Id::AsyncFreeThreshold);

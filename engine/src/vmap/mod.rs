@@ -69,8 +69,6 @@ const CONGRUENT: usize = 512;
 /// Areas from this many pages begin at a page table's beginning, so that those move whole. (Smaller ones move quickly
 /// enough, and the gaps before them would be a part of all.)
 const MOVES_WHOLE: usize = 8 * CONGRUENT;
-/// Zeros in areas from this many pages on are fresh memory, of which perhaps little will be used.
-const SPARSE: usize = 256;
 /// Areas above this many pages get a window of their own.
 const GIANT: usize = WINDOW_PAGES / 2;
 /// Most bytes of one, and of its alignment: half of the addresses that there are.
@@ -390,14 +388,14 @@ impl Vmap<'_> {
         self.shape(bytes, align).2 == Some(0)
     }
 
-    /// The same for whoever wants zeros: no giant area with old contents, of which no more than a part may be in memory,
-    /// and no part of a dirty run where clearing costs more than it may be worth.
-    pub fn alloc_zero(&self, bytes: usize, align: usize) -> Option<Fresh> {
+    /// The same for a caller that wants zeros: no giant area with old contents, of which no more than a part may be in memory,
+    /// and from `sparse` bytes on no part of a dirty run, where clearing costs more than it may be worth.
+    pub fn alloc_zero(&self, bytes: usize, align: usize, sparse: usize) -> Option<Fresh> {
         let (pages, align_pages, flags) = self.shape(bytes, align);
         if flags.is_none() {
             return self.alloc_charged(flags, pages, [align_pages; 2], 0);
         }
-        let reused = if pages < SPARSE { self.reuse(bytes, align) } else { self.reuse_whole(bytes, align) };
+        let reused = if bytes < sparse { self.reuse(bytes, align) } else { self.reuse_whole(bytes, align) };
         reused.or_else(|| self.alloc_fresh(bytes, align))
     }
 

@@ -40,7 +40,7 @@ impl Vmap<'_> {
         } else {
             // What is behind it: lazy, with its old contents; free; not there yet.
             let (tail, more) = (area.pfn.add(now), then - now);
-            if !self.may_take_behind(tail, more, area.flags) {
+            if self.may_take_behind(tail, more, area.flags).is_none() {
                 return false;
             }
             let got = self.take_behind(tail, more, area.flags);
@@ -57,21 +57,32 @@ impl Vmap<'_> {
         true
     }
 
-    /// Whether so many pages from `tail` on are lazy or free, or would lie behind the window's end. A look.
-    fn may_take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> bool {
+    /// Pages without memory that an area would have more if it grew to `bytes` where it is; `None` if it cannot. A look.
+    #[must_use]
+    pub fn fresh_behind(&self, area: &Area, bytes: usize) -> Option<usize> {
+        let (now, then) = (area.bytes / PAGE, bytes.div_ceil(PAGE));
+        if self.is_giant(area) || then > GIANT || area.flags & ALONE != 0 {
+            return None;
+        }
+        self.may_take_behind(area.pfn.add(now), then.checked_sub(now)?, area.flags)
+    }
+
+    /// Whether so many pages from `tail` on are lazy or free, or would lie behind the window's end: how many of them are
+    /// not lazy. A look.
+    fn may_take_behind(&self, tail: Pfn, pages: usize, flags: u32) -> Option<usize> {
         let end = self.windows.end(Pfn(tail.0 - 1));
-        let mut at = tail;
+        let (mut at, mut lazy) = (tail, 0);
         while at < end && ((at.0 - tail.0) as usize) < pages {
             let desc = self.windows.desc(at);
             match (desc.kind(), desc.rest()) {
-                (Kind::Lazy | Kind::Dirty, rest) if rest == flags => {}
+                (Kind::Lazy | Kind::Dirty, rest) if rest == flags => lazy += desc.len(),
                 (Kind::Run, _) => {}
-                _ => return false,
+                _ => return None,
             }
             // (Of a giant area, which is none of these, it is 0.)
             at = at.add(desc.len().max(1));
         }
-        true
+        Some(pages.saturating_sub(lazy))
     }
 
     /// Takes up to `pages` such pages; how many.

@@ -492,7 +492,7 @@ impl Giants<'_> {
     }
     fn alloc(&mut self, pages: usize, zero: bool, storm: bool) {
         let vmap = self.world.vmap();
-        let fresh = if zero { vmap.alloc_zero(pages * PAGE, PAGE) } else { vmap.alloc(pages * PAGE, PAGE) };
+        let fresh = if zero { vmap.alloc_zero(pages * PAGE, PAGE, 256 * PAGE) } else { vmap.alloc(pages * PAGE, PAGE) };
         let Some(fresh) = fresh else { return assert!(storm, "no memory") };
         let at = fresh.address;
         assert!(fresh.zero || !zero);
