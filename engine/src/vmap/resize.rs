@@ -7,7 +7,7 @@
 //! ```
 //! Units: pages; bytes at the door. Locks: those of what lies behind. Cost: O(log n), or two system calls for a move.
 
-use super::{ALONE, Area, GIANT, Kind, MOVED, Vmap};
+use super::{ALONE, Area, GIANT, GUARD, Kind, MOVED, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access};
@@ -23,8 +23,8 @@ impl Vmap<'_> {
         if now == then {
             return true;
         }
-        // A moved area is one mapping and stays so: `relocate` depends on it. A guard page stays where it is.
-        if self.is_giant(area) || then > GIANT || (then > now && area.flags & ALONE != 0) {
+        // A guard page stays where it is.
+        if self.is_giant(area) || then > GIANT || (then > now && area.flags & GUARD != 0) {
             return false;
         }
         let desc = self.windows.desc(area.pfn);
@@ -38,15 +38,16 @@ impl Vmap<'_> {
             let tail = area.pfn.add(then);
             self.put_lazy(tail, now - then, area.flags);
         } else {
-            // What is behind it: lazy, with its old contents; free; not there yet.
-            let (tail, more) = (area.pfn.add(now), then - now);
-            if self.may_take_behind(tail, more, area.flags).is_none() {
+            // What is behind it: lazy, with its old contents; free; not there yet. (A moved area's mapping may be another's
+            // than theirs: it is mapped afresh with them when it is purged.)
+            let (tail, more, flags) = (area.pfn.add(now), then - now, area.flags & !MOVED);
+            if self.may_take_behind(tail, more, flags).is_none() {
                 return false;
             }
-            let got = self.take_behind(tail, more, area.flags);
+            let got = self.take_behind(tail, more, flags);
             if got < more {
                 if got > 0 {
-                    self.put_lazy(tail, got, area.flags);
+                    self.put_lazy(tail, got, flags);
                 }
                 return false;
             }
@@ -61,10 +62,10 @@ impl Vmap<'_> {
     #[must_use]
     pub fn fresh_behind(&self, area: &Area, bytes: usize) -> Option<usize> {
         let (now, then) = (area.bytes / PAGE, bytes.div_ceil(PAGE));
-        if self.is_giant(area) || then > GIANT || area.flags & ALONE != 0 {
+        if self.is_giant(area) || then > GIANT || area.flags & GUARD != 0 {
             return None;
         }
-        self.may_take_behind(area.pfn.add(now), then.checked_sub(now)?, area.flags)
+        self.may_take_behind(area.pfn.add(now), then.checked_sub(now)?, area.flags & !MOVED)
     }
 
     /// Whether so many pages from `tail` on are lazy or free, or would lie behind the window's end: how many of them are
