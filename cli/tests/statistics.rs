@@ -140,7 +140,8 @@ fn mappings_are_bounded() {
     for mode in modes(BOTH).into_iter().filter(|&mode| mode != Mode::Plain) {
         for limit in [0, 16] {
             let knob = format!("move_limit={limit}");
-            let done = Program::new(mode, &[&hold, "mappings"]).knob(&knob).run().ended(0).took(mode, 400);
+            let program = Program::new(mode, &[&hold, "mappings"]).knob(&knob).knob("move_bytes=256K");
+            let done = program.run().ended(0).took(mode, 400);
             let line = done.out.lines().find_map(|line| line.strip_prefix("mappings ")).unwrap();
             let (most, last) = line.split_once(' ').unwrap();
             let (most, last): (u64, u64) = (most.parse().unwrap(), last.parse().unwrap());
