@@ -53,7 +53,9 @@ impl<E: Environment> Heap<E> {
 
     /// The bytes that an area for a request of `size` should have, to serve as many when it is freed.
     pub(super) fn front_size(&self, size: usize) -> usize {
-        if self.is_for_front(size) { front::length(front::serves(size.div_ceil(PAGE))) * PAGE } else { size }
+        let longer = || front::length(front::serves(size.div_ceil(PAGE))) * PAGE;
+        // (Not up to where huge pages begin.)
+        if self.is_for_front(size) && self.is_for_front(longer()) { longer() } else { size }
     }
 
     /// An area of this CPU's front, with sequences; anything else is the slow path's.

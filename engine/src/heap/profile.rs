@@ -253,19 +253,19 @@ impl<E: Environment> Heap<E> {
         is_kept
     }
 
-    /// Before the memory at an address is given up: it is no sample any more.
+    /// Before the memory at an address is given up: it is no sample any more. Whether it was.
     #[inline]
-    pub(super) fn forget(&self, address: usize) {
-        if self.profile.samples.may_have(address) {
-            self.forget_sample(address);
-        }
+    pub(super) fn forget(&self, address: usize) -> bool {
+        self.profile.samples.may_have(address) && self.forget_sample(address)
     }
 
     #[cold]
-    fn forget_sample(&self, address: usize) {
-        if self.profile.samples.enter().is_some_and(|mut turn| turn.remove(address)) {
+    fn forget_sample(&self, address: usize) -> bool {
+        let was = self.profile.samples.enter().is_some_and(|mut turn| turn.remove(address));
+        if was {
             E::unsampled(address);
         }
+        was
     }
 
     /// The process ends; whether a profile of its own is left in a file.

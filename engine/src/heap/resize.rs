@@ -2,7 +2,7 @@
 //!
 //! | from, to | what is done |
 //! |---|---|
-//! | fits, and wastes less than half | nothing |
+//! | fits, and wastes less than half; an area that would be as long for the new size | nothing |
 //! | area to area that is half as long again, or longer, for which pages would have to be faulted in | copied to an area that has its pages, if there is one |
 //! | area to area | grows or shrinks where it is; or moves by page tables; or is copied |
 //! | else | copied |
@@ -59,14 +59,14 @@ impl<E: Environment> Heap<E> {
         if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
             return object;
         }
-        let mut resident = None;
+        let (mut resident, mut was_sampled) = (None, false);
         if old > SMALL_MAX
             && size > SMALL_MAX
             && let Some(_inside) = self.enter()
             && let Some(area) = self.vmap().find(object as usize)
         {
             // Before the address can be somebody else's.
-            self.forget(object as usize);
+            was_sampled = self.forget(object as usize);
             resident = self.resident_for(&area, size);
             if resident.is_none()
                 // SAFETY: the caller's promise.
@@ -78,13 +78,18 @@ impl<E: Environment> Heap<E> {
         let error = if size <= old { E::error() } else { 0 };
         let fresh = resident.map_or_else(|| self.malloc(size), |address| address as *mut u8);
         let Some(fresh) = NonNull::new(fresh) else {
+            let inside = self.enter();
+            if inside.is_some() && was_sampled {
+                // It is what it was.
+                self.sample(object as usize, old);
+            }
             if size > old {
                 return ptr::null_mut();
             }
             // What shrinks has room where it is; and what is behind serves others.
             E::set_error(error);
-            if let Some(area) = self.vmap().find(object as usize)
-                && let Some(_inside) = self.enter()
+            if inside.is_some()
+                && let Some(area) = self.vmap().find(object as usize)
             {
                 let _ = self.vmap().resize(&area, size);
             }
@@ -106,6 +111,9 @@ impl<E: Environment> Heap<E> {
         let start = self.cache.sets.clock.ticks();
         let more = size.saturating_sub(area.bytes);
         let resized = || {
+            if size <= area.bytes && self.front_size(size) >= area.bytes {
+                return Some(self.pages.windows.address(area.pfn));
+            }
             let here = self.vmap().resize(area, size).then(|| self.pages.windows.address(area.pfn));
             // SAFETY: the caller's promise.
             here.or_else(|| unsafe { self.vmap().relocate(area, size) })
@@ -122,11 +130,12 @@ impl<E: Environment> Heap<E> {
     fn resident_for(&self, area: &Area, size: usize) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
         let more = size.checked_sub(area.bytes)?;
-        if area.bytes >= self.cache.knobs.size(Id::MoveBytes) {
+        let move_bytes = self.cache.knobs.size(Id::MoveBytes);
+        if move_bytes != 0 && area.bytes >= move_bytes {
             return None;
         }
         let fresh = self.vmap().fresh_behind(area, size).map_or(more, |pages| pages * PAGE);
-        if area.bytes > 2 * fresh {
+        if area.bytes / 2 > fresh {
             return None;
         }
         let address = self.front_alloc_slow(size).or_else(|| Some(self.reuse_dirty(size, PAGE)?.address))?;

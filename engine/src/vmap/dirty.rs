@@ -127,6 +127,10 @@ impl Dirty {
             Kind::Tail => windows.desc(last).links().0,
             _ => return None,
         };
+        // (Links of the other space's may be of any list by now.)
+        if first > last || !first.same_window(last) {
+            return None;
+        }
         let desc = windows.desc(first);
         (desc.kind() == Kind::Dirty && desc.rest() == flags && first.add(desc.len()) == end).then_some(first)
     }

@@ -104,25 +104,6 @@ impl Lists {
         None
     }
 
-    /// Takes just this area out, if it is here and not far down its list.
-    #[cold]
-    pub fn take_this(&self, windows: &Windows, area: Pfn, pages: usize) -> bool {
-        let list = pages % LISTS;
-        let (mut previous, mut at) = (Pfn::NONE, Pfn(self.heads[list].load(Relaxed)));
-        for _ in 0..LISTS {
-            if at == Pfn::NONE {
-                return false;
-            }
-            let next = windows.desc(at).links().0;
-            if at == area && windows.desc(at).len() == pages {
-                self.unlink(windows, list, previous, next);
-                return true;
-            }
-            (previous, at) = (at, next);
-        }
-        false
-    }
-
     /// What is behind `previous` on a list is `next` now.
     #[inline(always)]
     fn unlink(&self, windows: &Windows, list: usize, previous: Pfn, next: Pfn) {
@@ -227,18 +208,11 @@ mod tests {
         assert_eq!((take(3, 1, 1), lists.may_have(3)), (Some(flagged), false));
         assert_eq!((take(70, 1, 0), lists.is_empty()), (Some(other), true));
         verify(0);
-        // Just one, wherever it is on its list.
-        let some: Vec<_> = (0..5).map(|at| put(at * 10, 7, 0)).collect();
-        assert!(!lists.take_this(windows, some[1], 7 + LISTS), "of another length");
-        assert!(!lists.take_this(windows, first.add(9), 7) && !lists.take_this(windows, some[0], 8));
-        verify(5);
-        for (at, left) in [(2, 4), (4, 3), (0, 2)] {
-            assert!(lists.take_this(windows, some[at], 7) && !lists.take_this(windows, some[at], 7));
-            verify(left);
-        }
+        let some: Vec<_> = [0, 2].into_iter().map(|at| put(at * 10, 7, 0)).collect();
+        verify(2);
         let (heads, count) = lists.take_all();
-        assert_eq!((heads[7], count), (some[3], 2));
-        assert_eq!(windows.desc(some[3]).links().0, some[1]);
+        assert_eq!((heads[7], count), (some[1], 2));
+        assert_eq!(windows.desc(some[1]).links().0, some[0]);
         assert_eq!(heads.iter().filter(|head| **head != Pfn::NONE).count(), 1);
         verify(0);
         // So many are looked at, and no more.
@@ -246,6 +220,7 @@ mod tests {
         assert_eq!((take(7, 1, 0), lists.count()), (Some(many[1]), LOOKS as u32));
         assert_eq!(take(7, 1, 0), Some(many[0]));
         let many: Vec<_> = (50..50 + LOOKS + 1).map(|at| put(at * 10, 7, u32::from(at > 50))).collect();
-        assert_eq!((take(7, 1, 0), lists.take_this(windows, many[0], 7)), (None, true));
+        let count = lists.count();
+        assert_eq!((take(7, 1, 0), lists.count()), (None, count), "{:?} is too far down", many[0]);
     }
 }

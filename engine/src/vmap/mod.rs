@@ -620,7 +620,7 @@ impl Vmap<'_> {
     pub fn hand_over_dirty(&self, pages: usize) -> Option<Pfn> {
         let bytes = pages * PAGE;
         let flags = self.shape(bytes, bytes).2?;
-        let (_, first) = self.windows.find(self.reuse(bytes, bytes)?.address)?;
+        let (_, first) = self.windows.find(self.reuse_part(flags, pages, pages)?.address)?;
         let mut state = self.space(flags).state.lock();
         state.opened -= pages;
         self.account(-(bytes as isize), 0);

@@ -25,7 +25,7 @@
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
 //! areas, then one call for each range that does not touch its neighbour (a 32nd of one in vectors).
 
-use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOVED, State, Vmap};
+use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOST, MOVED, State, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
@@ -281,7 +281,7 @@ impl Vmap<'_> {
     /// A giant area that waits and has about the right size, with what is left of its contents.
     pub(super) fn reuse_giant(&self, pages: usize, align: usize) -> Option<Fresh> {
         // Relaxed: a hint, as `Lists::may_have`.
-        if !self.areas.is_pending() {
+        if !self.areas.is_pending() || pages > MOST / PAGE || align > MOST / PAGE {
             return None;
         }
         let wanted = pages * PAGE;
@@ -293,14 +293,15 @@ impl Vmap<'_> {
                 && (wanted..=wanted + wanted / 8).contains(&bytes)
                 && self.windows.address(at).is_multiple_of(align * PAGE)
         })?;
-        self.dequeue(&mut queue, pfn);
         let (giant, desc) = (self.windows.giant(pfn), self.windows.desc(pfn));
-        let (bytes, handed) = (giant.bytes.load(Relaxed), giant.handed.load(Relaxed));
+        let (bytes, handed, clean) = (giant.bytes.load(Relaxed), giant.handed.load(Relaxed), giant.clean.load(Relaxed));
+        // (What is lazy is counted already.)
+        let charged = if self.charge(clean, 0)? { clean } else { 0 };
+        self.dequeue(&mut queue, pfn);
         self.areas.shift_backlog(-(((bytes - handed) / PAGE) as isize));
-        let lazy = bytes - giant.clean.load(Relaxed);
         desc.set_len(0);
         desc.set(Kind::Area, desc.rest());
-        self.account(bytes as isize, -(lazy as isize));
+        self.account((bytes - charged) as isize, -((bytes - clean) as isize));
         drop(queue);
         Some(self.begin(pfn, Event::AreaReuse))
     }
@@ -349,8 +350,8 @@ impl Vmap<'_> {
         pending
     }
 
-    /// Takes just this area from what is pending, if it is among the first.
-    pub(super) fn take_pending_one(&self, area: Pfn, pages: usize) -> bool {
+    /// Takes just this area from what is pending, if it is among the first, and as it was seen.
+    pub(super) fn take_pending_one(&self, area: Pfn, pages: usize, flags: u32) -> bool {
         // Relaxed: a hint.
         if !self.areas.is_pending() {
             return false;
@@ -363,7 +364,7 @@ impl Vmap<'_> {
             }
             let next = self.next(at);
             if at == area {
-                if self.windows.desc(at).len() != pages {
+                if (self.windows.desc(at).len(), self.windows.desc(at).rest()) != (pages, flags) {
                     return false;
                 }
                 if previous == Pfn::NONE {
@@ -647,19 +648,19 @@ impl Vmap<'_> {
             if !unsafe { give_back(at, bytes) } {
                 return End::Dirty;
             }
+            self.count_moved(-1);
             // SAFETY: as above.
             if unsafe { sys::map_over(at, bytes, Access::ReadWrite) }.is_err() {
                 return End::Lost;
             }
-            self.areas.moved.fetch_sub(1, Relaxed);
-            self.board().lower(Level::Mappings, 2);
             self.advise(at, bytes, run.flags);
             return End::Clean;
         }
+        // (The guard last: what stays lazy has one.)
         // SAFETY: lazy memory in our hand; the advice of its last page takes the guard away.
         let clean = unsafe {
-            (run.flags & GUARD == 0 || sys::advise(at + bytes - PAGE, PAGE, Advice::GuardRemove).is_ok())
-                && give_back(at, bytes)
+            give_back(at, bytes)
+                && (run.flags & GUARD == 0 || sys::advise(at + bytes - PAGE, PAGE, Advice::GuardRemove).is_ok())
         };
         if clean { End::Clean } else { End::Dirty }
     }

@@ -3,40 +3,43 @@
 //! ```text
 //! │ area │ lazy, dirty or free pages │ … window's end │      grows over them, and over the end
 //! │ area │ what is cut: dirty        │                      shrinks
-//! │ empty, free now │ … │ area       │                      moves: its pages' tables, not their bytes
+//! │ mapped afresh, free │ … │ area   │                      moves: its pages' tables, not their bytes
 //! ```
-//! Units: pages; bytes at the door. Locks: those of what lies behind. Cost: O(log n), or two system calls for a move.
+//! A giant area has nothing behind it: it moves when it grows, and its end is unmapped when it shrinks.
+//!
+//! Units: pages; bytes at the door. Locks: those of what lies behind. Cost: O(log n), or three system calls for a move.
 
-use super::{ALONE, Area, GIANT, GUARD, Kind, MOVED, Vmap};
+use super::{Area, GIANT, GUARD, HUGE, Kind, MOVED, SLICE, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access};
 use crate::knob::Id;
-use crate::page::Pfn;
+use crate::page::{Pfn, give_back};
 use crate::stat::{Event, Level};
 
 impl Vmap<'_> {
-    /// Makes an area `bytes` long where it is; false if its neighbour is in the way.
+    /// Makes an area `bytes` long where it is; false if that cannot be had (it is as it was then, but what was to be cut off may be
+    /// empty).
     #[must_use]
     pub fn resize(&self, area: &Area, bytes: usize) -> bool {
         let (now, then) = (area.bytes / PAGE, bytes.max(1).div_ceil(PAGE));
         if now == then {
             return true;
         }
+        if self.is_giant(area) {
+            return then < now && self.cut_giant(area, then);
+        }
         // A guard page stays where it is.
-        if self.is_giant(area) || then > GIANT || (then > now && area.flags & GUARD != 0) {
+        if then > GIANT || (then > now && area.flags & GUARD != 0) {
             return false;
         }
         let desc = self.windows.desc(area.pfn);
         if then < now {
-            // The tail becomes a lazy area of its own. A moved area stays whole: its tail
-            // could not be mapped afresh with it.
-            if area.flags & ALONE != 0 {
+            if area.flags & GUARD != 0 || !self.may_be_two(area) {
                 return now / 2 <= then;
             }
             desc.set_len(then);
-            let tail = area.pfn.add(then);
-            self.put_lazy(tail, now - then, area.flags);
+            self.put_lazy(area.pfn.add(then), now - then, area.flags);
         } else {
             // What is behind it: lazy, with its old contents; free; not there yet. (A moved area's mapping may be another's
             // than theirs: it is mapped afresh with them when it is purged.)
@@ -105,7 +108,9 @@ impl Vmap<'_> {
                     continue;
                 }
             }
-            if kind == Kind::Lazy && rest == flags && len > 0 && self.take_this(at, len, flags) {
+            if kind == Kind::Lazy && rest == flags && len > 0 && self.take_pending_one(at, len, flags) {
+                let bytes = (len * PAGE) as isize;
+                self.account(bytes, -bytes);
                 self.windows.desc(at).set(Kind::None, 0);
                 if len > left {
                     self.put_lazy(at.add(left), len - left, flags);
@@ -123,9 +128,54 @@ impl Vmap<'_> {
         got
     }
 
-    /// Pages of an area that is cut are dirty.
+    /// Pages of an area that is cut are lazy.
     fn put_lazy(&self, first: Pfn, pages: usize, flags: u32) {
+        self.windows.desc(first).set(Kind::Lazy, flags);
         self.put_aside(first, pages, flags);
+    }
+
+    /// Whether an area may be cut: of a moved one either part is mapped afresh by itself.
+    fn may_be_two(&self, area: &Area) -> bool {
+        area.flags & MOVED == 0
+            || self.may_move() && {
+                self.count_moved(1);
+                true
+            }
+    }
+
+    /// Whether there may be one more area whose mapping merges with no neighbour.
+    fn may_move(&self) -> bool {
+        u64::from(self.areas.moved.load(Relaxed)) < self.cache.knobs.get(Id::MoveLimit)
+    }
+
+    /// So many more areas carry [`MOVED`], or one less.
+    pub(super) fn count_moved(&self, more: i32) {
+        if more > 0 {
+            self.areas.moved.fetch_add(1, Relaxed);
+            self.board().raise(Level::Mappings, 2);
+        } else {
+            self.areas.moved.fetch_sub(1, Relaxed);
+            self.board().lower(Level::Mappings, 2);
+        }
+    }
+
+    /// The end of a giant area goes back to the system: its memory first, beside which others may map, then its addresses.
+    fn cut_giant(&self, area: &Area, pages: usize) -> bool {
+        let (at, bytes, end) = (self.windows.address(area.pfn), pages * PAGE, area.bytes);
+        for slice in (bytes..end).step_by(SLICE) {
+            if self.gate.is_wanted() {
+                break;
+            }
+            // SAFETY: the caller's, who gives it up. (What is refused is unmapped with the rest.)
+            let _ = unsafe { give_back(at + slice, SLICE.min(end - slice)) };
+        }
+        // SAFETY: as above.
+        let is_cut = unsafe { self.windows.cut_giant(self.board(), area.pfn, bytes) };
+        if is_cut {
+            self.board().lower(Level::Mapped, end - bytes);
+            self.account(-((end - bytes) as isize), 0);
+        }
+        is_cut
     }
 
     /// Takes up to `pages` pages of the dirty run that begins there, if there still is one; how many.
@@ -138,21 +188,6 @@ impl Vmap<'_> {
         let got = state.dirty.take_at(self.windows, at, pages);
         self.differ(flags, &state, -((got * PAGE) as isize));
         got
-    }
-
-    /// Takes a lazy area off whichever list it is on; false if it is in somebody's hand, or hard to find.
-    fn take_this(&self, area: Pfn, pages: usize, flags: u32) -> bool {
-        let space = self.space(flags);
-        let is_here = space.rest.may_have(pages) && {
-            let _state = space.state.lock();
-            space.rest.take_this(self.windows, area, pages)
-        };
-        let is_here = is_here || self.take_pending_one(area, pages);
-        if is_here {
-            let bytes = (pages * PAGE) as isize;
-            self.account(bytes, -bytes);
-        }
-        is_here
     }
 
     /// Takes exactly these pages, if they are free or can be had where a window ends.
@@ -176,54 +211,101 @@ impl Vmap<'_> {
     /// The caller owns the area and gives it up if this succeeds.
     pub unsafe fn relocate(&self, area: &Area, bytes: usize) -> Option<usize> {
         let threshold = self.cache.knobs.size(Id::MoveBytes);
-        // The source must be one mapping, so that a move that fails has moved nothing; one
-        // that was moved here and grew by it is two.
-        if threshold == 0 || area.bytes < threshold || area.flags & ALONE != 0 || bytes <= area.bytes {
+        // (A guard page would go with it, and be in the middle.)
+        if threshold == 0 || area.bytes < threshold || area.flags & GUARD != 0 || bytes <= area.bytes {
             return None;
         }
-        if u64::from(self.areas.moved.load(Relaxed)) >= self.cache.knobs.get(Id::MoveLimit) {
+        let was_moved = area.flags & MOVED != 0;
+        if !was_moved && !self.is_giant(area) && !self.may_move() {
             return None;
         }
-        // (Its pages move: what it has counts as gone.)
+        // (Its pages move: what it has counts as gone. And not dirty pages, which the move would throw away.)
         let (pages, align, flags) = self.shape(bytes, PAGE);
-        // (Not dirty pages, which the move would throw away.)
         let fresh = self.alloc_charged(flags, pages, [align, 1], area.bytes)?;
         let target = self.find(fresh.address)?;
-        let from = self.windows.address(area.pfn);
+        let was_huge = self.is_huge(area);
+        // The kernel refuses what is not one mapping (one that was moved, and grew where it is).
         // SAFETY: both are ours; the target's contents are not needed.
-        if unsafe { sys::move_pages(from, fresh.address, area.bytes) }.is_err() {
-            // The kernel may have unmapped the target before it gave up.
+        if !unsafe { self.move_to(area, &target) } {
+            // It may have unmapped the target before it gave up.
             // SAFETY: ours, and nothing in it is needed.
-            let mapped = unsafe { sys::map_over(fresh.address, area.bytes, Access::ReadWrite) };
-            if mapped.is_ok() {
-                self.advise(fresh.address, area.bytes, target.flags);
-                self.free(&target);
+            if unsafe { sys::map_over(fresh.address, target.bytes, Access::ReadWrite) }.is_ok() {
+                self.advise(fresh.address, target.bytes, target.flags);
+                self.free_empty(&target);
             } else {
-                // Perhaps it is not mapped any more, and perhaps by now it is somebody else's: address
-                // space that is never used again.
-                self.windows.desc(target.pfn).set(Kind::None, 0);
-                self.account(-(target.bytes as isize), 0);
-                self.cache.sets.count(Event::AreaFree, 1);
+                self.lose(&target);
             }
             return None;
         }
-        if target.flags & MOVED == 0 {
-            // A giant area's mappings go with it; the mark only says that it is two.
-            if !self.is_giant(&target) {
-                self.areas.moved.fetch_add(1, Relaxed);
-                self.board().raise(Level::Mappings, 2);
-            }
+        // (Its mapping is as the source's was.)
+        if was_huge != self.is_huge(&target) {
+            self.advise(fresh.address, target.bytes, if was_huge { 0 } else { HUGE });
+        }
+        if was_moved {
+            self.count_moved(-1);
+        }
+        // (A giant area's mapping goes with it.)
+        if !self.is_giant(&target) {
+            self.count_moved(1);
             self.windows.desc(target.pfn).set(Kind::Area, target.flags | MOVED);
         }
         self.cache.sets.count(Event::AreaMove, 1);
+        Some(fresh.address)
+    }
+
+    /// The move itself; false if the system refuses. The source is free then, or nobody's.
+    ///
+    /// # Safety
+    /// As [`Vmap::relocate`], and nothing in the target is needed.
+    unsafe fn move_to(&self, area: &Area, target: &Area) -> bool {
+        let (from, to) = (self.windows.address(area.pfn), self.windows.address(target.pfn));
+        let desc = self.windows.desc(area.pfn);
         if self.is_giant(area) {
-            self.cache.sets.count(Event::AreaFree, 1);
-            self.drop_giant(area);
-            return Some(fresh.address);
+            desc.set(Kind::None, 0);
+            // SAFETY: the caller's promise.
+            let is_moved = unsafe { self.windows.move_giant(self.board(), area.pfn, to, target.bytes) };
+            if is_moved {
+                self.board().lower(Level::Mapped, area.bytes);
+                self.account(-(area.bytes as isize), 0);
+                self.cache.sets.count(Event::AreaFree, 1);
+            } else {
+                desc.set(Kind::Area, area.flags);
+            }
+            return is_moved;
         }
-        // The source is mapped, empty and zero: free at once.
+        // SAFETY: the caller's promise.
+        if unsafe { sys::move_longer(from, area.bytes, to, target.bytes) }.is_err() {
+            return false;
+        }
+        if sys::map_hole(from, area.bytes).is_ok() {
+            self.advise(from, area.bytes, area.flags);
+            self.free_empty(area);
+        } else {
+            self.lose(area);
+        }
+        true
+    }
+
+    /// Whether its mapping is for huge pages.
+    fn is_huge(&self, area: &Area) -> bool {
+        let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
+        area.flags & HUGE != 0 || self.is_giant(area) && huge_bytes > 0 && area.bytes >= huge_bytes
+    }
+
+    /// Frees an area that is mapped, empty and zero.
+    fn free_empty(&self, area: &Area) {
+        self.cache.sets.count(Event::AreaFree, 1);
+        if self.is_giant(area) {
+            return self.drop_giant(area);
+        }
         self.account(-(area.bytes as isize), 0);
         self.space(area.flags).state.lock().tree.insert(self.windows, area.pfn, area.bytes / PAGE);
-        Some(fresh.address)
+    }
+
+    /// An area that perhaps is not mapped any more, and perhaps by now is somebody else's: address space that is never used again.
+    fn lose(&self, area: &Area) {
+        self.cache.sets.count(Event::AreaFree, 1);
+        self.account(-(area.bytes as isize), 0);
+        self.windows.desc(area.pfn).set(Kind::None, 0);
     }
 }

@@ -28,7 +28,7 @@ impl Vmap<'_> {
     }
 
     /// A part of a dirty run.
-    fn reuse_part(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
+    pub(super) fn reuse_part(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
         let mut state = self.space(flags).state.lock_elided();
         let pfn = state.dirty.take(self.windows, pages, align)?;
         self.take_in(pfn, pages, flags);

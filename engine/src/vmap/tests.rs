@@ -535,16 +535,32 @@ impl Giants<'_> {
                 }
             }
             10 => _ = vmap.purge_abroad(pages / 8 * PAGE),
+            11 => {
+                // Its end goes.
+                let Some(&(at, bytes)) = self.live.get(which % self.live.len().max(1)) else { return };
+                let area = vmap.find(at).unwrap();
+                let stamp = unsafe { (at as *const usize).read() };
+                let then = bytes / PAGE * (1 + which % 7) / 8;
+                let is_cut = vmap.resize(&area, then * PAGE);
+                assert!(is_cut || storm, "not cut");
+                // (What was to go may have gone, if it is refused.)
+                let bytes = if is_cut { then * PAGE } else { bytes };
+                assert_eq!(is_cut, vmap.find(at).unwrap().bytes == then * PAGE);
+                self.live.retain(|&(other, _)| other != at);
+                self.live.push((at, bytes));
+                Self::places(at, bytes).for_each(|word| unsafe { word.write(stamp) });
+            }
             // (A move that is refused twice may cost the target's mapping.)
             _ if storm => {}
             _ => {
-                // Moves by page tables, from one giant area to a longer one.
+                // Moves by page tables, from one giant area to a longer one, as often as it is asked.
                 let Some(&(at, bytes)) = self.live.get(which % self.live.len().max(1)) else { return };
                 let area = vmap.find(at).unwrap();
-                if let Some(moved) = unsafe { vmap.relocate(&area, area.bytes + 4096 * PAGE) } {
-                    self.live.retain(|&(other, _)| other != at);
-                    self.live.push((moved, bytes));
-                }
+                let then = area.bytes.max(WINDOW_PAGES / 2 * PAGE) + 4096 * PAGE;
+                let moved = unsafe { vmap.relocate(&area, then) }.expect("moved");
+                assert_eq!(vmap.find(at), None, "it is there still");
+                self.live.retain(|&(other, _)| other != at);
+                self.live.push((moved, bytes));
             }
         }
     }
@@ -553,7 +569,7 @@ impl Giants<'_> {
 fn giants_against_the_model(storm: u64, cases: u32) {
     let world = World::new();
     let mapped = world.exact(Level::Mapped);
-    let steps = prop::collection::vec((0..12_u8, WINDOW_PAGES / 2 + 1..WINDOW_PAGES * 5 / 4, any::<usize>()), 1..60);
+    let steps = prop::collection::vec((0..13_u8, WINDOW_PAGES / 2 + 1..WINDOW_PAGES * 5 / 4, any::<usize>()), 1..60);
     proptest!(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }, |(steps in steps, batches in 1..200_u64, seed in any::<u64>())| {
         world.cache.knobs.set(crate::knob::Id::MaxGatherBatchCount as usize, batches);
         let mut giants = Giants { world: &world, live: Vec::new(), tickets: Vec::new(), stamp: 0, alone: true };
@@ -590,6 +606,105 @@ fn giants_lose_nothing_in_a_storm() {
     for storm in [2, 5, 30] {
         giants_against_the_model(storm, 60);
     }
+}
+
+/// The kernel may refuse to move what the program has made several mappings of: then all is as it was.
+#[test]
+fn what_is_not_one_mapping_is_not_moved() {
+    let world = World::new();
+    let vmap = world.vmap();
+    for bytes in [4 << 20, 600 << 20] {
+        let (at, wall) = (vmap.alloc(bytes, PAGE).unwrap().address, vmap.alloc(PAGE, PAGE).unwrap().address);
+        let words = [at, at + bytes / 2 - PAGE, at + bytes / 2, at + bytes - PAGE].map(|at| at as *mut usize);
+        words.iter().for_each(|&word| unsafe { word.write(word as usize) });
+        let levels = || [Level::Areas, Level::Lazy, Level::Mapped, Level::Mappings].map(|level| world.exact(level));
+        unsafe { sys::protect(at, bytes / 2, Access::None) }.unwrap();
+        // (The first time address space is opened.)
+        assert_eq!(unsafe { vmap.relocate(&vmap.find(at).unwrap(), 2 * bytes) }, None);
+        let before = levels();
+        for _ in 0..10 {
+            assert_eq!(unsafe { vmap.relocate(&vmap.find(at).unwrap(), 2 * bytes) }, None);
+        }
+        assert_eq!(levels(), before, "Areas, Lazy, Mapped, Mappings");
+        unsafe { sys::protect(at, bytes, Access::ReadWrite) }.unwrap();
+        assert!(words.iter().all(|&word| unsafe { word.read() } == word as usize), "contents are gone");
+        let moved = unsafe { vmap.relocate(&vmap.find(at).unwrap(), 2 * bytes) }.expect("one mapping again");
+        assert!(words.iter().all(|&word| unsafe { word.byte_add(moved.wrapping_sub(at)).read() } == word as usize));
+        for at in [moved, wall] {
+            vmap.free(&vmap.find(at).unwrap());
+        }
+        vmap.purge(usize::MAX);
+        vmap.verify();
+    }
+}
+
+/// A moved area that is cut is two that are mapped afresh, each by itself.
+#[test]
+fn moved_areas_are_cut() {
+    let world = World::new();
+    let vmap = world.vmap();
+    let at = vmap.alloc(4 << 20, PAGE).unwrap().address;
+    let mappings = world.exact(Level::Mappings);
+    unsafe { (at as *mut u8).write_bytes(7, 4 << 20) };
+    let at = unsafe { vmap.relocate(&vmap.find(at).unwrap(), 16 << 20) }.expect("moved");
+    assert!(vmap.resize(&vmap.find(at).unwrap(), 2 << 20));
+    assert_eq!((vmap.find(at).unwrap().bytes, world.exact(Level::Mappings)), (2 << 20, mappings + 4));
+    assert!((0..2 << 20).all(|byte| unsafe { (at as *const u8).add(byte).read() } == 7));
+    assert_eq!(vmap.purge(usize::MAX), 14 << 20);
+    vmap.verify();
+    assert_eq!(world.exact(Level::Mappings), mappings + 2);
+    // It moves again, and leaves nothing but free pages.
+    let then = unsafe { vmap.relocate(&vmap.find(at).unwrap(), 5 << 20) }.expect("moved");
+    assert_eq!((vmap.find(at), world.exact(Level::Mappings)), (None, mappings + 2));
+    assert!((0..2 << 20).all(|byte| unsafe { (then as *const u8).add(byte).read() } == 7));
+    vmap.free(&vmap.find(then).unwrap());
+    vmap.purge(usize::MAX);
+    vmap.verify();
+    let levels = [Level::Mappings, Level::Areas, Level::Lazy].map(|level| world.exact(level));
+    assert_eq!(levels, [mappings, 0, 0]);
+}
+
+/// A giant area that was cut and grows goes where others of its size are, and its window is spare.
+#[test]
+fn giants_become_small_again() {
+    let world = World::new();
+    let vmap = world.vmap();
+    vmap.alloc(PAGE, PAGE).unwrap();
+    let mapped = world.exact(Level::Mapped);
+    let at = vmap.alloc(600 << 20, PAGE).unwrap().address;
+    unsafe { (at as *mut u8).write_bytes(7, 8 << 20) };
+    assert!(vmap.resize(&vmap.find(at).unwrap(), 8 << 20) && vmap.resize(&vmap.find(at).unwrap(), (4 << 20) - 5));
+    assert_eq!((vmap.find(at).unwrap().bytes, world.exact(Level::Mapped)), (4 << 20, mapped + (4 << 20)));
+    assert!(!vmap.resize(&vmap.find(at).unwrap(), 5 << 20), "nothing is behind it");
+    let then = unsafe { vmap.relocate(&vmap.find(at).unwrap(), 5 << 20) }.expect("moved");
+    assert_eq!(vmap.find(at), None);
+    assert!((0..4 << 20).all(|byte| unsafe { (then as *const u8).add(byte).read() } == 7));
+    assert!((4 << 20..5 << 20).all(|byte| unsafe { (then as *const u8).add(byte).read() } == 0));
+    assert!(matches!(vmap.free(&vmap.find(then).unwrap()), Freed::Told | Freed::Quietly));
+    vmap.purge(usize::MAX);
+    vmap.verify();
+    assert_eq!((world.exact(Level::Areas), world.exact(Level::Lazy)), (PAGE, 0));
+}
+
+/// What is clean of a giant area that is taken back counts as fresh memory.
+#[test]
+fn giants_that_are_taken_back_are_limited() {
+    let world = World::new();
+    let vmap = world.vmap();
+    let bytes = 600 << 20;
+    let area = vmap.find(vmap.alloc(bytes, PAGE).unwrap().address).unwrap();
+    assert!(matches!(vmap.free(&area), Freed::Queued(_)));
+    let gone = vmap.purge_pending(500 << 20);
+    assert!(gone >= 400 << 20);
+    world.cache.knobs.set(crate::knob::Id::HardLimit as usize, 300 << 20);
+    assert!(vmap.alloc(bytes, PAGE).is_none(), "{} MiB in use", world.exact(Level::Areas) >> 20);
+    world.cache.knobs.set(crate::knob::Id::HardLimit as usize, 601 << 20);
+    let again = vmap.find(vmap.alloc(bytes, PAGE).expect("within the limit").address).unwrap();
+    assert_eq!((again.pfn, world.exact(Level::Areas), world.exact(Level::Lazy)), (area.pfn, bytes, 0));
+    assert!(vmap.reuse(usize::MAX - PAGE, PAGE).is_none());
+    vmap.free(&again);
+    vmap.purge(usize::MAX);
+    vmap.verify();
 }
 
 /// Above a window's, too, and up to half of all addresses, where the system has room for that.

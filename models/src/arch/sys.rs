@@ -18,8 +18,6 @@ pub enum Access {
 pub enum Advice {
     /// Give back.
     DontNeed,
-    /// The same.
-    DontNeedLocked,
     /// Huge pages.
     Huge,
     /// None of them.

@@ -26,6 +26,8 @@ impl Errno {
     pub const ENOSYS: Self = Self(38);
     /// In use.
     pub const EBUSY: Self = Self(16);
+    /// It is there already.
+    pub const EEXIST: Self = Self(17);
     /// Invalid argument.
     pub const EINVAL: Self = Self(22);
     /// A file would become too long.

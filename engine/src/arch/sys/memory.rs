@@ -26,6 +26,7 @@ const MAP_PRIVATE: usize = 0x02;
 const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const NO_FD: usize = usize::MAX;
 
 /// Maps `len` bytes of private memory, near `hint` if that is free. Readable memory is
@@ -61,6 +62,23 @@ pub unsafe fn map_over(at: usize, len: usize, access: Access) -> Result<usize, E
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     // SAFETY: the caller gives up what was there.
     unsafe { call(nr::MMAP, [at, len, access as usize, flags, NO_FD, 0]) }
+}
+
+/// Fresh zeroed private memory where nothing is mapped.
+///
+/// # Errors
+/// As [`map`], and `EEXIST` where something is; nothing has changed then.
+pub fn map_hole(at: usize, len: usize) -> Result<(), Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    // SAFETY: touches no existing memory.
+    let there = unsafe { call(nr::MMAP, [at, len, Access::ReadWrite as usize, flags, NO_FD, 0])? };
+    if there == at {
+        return Ok(());
+    }
+    // (Before Linux 4.17 the address is a hint.)
+    // SAFETY: fresh, ours and unused.
+    let _ = unsafe { unmap(there, len) };
+    Err(Errno::EEXIST)
 }
 
 /// Replaces `len` bytes at `at` by those of the file `fd` from `from` on, shared.
@@ -150,8 +168,6 @@ pub enum Advice {
     KeepOnFork = 19,
     /// Fill with pages that can be written (Linux 5.14).
     PopulateWrite = 23,
-    /// [`Advice::DontNeed`] that also takes locked pages (Linux 5.18).
-    DontNeedLocked = 24,
     /// Every access to these pages is a fault, without a mapping of their own (Linux 6.13).
     GuardInstall = 102,
     /// The opposite.
@@ -180,14 +196,15 @@ pub unsafe fn advise(at: usize, len: usize, advice: Advice) -> Result<(), Errno>
     unsafe { call(nr::MADVISE, [at, len, advice as usize, 0, 0, 0]).map(drop) }
 }
 
-/// Gives memory back to the system; true if all of it reads as zero now.
+/// Gives memory back to the system; true if all of it reads as zero now. Not what the program has locked (`mlockall`): it wants
+/// no fault there ever.
 ///
 /// # Safety
 /// The range is ours and its contents are not needed.
 #[must_use]
 pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
-    // SAFETY: the caller's promise. Locked pages (`mlockall`) refuse the plain call.
-    unsafe { advise(at, bytes, Advice::DontNeed).is_ok() || advise(at, bytes, Advice::DontNeedLocked).is_ok() }
+    // SAFETY: the caller's promise.
+    unsafe { advise(at, bytes, Advice::DontNeed).is_ok() }
 }
 
 /// Makes sure of fresh pages of a shared file, which read as zero: from then on a write there ends nobody by a
@@ -243,11 +260,27 @@ pub unsafe fn advise_many(ranges: &[Range], advice: Advice) -> Result<usize, Err
 /// Both ranges are ours, do not overlap, and nothing at `to` is needed.
 ///
 /// # Errors
-/// As the kernel says; nothing was moved then, but `to` may be unmapped.
+/// As the kernel says; nothing of one mapping was moved then (of several some may be), but `to` may be unmapped.
 pub unsafe fn move_pages(from: usize, to: usize, len: usize) -> Result<(), Errno> {
     const MAYMOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
     // SAFETY: as promised by the caller.
     unsafe { call(nr::MREMAP, [from, len, len, MAYMOVE_FIXED_DONTUNMAP, to, 0]).map(drop) }
+}
+
+/// Moves the mapping of the `len` bytes at `from` to `to` by page tables, where it is `longer` bytes long. Where it was nothing
+/// is mapped any more.
+///
+/// # Safety
+/// Both ranges are ours, do not overlap, and nothing at `to` is needed.
+///
+/// # Errors
+/// As the kernel says, `EFAULT` if it is not one mapping; nothing was moved then, but `to` may be unmapped. (Linux 6.17 moves many
+/// mappings in one call, and some of them where it fails: only at the same length.)
+pub unsafe fn move_longer(from: usize, len: usize, to: usize, longer: usize) -> Result<(), Errno> {
+    const MAYMOVE_FIXED: usize = 1 | 2;
+    debug_assert!(longer > len);
+    // SAFETY: as promised by the caller.
+    unsafe { call(nr::MREMAP, [from, len, longer, MAYMOVE_FIXED, to, 0]).map(drop) }
 }
 
 /// Prefers one NUMA node for a range, unless the calling thread has a memory policy: the program knows better.

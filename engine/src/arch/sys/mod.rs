@@ -36,7 +36,7 @@ pub use futex::{
 };
 pub use memory::{
     Access, Advice, Range, advise, advise_many, bind, give_back, grow, make_sure, map, map_again, map_charged,
-    map_file, map_file_over, map_over, memory_bytes, move_pages, protect, unmap,
+    map_file, map_file_over, map_hole, map_over, memory_bytes, move_longer, move_pages, protect, unmap,
 };
 pub use proc::{Tasks, cpus_told, leader_lives, leader_status, status, tasks};
 pub use process::{

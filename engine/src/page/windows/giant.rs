@@ -1,7 +1,8 @@
 //! # Windows of giant areas
 //!
 //! An area that no window has room for is mapped in one piece, and has a window of its own: metadata elsewhere, and a
-//! number for its first page only. It goes back to the system whole; the number and the metadata wait for the next.
+//! number for its first page only. It goes back to the system whole (or its end does, where it shrinks); the number and the
+//! metadata wait for the next.
 //!
 //! Locks: `made`, but not across giving back, which takes as long as there is memory in it. Cost: four system calls.
 #![allow(unsafe_code)] // address space by number
@@ -10,7 +11,7 @@ use super::{FIRST_GIANT, Made, ROOT, Windows};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
-use crate::arch::sys::{self, Access, Advice};
+use crate::arch::sys::{self, Access, Advice, Errno};
 use crate::page::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS};
 use crate::page::window::{BLOCKS_AT, Giant, Owner, Window, descs_bytes};
 use crate::stat::{Board, Level};
@@ -67,6 +68,40 @@ impl Windows {
     /// `pfn` came from [`Windows::reserve_giant`], nothing in the area is used, and nobody else gives it back.
     #[must_use]
     pub unsafe fn release_giant(&self, board: &Board, pfn: Pfn) -> bool {
+        // SAFETY: the caller's promise. No lock: this takes as long as there is memory in it.
+        self.leave(board, pfn, |base, bytes| unsafe { sys::unmap(base, bytes) })
+    }
+
+    /// The same for one whose pages go to `to`, where `longer` bytes are mapped; false if the system refuses: then it is as it was,
+    /// but at `to` nothing may be mapped.
+    ///
+    /// # Safety
+    /// `pfn` came from [`Windows::reserve_giant`], its owner gives the address up, and what is mapped at `to` is ours and not needed.
+    #[must_use]
+    pub unsafe fn move_giant(&self, board: &Board, pfn: Pfn, to: usize, longer: usize) -> bool {
+        // SAFETY: the caller's promise.
+        self.leave(board, pfn, |base, bytes| unsafe { sys::move_longer(base, bytes, to, longer) })
+    }
+
+    /// Gives the end of a giant area back, so that `bytes` (whole pages) of it remain; false if the system refuses.
+    ///
+    /// # Safety
+    /// It is the caller's, and nothing in its end is needed.
+    #[must_use]
+    pub unsafe fn cut_giant(&self, board: &Board, pfn: Pfn, bytes: usize) -> bool {
+        let giant = self.giant(pfn);
+        let gone = giant.bytes.load(Relaxed) - bytes;
+        // SAFETY: the caller's promise.
+        let is_cut = unsafe { sys::unmap(self.address(pfn) + bytes, gone) }.is_ok();
+        if is_cut {
+            giant.bytes.store(bytes, Relaxed);
+            board.lower(Level::Reserved, gone);
+        }
+        is_cut
+    }
+
+    /// A giant area's window is spare after `unmap`, which is told where it begins and how long it is.
+    fn leave(&self, board: &Board, pfn: Pfn, unmap: impl FnOnce(usize, usize) -> Result<(), Errno>) -> bool {
         let window = self.window(pfn);
         let bytes = window.giant.bytes.load(Relaxed);
         let entry = &self.root[window.base >> WINDOW_SHIFT];
@@ -74,8 +109,7 @@ impl Windows {
         let map = entry.swap(0, Relaxed);
         // Where it begins, which need not be where its window does.
         let base = window.base + window.first as usize * PAGE;
-        // SAFETY: ours and unused, as promised. No lock: this takes as long as there is memory in it.
-        if unsafe { sys::unmap(base, bytes) }.is_err() {
+        if unmap(base, bytes).is_err() {
             // Release: as in `install`.
             entry.store(map, Release);
             return false;
