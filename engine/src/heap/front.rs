@@ -33,6 +33,7 @@ use crate::page::{Desc, Kind};
 use crate::slab::class::SMALL_MAX;
 use crate::stat::Level;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
+use crate::vmap::PLAIN;
 
 /// Bytes of the largest area that comes in.
 pub const MOST: usize = 256 * PAGE;
@@ -40,6 +41,8 @@ pub const MOST: usize = 256 * PAGE;
 const DEPTH: usize = 2;
 /// Pages of all areas that a set may hold: 16 MiB.
 const WIDE: usize = 4096;
+/// Between an area in use and one of a set's, in a descriptor's tag.
+const OTHER: u32 = Kind::Area as u32 ^ Kind::Front as u32;
 
 const _: () = assert!(front::serves(MOST / PAGE) == CLASSES_MAX - 1);
 
@@ -102,8 +105,9 @@ impl<E: Environment> Heap<E> {
     fn front_fits(&self, address: usize, pages: usize) -> Option<usize> {
         let (_, desc) = self.pages.windows.look(address)?;
         // Relaxed: it was pushed by a thread that this CPU ran before.
-        if desc.tag.load(Relaxed) == Kind::Front as u32 && desc.len() >= pages {
-            desc.tag.store(Kind::Area as u32, Relaxed);
+        let tag = desc.tag.load(Relaxed);
+        if tag & PLAIN == Kind::Front as u32 && desc.len() >= pages {
+            desc.tag.store(tag ^ OTHER, Relaxed);
             return Some(address);
         }
         self.front_misses(address, front::serves(pages));
@@ -119,9 +123,9 @@ impl<E: Environment> Heap<E> {
         }
         // Beside a fork it is in use again, and freed when that is over.
         if let Some((_, desc)) = self.pages.windows.look(address)
-            && desc.tag.load(Relaxed) == Kind::Front as u32
+            && desc.kind() == Kind::Front
         {
-            desc.tag.store(Kind::Area as u32, Relaxed);
+            desc.set(Kind::Area, desc.rest());
             // SAFETY: nobody else has it.
             unsafe { self.free_aside(address) };
         }
@@ -132,7 +136,7 @@ impl<E: Environment> Heap<E> {
     fn front_takes(&self, address: usize) -> Option<(&Desc, usize)> {
         let (_, desc) = self.pages.windows.look(address)?;
         let pages = desc.len();
-        let is_plain = desc.tag.load(Relaxed) == Kind::Area as u32 && address.is_multiple_of(PAGE);
+        let is_plain = desc.tag.load(Relaxed) & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
         // (A giant area has no length, and goes elsewhere.)
         if !is_plain || pages.wrapping_sub(1) >= MOST / PAGE || self.profile.samples.may_have(address) {
             return None;
@@ -149,12 +153,13 @@ impl<E: Environment> Heap<E> {
         }
         let Some((desc, class)) = self.front_takes(address) else { return false };
         // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
-        desc.tag.store(Kind::Front as u32, Relaxed);
+        let tag = desc.tag.load(Relaxed);
+        desc.tag.store(tag ^ OTHER, Relaxed);
         // SAFETY: an area that the caller gives up; its mark was ours to take.
         if unsafe { self.cache.sets.push_fast(class * 16, address) } == Outcome::Done(()) {
             return true;
         }
-        desc.tag.store(Kind::Area as u32, Relaxed);
+        desc.tag.store(tag, Relaxed);
         false
     }
 
@@ -164,7 +169,7 @@ impl<E: Environment> Heap<E> {
         let (desc, class) = self.front_takes(address)?;
         let lazy = || self.cache.sets.board().level(Level::Lazy);
         let before = lazy();
-        desc.tag.store(Kind::Front as u32, Relaxed);
+        desc.set(Kind::Front, desc.rest());
         // SAFETY: as in `front_free`.
         let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
         let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
@@ -172,7 +177,7 @@ impl<E: Environment> Heap<E> {
         if push() || self.cache.renew_main(&self.mm().everything(), class, is_full, room) && push() {
             return Some(lazy() != before);
         }
-        desc.tag.store(Kind::Area as u32, Relaxed);
+        desc.set(Kind::Area, desc.rest());
         None
     }
 

@@ -67,6 +67,11 @@ impl Desc {
     pub fn rest(&self) -> u32 {
         self.tag.load(Relaxed) >> 8
     }
+    /// Whether both are just these, in one look: what another changes meanwhile is neither.
+    #[inline]
+    pub fn is(&self, kind: Kind, rest: u32) -> bool {
+        self.tag.load(Relaxed) == rest << 8 | kind as u32
+    }
     /// Sets both.
     #[inline]
     pub fn set(&self, kind: Kind, rest: u32) {

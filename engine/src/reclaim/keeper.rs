@@ -257,12 +257,10 @@ impl Keeper {
     }
 
     /// Whether none can be had for now: not allowed, refused, or so soon after a fork of a program of one thread, which may
-    /// do nothing any more that would start the next.
+    /// do nothing any more that would start the next. (One that has not left yet, for want of a CPU, is about to.)
     pub fn is_out(&self, now: impl FnOnce() -> u64) -> bool {
         // Relaxed: policy.
-        self.is_confined()
-            || self.refusals.load(Relaxed) > 0
-            || self.is_resting() && self.is_none() && now() < self.retry.load(Relaxed)
+        self.is_confined() || self.refusals.load(Relaxed) > 0 || self.is_resting() && now() < self.retry.load(Relaxed)
     }
 
     /// Claims the start at `now` ticks: true for one caller, who starts the thread or calls [`Keeper::refused`].

@@ -58,8 +58,8 @@ pub const KNOBS_MAX: usize = 64;
 pub const FRONT_CLASSES: usize = 41;
 /// The first of them.
 pub const FIRST_FRONT: usize = CLASSES_MAX - FRONT_CLASSES;
-/// Kinds of areas (see `vmap`).
-pub const SPACES: usize = 2;
+/// Spaces of areas (see `vmap`): of small pages, of huge pages, and more of small pages.
+pub const SPACES: usize = 5;
 /// Buckets of a histogram of times: below 2^9 ticks, then one for each power of two.
 pub const TIMES: usize = 24;
 /// Ticks of the first bucket, as a power of two.

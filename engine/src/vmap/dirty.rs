@@ -105,11 +105,7 @@ impl Dirty {
             at = before;
         }
         let after = at.add(pages);
-        if at.same_window(after)
-            && windows.contains(after)
-            && windows.desc(after).kind() == Kind::Dirty
-            && windows.desc(after).rest() == flags
-        {
+        if at.same_window(after) && windows.contains(after) && windows.desc(after).is(Kind::Dirty, flags) {
             pages += self.unlink(windows, after);
         }
         self.link(windows, at, pages, flags);
@@ -132,7 +128,7 @@ impl Dirty {
             return None;
         }
         let desc = windows.desc(first);
-        (desc.kind() == Kind::Dirty && desc.rest() == flags && first.add(desc.len()) == end).then_some(first)
+        (desc.is(Kind::Dirty, flags) && first.add(desc.len()) == end).then_some(first)
     }
 
     /// The runs of a bucket, the latest first.

@@ -66,7 +66,7 @@ impl Vmap<'_> {
     /// Puts pages that become lazy where they merge with others, or on the list of their space; whether the levels were told.
     pub(super) fn put_aside(&self, pfn: Pfn, pages: usize, flags: u32) -> bool {
         let space = self.space(flags);
-        let mut state = space.state.lock_elided();
+        let mut state = self.lock(space);
         self.keep(space, &mut state, pfn, pages, flags);
         self.differ(flags, &state, (pages * PAGE) as isize)
     }

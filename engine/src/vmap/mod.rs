@@ -19,7 +19,9 @@
 //! | `Dirty` | yes | [`dirty`] |
 //! | `Run` | no (zero when touched) | [`tree`] |
 //!
-//! Huge-page areas live in a space (and windows) of their own. Areas above half
+//! Huge-page areas live in a space (and windows) of their own. All others are of one space, too, until threads are in each other's way
+//! there: from then on every fourth CPU has one of its own ([`Vmap::home`]). What has a space's number goes back there when it is freed, whoever frees
+//! it; a space that has no dirty run long enough takes a large piece of another's ([`reuse`]), so that what is resident is everybody's. Areas above half
 //! a window (*giant* ones) have a window of their own, are not reused but given back: at once or soon, in slices,
 //! by several threads (see [`purge`]), then unmapped.
 //!
@@ -42,7 +44,7 @@ pub use purge::{BATCH, SLICE, TURN, Ticket};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
 use crate::arch::gate::Gate;
-use crate::arch::lock::Lock;
+use crate::arch::lock::{Guard, Lock};
 use crate::arch::sys::{self, Advice};
 use crate::arch::{PAGE, PAGE_SHIFT};
 use crate::cache::Cache;
@@ -80,10 +82,21 @@ const HUGE: u32 = 1;
 const MOVED: u32 = 2;
 /// Its last page is a guard page, which is not the program's.
 const GUARD: u32 = 4;
+/// Bits of the number of its space, where that is not the first one or the huge pages'.
+const HOME: u32 = 0b11 << HOME_SHIFT;
+const HOME_SHIFT: u32 = 3;
+const _: () = assert!(SPACES == 2 + (HOME >> HOME_SHIFT) as usize);
 /// What an area must have like the one that it is reused as.
-const LIKE: u32 = HUGE | GUARD;
+const LIKE: u32 = HUGE | GUARD | HOME;
 /// Areas that a purge neither merges with neighbours nor cuts.
 const ALONE: u32 = MOVED | GUARD;
+/// Of a descriptor's tag what says that an area is small, plain and in use, or a CPU's own: the same for all spaces.
+pub const PLAIN: u32 = !(HOME << 8);
+/// Times that threads want a space at the same moment, within a window of time, before it is more than one: where they touch what they
+/// get it is fewer, and one space takes less memory.
+const CONTENDED: u32 = 4096;
+/// Ticks of such a window, as a power of two: some 7 ms.
+const WINDOW: u32 = 24;
 
 /// Areas of one kind of pages.
 #[derive(Debug)]
@@ -117,6 +130,10 @@ pub struct Areas {
     vectors: AtomicU8,
     /// Areas that carry [`MOVED`].
     moved: AtomicU32,
+    /// Times that a thread found its space locked in the latest window, up to [`CONTENDED`].
+    contended: AtomicU32,
+    /// Which window that is.
+    window: AtomicU32,
     /// This is a forked child, and parts of giant areas were in hands that it has not: they never land.
     orphaned: AtomicBool,
 }
@@ -212,8 +229,37 @@ impl Areas {
             vectors: AtomicU8::new(UNKNOWN),
             orphaned: AtomicBool::new(false),
             moved: AtomicU32::new(0),
+            contended: AtomicU32::new(0),
+            window: AtomicU32::new(0),
         }
     }
+
+    /// CPUs have spaces of their own from now on.
+    #[cfg(test)]
+    fn split(&self) {
+        self.contended.store(CONTENDED, Relaxed);
+    }
+
+    /// A thread found its space locked, at `now` ticks.
+    #[cold]
+    fn was_locked(&self, now: u64) {
+        // Relaxed, and a window that two begin is counted from either's beginning: policy.
+        let window = (now >> WINDOW) as u32;
+        if self.is_split() {
+            return;
+        }
+        if self.window.swap(window, Relaxed) == window {
+            self.contended.fetch_add(1, Relaxed);
+        } else {
+            self.contended.store(1, Relaxed);
+        }
+    }
+
+    fn is_split(&self) -> bool {
+        // Relaxed: policy.
+        self.contended.load(Relaxed) >= CONTENDED
+    }
+
     /// Whether the kernel takes vectors of ranges. Asked when the first is to go: a filter that was inherited may kill for
     /// it, so that whoever has one goes range by range.
     fn takes_vectors(&self) -> bool {
@@ -323,6 +369,26 @@ impl Vmap<'_> {
     fn space(&self, flags: u32) -> &Space {
         &self.areas.spaces[Self::number(flags)]
     }
+    /// The right to a space, whoever is in the way.
+    #[inline]
+    fn lock<'s>(&self, space: &'s Space) -> Guard<'s, State> {
+        if sys::single_threaded() {
+            return space.state.lock_elided();
+        }
+        space.state.try_lock().unwrap_or_else(|| {
+            self.areas.was_locked(self.cache.sets.clock.ticks());
+            space.state.lock()
+        })
+    }
+    /// Where a thread of this CPU takes areas of small pages.
+    fn home(&self) -> u32 {
+        if self.areas.is_split() { (self.cache.sets.cpus.index() as u32) << HOME_SHIFT & HOME } else { 0 }
+    }
+    /// The other spaces: their flags.
+    fn others(flags: u32) -> impl Iterator<Item = u32> {
+        let all = (0..=HOME >> HOME_SHIFT).map(|home| home << HOME_SHIFT).chain([HUGE]);
+        all.filter(move |&other| other != flags)
+    }
     fn paging(flags: u32) -> Paging {
         if flags & HUGE != 0 { Paging::Huge } else { Paging::Small }
     }
@@ -363,7 +429,10 @@ impl Vmap<'_> {
 
     /// The number of the space that areas with such flags are in.
     const fn number(flags: u32) -> usize {
-        (flags & HUGE) as usize
+        match flags & HOME {
+            0 => (flags & HUGE) as usize,
+            home => 1 + (home >> HOME_SHIFT) as usize,
+        }
     }
 
     /// A new area of at least `bytes`, aligned to `align` bytes; `None` without memory.
@@ -378,14 +447,14 @@ impl Vmap<'_> {
             return (pages, align, None);
         }
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
-        let flags = if huge_bytes > 0 && bytes >= huge_bytes { HUGE } else { 0 };
+        let flags = if huge_bytes > 0 && bytes >= huge_bytes { HUGE } else { self.home() };
         (pages, if pages >= MOVES_WHOLE { align.max(CONGRUENT) } else { align }, Some(flags))
     }
 
     /// Whether such an area lies among those that a CPU's front may have: neither giant nor of huge pages.
     #[must_use]
     pub fn is_plain(&self, bytes: usize, align: usize) -> bool {
-        self.shape(bytes, align).2 == Some(0)
+        self.shape(bytes, align).2.is_some_and(|flags| flags & HUGE == 0)
     }
 
     /// The same for a caller that wants zeros: no giant area with old contents, of which no more than a part may be in memory,
@@ -443,7 +512,7 @@ impl Vmap<'_> {
             return Some(fresh);
         }
         let charged = self.charge(pages * PAGE, 0)?;
-        let Some(fresh) = self.alloc_run(flags & HUGE, pages, align, true, charged) else {
+        let Some(fresh) = self.alloc_run(flags & !GUARD, pages, align, true, charged) else {
             self.discharge(charged, pages * PAGE);
             return None;
         };
@@ -477,10 +546,10 @@ impl Vmap<'_> {
         let charged = self.charge(bytes, credit)?;
         let fresh = match flags {
             None => self.alloc_giant(pages, align, charged),
-            // Where there is no more memory: a run of the other kind, or one that is aligned as was asked.
+            // Where there is no more memory: a run of another space's, or one that is aligned as was asked.
             Some(flags) => self
                 .alloc_run(flags, pages, align, true, charged)
-                .or_else(|| self.alloc_run(flags ^ HUGE, pages, least, false, charged))
+                .or_else(|| Self::others(flags).find_map(|other| self.alloc_run(other, pages, least, false, charged)))
                 .or_else(|| self.alloc_run(flags, pages, least, true, charged)),
         };
         if fresh.is_none() {
@@ -491,7 +560,7 @@ impl Vmap<'_> {
 
     fn alloc_run(&self, flags: u32, pages: usize, align: usize, grow: bool, charged: bool) -> Option<Fresh> {
         let (windows, board) = (self.windows, self.board());
-        let mut state = self.space(flags).state.lock_elided();
+        let mut state = self.lock(self.space(flags));
         let mut run = state.tree.take(windows, pages, align);
         if run.is_none() && grow {
             run = state.grow(windows, board, Self::paging(flags), pages, align);
@@ -618,12 +687,11 @@ impl Vmap<'_> {
 
     /// The same with what is dirty, `pages` that are aligned like themselves: nobody's now, with their old contents.
     pub fn hand_over_dirty(&self, pages: usize) -> Option<Pfn> {
-        let bytes = pages * PAGE;
-        let flags = self.shape(bytes, bytes).2?;
-        let (_, first) = self.windows.find(self.reuse_part(flags, pages, pages)?.address)?;
-        let mut state = self.space(flags).state.lock();
-        state.opened -= pages;
-        self.account(-(bytes as isize), 0);
+        let (flags, part) =
+            Self::others(u32::MAX).find_map(|flags| Some((flags, self.reuse_part(flags, pages, pages)?)))?;
+        let (_, first) = self.windows.find(part.address)?;
+        self.space(flags).state.lock().opened -= pages;
+        self.account(-((pages * PAGE) as isize), 0);
         // (It was an area for a moment.)
         self.cache.sets.count(Event::AreaFree, 1);
         self.windows.desc(first).set(Kind::None, 0);

@@ -25,7 +25,7 @@
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
 //! areas, then one call for each range that does not touch its neighbour (a 32nd of one in vectors).
 
-use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, HUGE, MOST, MOVED, State, Vmap};
+use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, MOST, MOVED, State, Vmap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
@@ -670,7 +670,7 @@ impl Vmap<'_> {
         const BATCH: usize = 16;
         for batch in runs.chunks(BATCH) {
             for (number, space) in self.areas.spaces.iter().enumerate() {
-                let ours = |run: &&Run| (run.flags & HUGE) as usize == number;
+                let ours = |run: &&Run| Self::number(run.flags) == number;
                 if !batch.iter().any(|run| ours(&run)) {
                     continue;
                 }

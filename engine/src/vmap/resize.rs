@@ -182,7 +182,7 @@ impl Vmap<'_> {
     fn take_dirty_behind(&self, at: Pfn, pages: usize, flags: u32) -> usize {
         let mut state = self.space(flags).state.lock();
         // (Under the lock nobody else makes a run one or takes it; a window's end was looked at before.)
-        if self.windows.desc(at).kind() != Kind::Dirty || self.windows.desc(at).rest() != flags {
+        if !self.windows.desc(at).is(Kind::Dirty, flags) {
             return 0;
         }
         let got = state.dirty.take_at(self.windows, at, pages);

@@ -1,14 +1,19 @@
 //! # Freed memory that is used again
 //!
-//! A list of what merges with nothing, the shortest dirty run that the request fits into; and where none is long enough, a
-//! dirty run with the free pages beside it. See the picture of [`super`].
+//! A list of what merges with nothing, the shortest dirty run that the request fits into; where none is long enough, a large piece of another
+//! space's that nobody is in, which is this one's from then on; and where there is none, a dirty run with the free pages beside it. See the picture of
+//! [`super`].
 //!
 //! Units: pages; bytes at the door. Locks: the space's. Cost: a lock and some 40 loads and stores.
 
 use super::lists::Want;
-use super::{Fresh, Kind, LIKE, Vmap};
+use super::{Fresh, HUGE, Kind, LIKE, State, Vmap};
 use crate::arch::PAGE;
+use crate::page::Pfn;
 use crate::stat::Event;
+
+/// Pages of a piece of another space's, at least.
+const PIECE: usize = 512;
 
 impl Vmap<'_> {
     /// An area of freed memory with its old contents: one of that size, or a part of a dirty run; `None` if there is none.
@@ -19,6 +24,7 @@ impl Vmap<'_> {
         // (What is reused is aligned as was asked, not as moves like it.)
         self.reuse_like(Want { pages, align: asked, flags, mask: LIKE })
             .or_else(|| self.reuse_part(flags, pages, asked))
+            .or_else(|| self.reuse_others(flags, pages, asked))
     }
 
     /// The same, only of that very size: what is cleared as a whole should be what was used as a whole.
@@ -29,13 +35,47 @@ impl Vmap<'_> {
 
     /// A part of a dirty run.
     pub(super) fn reuse_part(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
-        let mut state = self.space(flags).state.lock_elided();
+        let mut state = self.lock(self.space(flags));
         let pfn = state.dirty.take(self.windows, pages, align)?;
+        Some(self.reused(&state, pfn, pages, flags))
+    }
+
+    /// Pages that were dirty are an area, under the lock of their space.
+    fn reused(&self, held: &State, pfn: Pfn, pages: usize, flags: u32) -> Fresh {
         self.take_in(pfn, pages, flags);
-        self.differ(flags, &state, -((pages * PAGE) as isize));
-        drop(state);
+        self.differ(flags, held, -((pages * PAGE) as isize));
         self.cache.sets.count(Event::AreaReuse, 1);
-        Some(Fresh { address: self.windows.address(pfn), zero: false })
+        Fresh { address: self.windows.address(pfn), zero: false }
+    }
+
+    /// A part of a dirty run of another space's.
+    fn reuse_others(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
+        if !self.areas.is_split() || flags & HUGE != 0 || align > 1 {
+            return None;
+        }
+        Self::others(flags).filter(|other| other & HUGE == 0).find_map(|other| {
+            let (pfn, len) = self.emigrate(other, pages)?;
+            let mut state = self.lock(self.space(flags));
+            state.opened += len;
+            state.dirty.insert(self.windows, pfn, len, flags);
+            self.differ(flags, &state, (len * PAGE) as isize);
+            let pfn = state.dirty.take(self.windows, pages, align)?;
+            Some(self.reused(&state, pfn, pages, flags))
+        })
+    }
+
+    /// Takes a piece of at least so many pages out of a space for good, with its length; in use and nobody's.
+    fn emigrate(&self, flags: u32, pages: usize) -> Option<(Pfn, usize)> {
+        // (Nobody waits for what is a hope.)
+        let mut state = self.space(flags).state.try_lock()?;
+        let (pfn, len, _) = state.dirty.take_longest(self.windows, pages.max(PIECE), 1)?;
+        if len < pages {
+            state.dirty.insert(self.windows, pfn, len, flags);
+            return None;
+        }
+        state.opened -= len;
+        self.differ(flags, &state, -((len * PAGE) as isize));
+        Some((pfn, len))
     }
 
     /// A dirty run with the free pages beside it, where no dirty run is long enough: fewer pages to fault in than in a
@@ -47,7 +87,7 @@ impl Vmap<'_> {
             return None;
         }
         let flags = flags?;
-        let mut state = self.space(flags).state.lock_elided();
+        let mut state = self.lock(self.space(flags));
         let (pfn, dirty) = state.take_mixed(self.windows, pages)?;
         self.take_in(pfn, pages, flags);
         drop(state);
@@ -62,7 +102,7 @@ impl Vmap<'_> {
         if !space.rest.may_have(want.pages) {
             return None;
         }
-        let state = space.state.lock_elided();
+        let state = self.lock(space);
         let pfn = space.rest.take(self.windows, want)?;
         self.differ(want.flags, &state, -((want.pages * PAGE) as isize));
         drop(state);

@@ -310,6 +310,51 @@ fn areas_of_both_kinds_match_the_model() {
     against_the_model(&world, 0, 60);
 }
 
+/// CPUs with spaces of their own: what one has freed another takes, in pieces that are its own from then on.
+#[test]
+fn areas_in_spaces_of_cpus_match_the_model() {
+    for (storm, huge) in [(0, 1 << 30), (0, 100), (5, 1 << 30)] {
+        let world = World::new();
+        world.cache.knobs.set(crate::knob::Id::HugeBytes as usize, huge * PAGE as u64);
+        world.areas.split();
+        against_the_model(&world, storm, 60);
+    }
+}
+
+#[test]
+fn a_space_lends_what_it_has_for_good() {
+    let world = World::new();
+    world.areas.split();
+    let vmap = world.vmap();
+    let of = |at: usize| vmap.find(at).unwrap().flags;
+    let run = vmap.alloc(4 << 20, PAGE).unwrap().address;
+    vmap.free(&vmap.find(run).unwrap());
+    // A page and more of another's: a piece of 2 MiB comes along.
+    HERE.set(3);
+    let [one, two] = [10, 300].map(|pages| vmap.alloc(pages * PAGE, PAGE).unwrap());
+    assert!([one, two].iter().all(|fresh| (run..run + (4 << 20)).contains(&fresh.address) && !fresh.zero));
+    assert_eq!([one, two].map(|fresh| of(fresh.address) >> super::HOME_SHIFT), [3, 3]);
+    // What is longer than all that is left is fresh; and whoever frees it, each goes where it is from.
+    let long = vmap.alloc(3 << 20, PAGE).unwrap();
+    assert!(long.zero && of(long.address) >> super::HOME_SHIFT == 3);
+    HERE.set(0);
+    assert_eq!(vmap.alloc(2 << 20, PAGE).unwrap().address, run);
+    for at in [one, two, long].map(|fresh| fresh.address) {
+        vmap.free(&vmap.find(at).unwrap());
+    }
+    HERE.set(7);
+    assert!(!vmap.alloc(2 << 20, PAGE).unwrap().zero, "the spaces of two CPUs are one");
+    vmap.verify();
+    // What the system gives no more is another's, too.
+    fault::storm(1, 1);
+    HERE.set(1);
+    let some = vmap.alloc(8 * PAGE, PAGE);
+    fault::storm(0, 0);
+    assert!(some.is_some());
+    vmap.purge(usize::MAX);
+    vmap.verify();
+}
+
 /// A window's pages in the hands of both spaces: a dirty run does not take the other's free pages for its own.
 #[test]
 fn a_neighbour_may_be_of_the_other_kind() {
@@ -385,6 +430,7 @@ fn frees_and_purges_ask_for_no_memory() {
 #[test]
 fn a_space_owes_at_most_what_it_may() {
     let world = World::new();
+    world.areas.split();
     let vmap = world.vmap();
     let mut live = Vec::new();
     for round in 0..2000_usize {
@@ -407,8 +453,20 @@ fn a_space_owes_at_most_what_it_may() {
 /// seconds, or a minute with `ALLOTMENT_TEST_LONG=1`.
 #[test]
 fn threads_and_purges_hand_nothing_out_twice() {
+    threads_and_purges(false);
+}
+
+#[test]
+fn threads_and_purges_in_spaces_of_cpus() {
+    threads_and_purges(true);
+}
+
+fn threads_and_purges(split: bool) {
     let world = World::new();
     let world = &world;
+    if split {
+        world.areas.split();
+    }
     let stop = std::sync::atomic::AtomicBool::new(false);
     let stop = &stop;
     let long = std::env::var_os("ALLOTMENT_TEST_LONG").is_some_and(|value| value != "0");
