@@ -94,7 +94,8 @@ impl Mm<'_> {
             // (One does; what others add meanwhile they come with themselves.)
             if let Some(purging) = self.reclaim.purging.try_lock() {
                 drop(purging);
-                self.balance();
+                // (To what may stay now, however long that takes: a keeper may be had meanwhile, and yet nobody start it.)
+                self.balance_to(|| limit);
             }
             return;
         }
@@ -149,10 +150,14 @@ impl Mm<'_> {
 
     /// The same until the limit is kept and no purge is under way, for a thread that has time; the bytes given back.
     pub fn balance(&self) -> usize {
+        self.balance_to(|| self.limit())
+    }
+
+    fn balance_to(&self, limit: impl Fn() -> u64) -> usize {
         let mut bytes = 0;
         loop {
             let _held = self.reclaim.lock();
-            let slice = self.slice(self.limit(), SLICE);
+            let slice = self.slice(limit(), SLICE);
             bytes += slice;
             if slice == 0 || self.gate.is_wanted() {
                 return bytes;
