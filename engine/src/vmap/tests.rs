@@ -321,6 +321,25 @@ fn areas_in_spaces_of_cpus_match_the_model() {
     }
 }
 
+/// Often in a short time, and then for good; not what adds up in a long one.
+#[test]
+fn a_contended_space_becomes_several() {
+    use super::{CONTENDED, WINDOW};
+    let areas = Areas::new();
+    let each = (1 << WINDOW) / u64::from(CONTENDED);
+    for event in 0..10 * u64::from(CONTENDED) {
+        areas.was_locked(event * (each + each / 50));
+        assert!(!areas.is_split(), "after {event}");
+    }
+    let begin = 100 << WINDOW;
+    for event in 0..u64::from(CONTENDED) {
+        assert!(!areas.is_split(), "after {event}");
+        areas.was_locked(begin + event * each);
+    }
+    areas.was_locked(begin << 2);
+    assert!(areas.is_split());
+}
+
 #[test]
 fn a_space_lends_what_it_has_for_good() {
     let world = World::new();
