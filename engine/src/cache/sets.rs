@@ -54,7 +54,8 @@ pub(super) const FIRST: usize = 8;
 // What the assembly takes for granted.
 const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
 const _: () = assert!(core::mem::offset_of!(Sets, void) == 0, "a slot is an offset from the void set");
-const _: () = assert!(core::mem::offset_of!(Sets, slots) == seq::SLOTS);
+const _: () =
+    assert!(core::mem::offset_of!(Sets, slots) == seq::SLOTS, "SLOTS of arch/operands.rs is where the slots are");
 const _: () = assert!(core::mem::offset_of!(Set, cpu) == seq::CPU);
 const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
 const _: () = assert!(super::layout::ONE == seq::ONE as u64);

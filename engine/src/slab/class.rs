@@ -10,6 +10,8 @@
 //! where one part in 24 of it would be left over.
 
 use crate::arch::PAGE;
+use crate::cache::set::NEAR;
+use crate::stat::board::CLASSES_MAX;
 
 /// Largest small object.
 pub const SMALL_MAX: usize = 32 * 1024;
@@ -22,6 +24,8 @@ pub const STEPS: usize = SMALL_MAX / 16 + 1;
 pub const SIZES: [u32; CLASSES] = sizes();
 const _: () =
     assert!(SIZES[CLASSES - 1] as usize == SMALL_MAX, "CLASSES is not the number of sizes: raise it with the rule");
+const _: () =
+    assert!(NEAR == CLASSES_MAX || SIZES[NEAR - 1] == 2048, "NEAR of cache/set.rs is the classes up to 2 KiB");
 /// Order of each class's slabs.
 pub const SLAB_ORDER: [u8; CLASSES] = orders();
 

@@ -27,7 +27,9 @@ impl Vmap<'_> {
             return true;
         }
         if self.is_giant(area) {
-            return then < now && self.cut_giant(area, then);
+            let is_cut = then < now && self.cut_giant(area, then);
+            self.cache.sets.count(Event::AreaGrow, u64::from(is_cut));
+            return is_cut;
         }
         // A guard page stays where it is.
         if then > GIANT || (then > now && area.flags & GUARD != 0) {
