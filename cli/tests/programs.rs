@@ -11,7 +11,7 @@ fn case(file: &str, case: &str, in_modes: &[Mode]) {
     let Some(path) = program(file) else { return };
     for mode in modes(in_modes) {
         let seconds = if long() { "1.5" } else { "0.4" };
-        let forks = if long() { "80" } else { "24" };
+        let forks = if long() { "80" } else { "12" };
         let program = Program::new(mode, &[&path, case]).set("THREADS_SECONDS", seconds).set("FORKS", forks);
         let program = if mode == Mode::Sampled { program.set("SAMPLED", "1") } else { program };
         program.run().passed().took(mode, 1);
@@ -88,7 +88,7 @@ fn limit_from_the_start() {
         return;
     };
     for mode in modes(EVERY) {
-        for mib in [64_u64, 256] {
+        for mib in if long() { &[64_u64, 256][..] } else { &[64] } {
             let limit = format!("--as={}", mib << 20);
             Program::new(mode, &["prlimit", &limit, &limits, "limited"]).run().passed().took(mode, 1);
         }
@@ -266,7 +266,7 @@ fn bad_pointers_are_counted() {
 fn a_small_stack_is_enough() {
     const BOUND: &str = "4096";
     let Some(stack) = program("stack.c") else { return };
-    let rounds = if long() { "500000" } else { "40000" };
+    let rounds = if long() { "500000" } else { "15000" };
     let few: &[&str] = &["hard_limit=64M", "soft_limit=24M"];
     let all: [&[&str]; 7] = [
         &[],
@@ -342,7 +342,7 @@ fn deepbound_plugins_share_the_heap() {
 #[test]
 fn giant_areas_go_back_in_slices() {
     let Some(giant) = program("giant.c") else { return };
-    let rounds = if long() { "24" } else { "2" };
+    let rounds = if long() { "24" } else { "1" };
     let forced: &[&str] = &["async_free_threshold=1", "max_active=4", "max_gather_batch_count=1"];
     let all: [&[&str]; 4] =
         [&[], forced, &["sync_free=1", "max_active=2", "max_gather_batch_count=512"], &["async_free_threshold=0"]];

@@ -1,5 +1,5 @@
 // about: large blocks that threads take and give up beside forks that never end leave no more resident than is in use, some free memory and caches
-// args: 2
+// args: 1
 #include "../c/check.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -57,7 +57,7 @@ static void *nothing(void *none) { return none; }
 
 int main(int argc, char **argv)
 {
-    enum { FEW = 15000, SIZE = 5000, ROUNDS = 6 };
+    enum { FEW = 15000, SIZE = 5000, ROUNDS = 4 };
     way = !strcmp(argv[1], "_Fork");
     if (!strcmp(argv[1], "joined")) {
         pthread_t thread;
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
         /* Too often for a thread of ours to be there at all; what is freed goes back all the same. */
         for (int i = 0; i < 60000; i++)
             blocks[i] = memset(malloc(SIZE), 1, SIZE);
-        for (int i = 0; i < 30; i++) {
+        for (int i = 0; i < 15; i++) {
             fork_once(0);
             usleep(20000);
         }

@@ -26,7 +26,7 @@ int main(int argc, char **argv)
 {
     size_t first = (size_t)atoi(argv[1]) * MIB, step = (size_t)atoi(argv[2]) * MIB, steps = (size_t)atoi(argv[3]);
     size_t before = peak(), most = first + steps * step;
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 3; round++) {
         char *block = malloc(first);
         touch(block, 0, first);
         for (size_t at = 1; at <= steps; at++) {

@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 {
     pthread_t threads[THREADS];
     forks = atoi(argv[1]);
-    end = now() + 1;
+    end = now() + 0.6;
     for (int at = 0; at < SLOTS; at++)
         pthread_mutex_init(&blocks[at].lock, NULL);
     for (uintptr_t at = 0; at < THREADS; at++)

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-enum { LIMIT = 100 << 20, LEAST = 45 << 20, MOST = 3000000 };
+enum { LIMIT = 50 << 20, LEAST = 22 << 20, MOST = 1000000 };
 
 static void refuse_madvise(void)
 {

@@ -13,7 +13,7 @@ int main(void)
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
             _exit(SKIPPED);
         raise(SIGSTOP);
-        for (int at = 0; at < 4; at++) {
+        for (int at = 0; at < 2; at++) {
             char *block[8];
             for (int which = 0; which < 8; which++)
                 *(block[which] = malloc(20)) = (char)which;
