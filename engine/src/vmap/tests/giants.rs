@@ -1,6 +1,7 @@
 //! Giant areas, areas that move, and what is freed at once.
 
 use super::*;
+use crate::knob::Id;
 use crate::vmap::Ticket;
 
 /// Giant areas: stamps at a few places only, so that they cost no memory.
@@ -84,6 +85,10 @@ impl Giants<'_> {
                 // Moves by page tables, from one giant area to a longer one, as often as it is asked.
                 let Some(&(at, bytes)) = self.live.get(which % self.live.len().max(1)) else { return };
                 let area = vmap.find(at).unwrap();
+                // (What was cut short is copied.)
+                if area.bytes < self.world.cache.knobs.size(Id::MoveBytes) {
+                    return;
+                }
                 let then = area.bytes.max(WINDOW_PAGES / 2 * PAGE) + 4096 * PAGE;
                 let moved = unsafe { vmap.relocate(&area, then) }.expect("moved");
                 assert_eq!(vmap.find(at), None, "it is there still");
@@ -99,7 +104,7 @@ fn giants_against_the_model(storm: u64, cases: u32) {
     let mapped = world.exact(Level::Mapped);
     let steps = prop::collection::vec((0..13_u8, WINDOW_PAGES / 2 + 1..WINDOW_PAGES * 5 / 4, any::<usize>()), 1..60);
     proptest!(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }, |(steps in steps, batches in 1..200_u64, seed in any::<u64>())| {
-        world.cache.knobs.set(crate::knob::Id::MaxGatherBatchCount as usize, batches);
+        world.cache.knobs.set(Id::MaxGatherBatchCount as usize, batches);
         let mut giants = Giants { world: &world, live: Vec::new(), tickets: Vec::new(), stamp: 0, alone: true };
         fault::storm(storm, seed);
         for step in steps {
@@ -268,7 +273,7 @@ fn alignments_up_to_half_of_all_addresses() {
 fn threads_share_giants_and_forks_find_nothing_in_flight() {
     let world = World::new();
     let world = &world;
-    world.cache.knobs.set(crate::knob::Id::MaxGatherBatchCount as usize, 64);
+    world.cache.knobs.set(Id::MaxGatherBatchCount as usize, 64);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let stop = &stop;
     std::thread::scope(|scope| {
