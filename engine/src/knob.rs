@@ -159,6 +159,8 @@ knobs! {
         "and never more than this for each doubling of the CPUs";
     HugeBytes "huge_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
         "areas from this size ask for huge pages (0: none does)";
+    HugeZoneBytes "huge_zone_bytes" Kind::Bytes, 64 * MIB, 0, 1024 * GIB,
+        "small objects' memory asks for huge pages from this size on, where the keeper is there to give back what stays free (0: never)";
     MoveBytes "move_bytes" Kind::Bytes, 2 * MIB, 0, 1024 * GIB,
         "realloc moves areas from this size by page tables instead of copying (0: never)";
     MoveLimit "move_limit" Kind::Count, 4096, 0, 16384,

@@ -5,6 +5,7 @@
 //! | `/sys/devices/system/cpu/isolated`, `nohz_full` | CPUs that a drain must not interrupt |
 //! | `/sys/devices/system/node/nodeN/distance` | which node is the next best |
 //! | `/proc/self/task/N/stat` | CPUs on which a fence would interrupt a thread of ours |
+//! | `/sys/kernel/mm/transparent_hugepage/…` | whether memory that asks for huge pages may get any |
 //!
 //! Read where a slow path needs it, and never where a filter of system calls may kill for it: by the
 //! keeper when it starts, by an explicit drain. What cannot be read is as if it said nothing.
@@ -46,6 +47,35 @@ fn ranges(text: &[u8], each: &mut impl FnMut(usize, usize)) {
         {
             each(first, last);
         }
+    }
+}
+
+/// Whether memory that asks for huge pages may get some: not where the system gives none, nor where the process (or what started
+/// it) wants none.
+#[must_use]
+pub fn huge_pages() -> bool {
+    !sys::is_huge_disabled() && {
+        // Of this size alone (Linux 6.8), unless that inherits what holds for all.
+        let own = gives_huge(c"/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled");
+        own.or_else(|| gives_huge(c"/sys/kernel/mm/transparent_hugepage/enabled")).unwrap_or(false)
+    }
+}
+
+/// What such a file chooses (`always [madvise] never`); `None` where it leaves that to another or is not there.
+fn gives_huge(path: &CStr) -> Option<bool> {
+    let file = sys::open(path, false).ok()?;
+    let mut text = [0; 128];
+    let len = sys::read(file, &mut text).unwrap_or(0);
+    sys::close(file);
+    chosen(&text[..len])
+}
+
+fn chosen(text: &[u8]) -> Option<bool> {
+    let word = text.split(|&byte| byte == b'[').nth(1)?.split(|&byte| byte == b']').next()?;
+    match word {
+        b"always" | b"madvise" => Some(true),
+        b"never" => Some(false),
+        _ => None,
     }
 }
 

@@ -29,11 +29,11 @@ pub use desc::{Desc, Kind};
 pub use pfn::Pfn;
 pub use window::{Owner, Paging};
 pub use windows::Windows;
-pub use zone::{Zone, ZoneRequest};
+pub use zone::{Growth, Zone, ZoneRequest};
 
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicBool, AtomicU8};
+use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use crate::arch::sort::sort;
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
@@ -61,6 +61,8 @@ pub struct Pages {
     order: [[AtomicU8; NODES]; NODES],
     /// The process filters its system calls: to place memory may kill.
     confined: AtomicBool,
+    /// What [`Pages::set_huge`] said, inverted.
+    huge: AtomicUsize,
 }
 
 impl Default for Pages {
@@ -98,7 +100,19 @@ impl Pages {
             zones: [const { Zone::new() }; NODES],
             order: [const { [const { AtomicU8::new(0) }; NODES] }; NODES],
             confined: AtomicBool::new(false),
+            huge: AtomicUsize::new(0),
         }
+    }
+
+    /// Zones of so many pages and more ask for huge ones for what they grow by (`usize::MAX`: none does).
+    pub fn set_huge(&self, pages: usize) {
+        // Relaxed: policy. (Zero bytes are none.)
+        self.huge.store(!pages, Relaxed);
+    }
+
+    /// How the zone of a node grows, with so many nodes in use.
+    fn growth(&self, node: usize, nodes: usize) -> Growth {
+        Growth { node, bind: self.places(node, nodes), huge: !self.huge.load(Relaxed) }
     }
 
     /// The process is about to filter its system calls: new memory lies where it is first touched from now on.
@@ -152,7 +166,7 @@ impl PageSource<'_> {
     ) -> usize {
         let (pages, board) = (self.pages, self.cache.sets.board());
         let limit = self.cache.knobs.hard_limit();
-        let want = ZoneRequest { node, bind: pages.places(node, self.cache.sets.cpus.nodes()), order, flags, limit };
+        let want = ZoneRequest { growth: pages.growth(node, self.cache.sets.cpus.nodes()), order, flags, limit };
         let (got, grew) = pages.zones[node].alloc(&pages.windows, board, want, n, |word| take(word, node));
         if grew {
             self.cache.sets.count(Event::ZoneGrow, 1);
@@ -169,7 +183,7 @@ impl PageSource<'_> {
     pub fn prepare_more(&self) {
         let (pages, sets) = (self.pages, &self.cache.sets);
         for (node, zone) in pages.zones.iter().enumerate() {
-            if zone.prepare_more(&pages.windows, sets.board(), node, pages.places(node, sets.cpus.nodes())) {
+            if zone.prepare_more(&pages.windows, sets.board(), pages.growth(node, sets.cpus.nodes())) {
                 sets.count(Event::ZoneGrow, 1);
             }
         }

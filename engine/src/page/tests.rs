@@ -8,24 +8,33 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
+/// By small pages.
+pub(super) const GROWTH: Growth = Growth { node: 0, bind: false, huge: usize::MAX };
+
 /// A zone with windows of its own.
 pub(super) struct Place {
     // For ever, as its windows: where a new one looks for addresses depends on where it is itself.
     pub(super) windows: &'static Windows,
     pub(super) board: Box<Board>,
     pub(super) zone: Zone,
+    growth: Growth,
 }
 
 impl Place {
     pub(super) fn new() -> Self {
         unsafe {
             let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
-            Self { windows: Box::leak(windows.assume_init()), board: board.assume_init(), zone: Zone::new() }
+            Self {
+                windows: Box::leak(windows.assume_init()),
+                board: board.assume_init(),
+                zone: Zone::new(),
+                growth: GROWTH,
+            }
         }
     }
     pub(super) fn alloc(&self, order: usize, n: usize, flags: Flags) -> Vec<(Pfn, bool)> {
         let mut got = Vec::new();
-        let want = ZoneRequest { node: 0, bind: false, order, flags, limit: u64::MAX };
+        let want = ZoneRequest { growth: self.growth, order, flags, limit: u64::MAX };
         let take = |word: &BatchWord| {
             word.addresses(self.windows, |at| got.push((self.windows.find(at).unwrap().1, word.clean)));
         };
@@ -91,9 +100,16 @@ impl Model {
         let runs: Vec<_> = (0..ORDERS).map(|order| self.runs(order, false)).chain([0]).collect();
         core::array::from_fn(|order| runs[order] - 2 * runs[order + 1])
     }
-    fn take(&mut self, block: Pfn, order: usize, clean: bool) {
+    fn take(&mut self, place: &Place, block: Pfn, order: usize, clean: bool) {
         assert!(block.0.is_multiple_of(1 << order));
         assert!(self.live.insert(block.0, order).is_none());
+        if order < 9 && place.windows.is_huge(block.block()) {
+            // The first of a huge page's: all are resident.
+            let whole = block.0 & !511..(block.0 | 511) + 1;
+            if whole.clone().all(|page| *self.at(page) == (true, false)) {
+                whole.for_each(|page| *self.at(page) = (true, true));
+            }
+        }
         for page in block.0..block.0 + (1 << order) {
             let page = self.at(page);
             assert!(page.0, "handed out twice");
@@ -128,8 +144,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..80)
 }
 
-fn run(ops: Vec<Op>) -> Place {
-    let place = Place::new();
+fn run(ops: Vec<Op>, huge: usize) -> Place {
+    let place = Place { growth: Growth { huge, ..GROWTH }, ..Place::new() };
     let mut model = Model::default();
     for op in ops {
         match op {
@@ -146,7 +162,7 @@ fn run(ops: Vec<Op>) -> Place {
                 if let Some(&(seen, _)) = got.first() {
                     model.grow(&place, seen);
                 }
-                got.into_iter().for_each(|(block, clean)| model.take(block, order, clean));
+                got.into_iter().for_each(|(block, clean)| model.take(&place, block, order, clean));
             }
             Op::Free(which) => {
                 let mut blocks = Vec::new();
@@ -189,6 +205,8 @@ fn run(ops: Vec<Op>) -> Place {
                 }
                 assert_eq!(model.runs(order.min(9), true), 0, "left dirty");
                 for (first, len) in out {
+                    // SAFETY: free, in our hand.
+                    assert!(!clean || unsafe { place.zone.give_back(place.windows, &place.board, first, len) });
                     place.zone.cleaned(place.windows, &place.board, first, len, clean);
                     (first.0..first.0 + len as u32).for_each(|page| *model.at(page) = (true, !clean));
                 }
@@ -207,7 +225,12 @@ proptest! {
 
     #[test]
     fn a_zone_is_a_list_of_pages(ops in ops()) {
-        run(ops);
+        run(ops, usize::MAX);
+    }
+
+    #[test]
+    fn a_zone_of_huge_pages_is_one_too(ops in ops(), from in 0..2048_usize) {
+        run(ops, from);
     }
 }
 
@@ -318,8 +341,8 @@ fn watermarks_keep_pages_for_the_atomic_and_small_zones_have_none() {
     }
     assert!(n > 0);
     assert_eq!((place.zone.managed(), place.zone.free_pages()), (managed, 0));
-    assert!(place.zone.below_low() && place.zone.prepare_more(place.windows, &place.board, 0, false));
-    assert!(!place.zone.below_low() && !place.zone.prepare_more(place.windows, &place.board, 0, false));
+    assert!(place.zone.below_low() && place.zone.prepare_more(place.windows, &place.board, GROWTH));
+    assert!(!place.zone.below_low() && !place.zone.prepare_more(place.windows, &place.board, GROWTH));
     place.verify();
 }
 
@@ -371,4 +394,82 @@ fn bits_that_mean_nothing_are_no_flags() {
         [Some(Flags::NONE), Some(Flags::ATOMIC), Some(all), None, None, None]
     );
     assert!(all.has(Flags::ZERO) && all.has(all) && !Flags::ZERO.has(all) && Flags::ZERO.has(Flags::NONE));
+}
+
+/// How the kernel pages what is there: `hg` asks for huge pages, `nh` for none.
+fn paging(at: usize) -> std::string::String {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut here = false;
+    for line in maps.lines() {
+        let range = line.split(' ').next().unwrap().split_once('-');
+        if let Some(ends) = range
+            && let (Ok(begin), Ok(end)) = (usize::from_str_radix(ends.0, 16), usize::from_str_radix(ends.1, 16))
+        {
+            here = (begin..end).contains(&at);
+        }
+        if here && let Some(flags) = line.strip_prefix("VmFlags:") {
+            return flags.split(' ').filter(|flag| ["hg", "nh"].contains(flag)).collect();
+        }
+    }
+    panic!("{at:#x} is not mapped");
+}
+
+#[test]
+fn the_first_page_of_a_huge_one_makes_all_dirty_until_a_part_is_given_back() {
+    // (The first steps are shorter than a huge page.)
+    let place = Place { growth: Growth { huge: 512, ..GROWTH }, ..Place::new() };
+    let small = place.alloc(9, 1, Flags::NONE)[0].0;
+    while !place.alloc(0, 1000, Flags::ATOMIC).is_empty() {}
+    let levels = || [Level::Huge, Level::Mappings].map(|level| place.board.level(level) as usize);
+    let before = levels();
+    assert_eq!((before[0], place.zone.dirty_pages()), (0, 0));
+
+    let (page, clean) = place.alloc(0, 1, Flags::NONE)[0];
+    let address = place.windows.address(page);
+    assert_eq!((clean, place.zone.dirty_pages()), (false, 511), "all of them are resident");
+    assert_eq!(levels(), [512 * PAGE, before[1] + 1]);
+    assert_eq!((paging(address), paging(place.windows.address(small))), ("hg".into(), "nh".into()));
+    place.verify();
+    // Those are taken first; a whole one is nobody's yet, and zero, and both grow into one range.
+    let second = place.alloc(9, 1, Flags::NONE)[0];
+    assert!(second.1 && place.zone.dirty_pages() == 511 && levels() == [1024 * PAGE, before[1] + 1]);
+    let rest: Vec<_> =
+        place.alloc(0, 511, Flags::NONE).into_iter().map(|(page, clean)| (page, clean, page.block())).collect();
+    assert!(rest.iter().all(|&(_, clean, block)| !clean && block == page.block()));
+
+    // Whole ones go as they came.
+    let unsafe_give = |first, pages| unsafe { place.zone.give_back(place.windows, &place.board, first, pages) };
+    assert_eq!(place.free(&[(second.0, 9)]), 0);
+    assert_eq!(place.zone.take_dirty(place.windows, &place.board, 0), Some((second.0, 512)));
+    assert!(unsafe_give(second.0, 512));
+    place.zone.cleaned(place.windows, &place.board, second.0, 512, true);
+    assert_eq!((levels()[0], paging(address)), (1024 * PAGE, "hg".into()));
+    // A part of one does not, and its window's are small from now on.
+    assert_eq!(place.free(&[(rest[0].0, 0)]), 0);
+    let (first, len) = place.zone.take_dirty(place.windows, &place.board, 0).unwrap();
+    assert!((first, len) == (rest[0].0, 1) && unsafe_give(first, len));
+    place.zone.cleaned(place.windows, &place.board, first, len, true);
+    assert_eq!((levels(), paging(address)), (before, "nh".into()));
+    place.alloc(0, 2, Flags::NONE);
+    assert_eq!(place.zone.dirty_pages(), 0, "page by page");
+    // What it grows by next asks again.
+    while !place.alloc(0, 1000, Flags::ATOMIC).is_empty() {}
+    let (page, _) = place.alloc(0, 1, Flags::NONE)[0];
+    assert_eq!((levels(), paging(place.windows.address(page))), ([512 * PAGE, before[1] + 1], "hg".into()));
+    place.verify();
+}
+
+#[test]
+fn no_huge_page_passes_a_limit_unseen() {
+    let place = Place { growth: Growth { huge: 0, ..GROWTH }, ..Place::new() };
+    place.alloc(9, 2, Flags::NONE);
+    while !place.alloc(0, 1000, Flags::ATOMIC).is_empty() {}
+    let want =
+        ZoneRequest { growth: place.growth, order: 0, flags: Flags::NONE, limit: place.board.held() + 4 * PAGE as u64 };
+    let held = place.board.held();
+    let (got, grew) = place.zone.alloc(place.windows, &place.board, want, 100, |_| ());
+    assert!(grew && got > 0);
+    assert_eq!(place.board.held(), held + 512 * PAGE as u64, "all of it counts");
+    let (more, _) = place.zone.alloc(place.windows, &place.board, want, 600, |_| ());
+    assert_eq!(got + more, 512, "what is resident is there to be taken, and nothing else");
 }

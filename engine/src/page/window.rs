@@ -50,6 +50,9 @@ pub enum Paging {
     Huge,
 }
 
+/// No page of a window asks for huge ones by itself.
+pub(super) const NOT_HUGE: u32 = u32::MAX;
+
 /// Whose a window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -96,6 +99,8 @@ pub struct Window {
     pub(super) owner: Owner,
     /// It has pages of a zone and areas.
     pub(super) mixed: AtomicBool,
+    /// Page from which on those of a zone ask for huge ones, to its end; [`NOT_HUGE`] where none does. Under the zone's lock.
+    pub(super) huge: AtomicU32,
     /// Of a giant area's window.
     pub giant: Giant,
 }

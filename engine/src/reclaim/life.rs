@@ -11,7 +11,7 @@ use super::keeper::{self, LIFE, PERIOD, Watch};
 use super::mm::Mm;
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Acquire;
-use crate::arch::{cgroup, sys};
+use crate::arch::{PAGE, cgroup, sys};
 use crate::knob::{Id, TABLE};
 use crate::stat::{Event, Level};
 
@@ -88,10 +88,21 @@ impl Mm<'_> {
         self.cache.sets.event(Event::AllocSlowpath) + self.cache.sets.event(Event::AreaReuse)
     }
 
+    /// Tells zones from which size on they are to ask for huge pages: where the system has any, and no limit is near.
+    fn allow_huge(&self) {
+        let knobs = &self.cache.knobs;
+        let bytes = knobs.size(Id::HugeZoneBytes);
+        let is_bounded = self.cache.is_tight() || self.reclaim.is_short() || knobs.hard_limit() < u64::MAX;
+        let allowed = bytes > 0 && self.reclaim.has_huge() && !is_bounded;
+        self.pages.set_huge(if allowed { bytes.div_ceil(PAGE) } else { usize::MAX });
+    }
+
     /// Before a fork: in a program that has one thread none of ours is there when this returns. A program that counts the
     /// process's threads behind its fork counts its own. (A frame of this thread that is inside keeps ours from ending:
     /// then they stay.)
     pub fn dismiss_threads(&self) {
+        // What is written while a child shares it is copied page by page: the keeper's next look allows them again.
+        self.pages.set_huge(usize::MAX);
         let (keeper, gate) = (&self.reclaim.keeper, &self.gate);
         let Some(crew) = self.host.crew().filter(|crew| !crew.is_gone() || !keeper.is_none()) else { return };
         if gate.is_inside() || gate.is_forking_self() {
@@ -187,6 +198,8 @@ impl Mm<'_> {
                     self.learn();
                     // Now, not with the first look: a program that grows fast is near its limit by then.
                     self.learn_limits();
+                    self.reclaim.learn_huge();
+                    self.allow_huge();
                 }
             });
         }
@@ -252,8 +265,10 @@ impl Mm<'_> {
         if self.reclaim.keeper.may_read() {
             if watch.looks_at_limits() {
                 self.learn_limits();
+                self.reclaim.learn_huge();
             }
             self.reclaim.set_short(cgroup::pressure() >= keeper::SHORT);
+            self.allow_huge();
         } else {
             self.reclaim.relax();
         }

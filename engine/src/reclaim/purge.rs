@@ -9,10 +9,8 @@ use super::mm::Mm;
 use super::policy::{self, Rules, Use};
 use super::state::NAPS;
 use crate::arch::PAGE;
-use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::Guard;
 use crate::knob::Id;
-use crate::page::give_back;
 use crate::stat::{Event, Level};
 use crate::vmap::SLICE;
 
@@ -23,7 +21,7 @@ impl Mm<'_> {
         if self.reclaim.is_frozen() {
             return u64::MAX;
         }
-        if self.reclaim.short.load(Relaxed) {
+        if self.reclaim.is_short() {
             return 0;
         }
         let (board, knobs) = (self.cache.sets.board(), &self.cache.knobs);
@@ -222,7 +220,7 @@ impl Mm<'_> {
             {
                 let bytes = PAGE * len;
                 // SAFETY: the pages are free and in our hand.
-                let clean = unsafe { give_back(self.pages.windows.address(first), bytes) };
+                let clean = unsafe { zone.give_back(&self.pages.windows, board, first, len) };
                 zone.cleaned(&self.pages.windows, board, first, len, clean);
                 if !clean {
                     self.cache.sets.count(Event::PurgeRefused, 1);

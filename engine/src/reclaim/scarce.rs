@@ -18,7 +18,6 @@
 use super::mm::{ALL_CLASSES, Mm};
 use crate::arch::PAGE;
 use crate::cpu::NODES;
-use crate::page::give_back;
 use crate::stat::Level;
 use core::iter;
 
@@ -144,7 +143,7 @@ impl Mm<'_> {
             let zone = &self.pages.zones[node];
             let Some((first, pages)) = zone.hand_over(windows, board, node, least, most) else { return false };
             // SAFETY: free pages, in our hand.
-            let is_clean = unsafe { give_back(windows.address(first), pages * PAGE) };
+            let is_clean = unsafe { zone.give_back(windows, board, first, pages) };
             self.vmap().take_over(first, pages, is_clean);
             true
         })

@@ -11,7 +11,7 @@ use super::workers::Workers;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU32};
 use crate::arch::lock::{Guard, Lock};
-use crate::arch::sys;
+use crate::arch::{sys, topology};
 
 /// Naps that a free takes at most then while somebody else purges.
 pub const NAPS: u32 = 16;
@@ -26,6 +26,8 @@ pub struct Reclaim {
     cpus: AtomicU32,
     /// Memory is short: nothing may be free and resident, whatever the knobs say.
     pub(super) short: AtomicBool,
+    /// What asks for huge pages may get some.
+    huge: AtomicBool,
     /// No call that gives memory back is allowed any more.
     frozen: AtomicBool,
     /// What was in use lately.
@@ -62,6 +64,7 @@ impl Reclaim {
             purging: Lock::new(()),
             cpus: AtomicU32::new(0),
             short: AtomicBool::new(false),
+            huge: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
             highs: Highs::new(),
             learnt: AtomicU32::new(0),
@@ -107,6 +110,21 @@ impl Reclaim {
     pub fn set_short(&self, is_short: bool) {
         // Relaxed: for a heuristic.
         self.short.store(is_short, Relaxed);
+    }
+
+    /// Whether memory is short.
+    pub fn is_short(&self) -> bool {
+        self.short.load(Relaxed)
+    }
+
+    /// Asks whether the system gives huge pages to this process. For the keeper.
+    pub fn learn_huge(&self) {
+        // Relaxed: as above.
+        self.huge.store(topology::huge_pages(), Relaxed);
+    }
+    /// Whether it does.
+    pub fn has_huge(&self) -> bool {
+        self.huge.load(Relaxed)
     }
 
     /// Nobody looks at the pressure any more: memory was short once, and nothing may stay of that.

@@ -35,7 +35,7 @@ use crate::arch::atomic::{AtomicBool, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
-use crate::page::{Kind, PageSource, Pages, Pfn, give_back};
+use crate::page::{Kind, PageSource, Pages, Pfn};
 use crate::stat::{BadPointer, Event, Level, Mode};
 use class::{CLASSES, RECIPROCAL, RECIPROCAL_SHIFT, SIZES, SLAB_ORDER, SLAB_PAGES_MAX};
 use core::mem::MaybeUninit;
@@ -515,7 +515,7 @@ impl SlabSource<'_> {
     unsafe fn trim_slab(&self, class: usize, slab: *mut Slab) -> usize {
         let (size, pages) = (SIZES[class] as usize, 1_usize << SLAB_ORDER[class]);
         // SAFETY: live, in our hand.
-        let (base, objects) = unsafe { ((*slab).base, (*slab).objects as usize) };
+        let (pfn, objects) = unsafe { ((*slab).pfn, (*slab).objects as usize) };
         let mut empty = [false; SLAB_PAGES_MAX + 1];
         {
             let _bits = self.slabs.bit_lock(slab);
@@ -531,6 +531,8 @@ impl SlabSource<'_> {
                 }
             }
         }
+        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
+        let zone = &self.pages.zones[windows.zone(pfn)];
         // Nobody draws from a slab in our hand, so what is empty stays so.
         let (mut page, mut bytes) = (0, 0);
         while page < pages {
@@ -540,7 +542,7 @@ impl SlabSource<'_> {
             }
             let run = (page - first) * PAGE;
             // SAFETY: pages of ours that hold no live object.
-            if run > 0 && unsafe { give_back(base + first * PAGE, run) } {
+            if run > 0 && unsafe { zone.give_back(windows, board, pfn.add(first), page - first) } {
                 bytes += run;
             }
             page += 1;

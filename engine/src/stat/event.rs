@@ -88,6 +88,7 @@ table! {
         PagesManaged = "pages_managed", "bytes opened by zones: free, in slabs, in lists, or the program's";
         PagesFree = "pages_free", "bytes of free pages in zones, dirty and clean";
         PagesDirty = "pages_dirty", "bytes of free pages in zones that may be resident";
+        Huge = "huge", "bytes of zones that ask for huge pages";
         Mapped = "mapped", "bytes opened for reading and writing, metadata included";
         Reserved = "reserved", "bytes of address space reserved";
         Meta = "meta", "bytes of metadata opened";

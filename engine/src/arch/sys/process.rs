@@ -92,6 +92,14 @@ pub fn name_thread(name: &core::ffi::CStr) {
     let _ = unsafe { prctl(PR_SET_NAME, [name.as_ptr() as usize, 0, 0, 0]) };
 }
 
+/// Whether the process, or what started it, wants no huge pages (`PR_SET_THP_DISABLE`).
+#[must_use]
+pub fn is_huge_disabled() -> bool {
+    const PR_GET_THP_DISABLE: usize = 42;
+    // SAFETY: a question. (3, from Linux 6.18 on: none but where they are asked for.)
+    unsafe { prctl(PR_GET_THP_DISABLE, [0; 4]) == Ok(1) }
+}
+
 /// `prctl(option, …)`.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use crate::cpu::Simulation;
 use crate::cpu::sim::Cpu;
 use crate::heap::Opening;
 use crate::knob::Id;
-use crate::page::{LISTED, ZoneRequest};
+use crate::page::{Growth, LISTED, ZoneRequest};
 use crate::stat::{Event, Index, Level, Mode, Reason};
 use std::cell::Cell;
 use std::vec::Vec;
@@ -132,7 +132,12 @@ fn only_so_many_other_nodes_are_asked() {
     // Zones 1 and 2 have pages, 0 has none and is not to grow.
     for node in [1, 2] {
         let mut block = None;
-        let want = ZoneRequest { node, bind: false, order: 0, flags: Flags::NONE, limit: u64::MAX };
+        let want = ZoneRequest {
+            growth: Growth { node, bind: false, huge: usize::MAX },
+            order: 0,
+            flags: Flags::NONE,
+            limit: u64::MAX,
+        };
         pages.zones[node].alloc(&pages.windows, board, want, 1, |word| block = Some(word.first));
         assert!(pages.free(board, block.unwrap(), 0), "it was not free");
         assert!(!pages.free(board, block.unwrap(), 0), "it was");

@@ -13,7 +13,7 @@ use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use crate::arch::sys::{self, Access, Advice, Errno};
 use crate::page::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS};
-use crate::page::window::{BLOCKS_AT, Giant, Owner, Window, descs_bytes};
+use crate::page::window::{BLOCKS_AT, Giant, NOT_HUGE, Owner, Window, descs_bytes};
 use crate::stat::{Board, Level};
 
 impl Windows {
@@ -50,6 +50,7 @@ impl Windows {
             zone: 0,
             owner: Owner::Giant,
             mixed: AtomicBool::new(false),
+            huge: AtomicU32::new(NOT_HUGE),
             giant: Giant { bytes: AtomicUsize::new(bytes), ..Giant::default() },
         };
         Some(self.install(board, meta, window))

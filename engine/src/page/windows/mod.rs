@@ -24,17 +24,17 @@
 
 mod giant;
 
-use super::block::{BLOCK_SHIFT, Block};
+use super::block::{BLOCK_PAGES, BLOCK_SHIFT, Block};
 use super::desc::Desc;
 use super::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS, each};
 use super::window::{
-    BLOCKS_AT, DATA_AT, Giant, HEAD, MOST_PAGES, Owner, Paging, Refused, Window, blocks_bytes, descs_bytes, map_at,
-    map_behind,
+    BLOCKS_AT, DATA_AT, Giant, HEAD, MOST_PAGES, NOT_HUGE, Owner, Paging, Refused, Window, blocks_bytes, descs_bytes,
+    map_at, map_behind,
 };
 use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
-use crate::arch::sys::{self, Access};
+use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{ADDRESS_BITS, PAGE, PAGE_SHIFT, opaque};
 use crate::stat::{Board, Level};
 use core::ptr::NonNull;
@@ -210,6 +210,52 @@ impl Windows {
         self.window(page).mixed.store(true, Relaxed);
     }
 
+    /// Pages that were just mapped at a window's end ask for huge ones, block by block. The caller holds the zone's lock.
+    pub fn make_huge(&self, board: &Board, first: Pfn, pages: usize) {
+        let (window, page) = (self.window(first), first.page());
+        // Relaxed, here and below: under the lock.
+        let is_first = window.huge.load(Relaxed) == NOT_HUGE;
+        let from = if is_first { page.next_multiple_of(BLOCK_PAGES) } else { page };
+        let Some(bytes) = (page + pages).checked_sub(from).map(|pages| pages * PAGE).filter(|&bytes| bytes > 0) else {
+            return;
+        };
+        // SAFETY: ours; this advice keeps contents.
+        if unsafe { sys::advise(window.base + from * PAGE, bytes, Advice::Huge) }.is_err() {
+            return;
+        }
+        if is_first {
+            window.huge.store(from as u32, Relaxed);
+            board.raise(Level::Mappings, 1);
+        }
+        board.raise(Level::Huge, bytes);
+    }
+
+    /// No page of this one's window asks for huge ones any more; what is to be advised so, by the caller, who holds the zone's lock.
+    pub fn end_huge(&self, board: &Board, page: Pfn) -> Option<(usize, usize)> {
+        let window = self.window(page);
+        let from = window.huge.swap(NOT_HUGE, Relaxed);
+        (from != NOT_HUGE).then(|| {
+            let bytes = (window.end() - from as usize) * PAGE;
+            board.lower(Level::Mappings, 1);
+            board.lower(Level::Huge, bytes);
+            (window.base + from as usize * PAGE, bytes)
+        })
+    }
+
+    /// Whether pages of this one's window ask for huge ones: a look.
+    #[must_use]
+    pub fn has_huge(&self, page: Pfn) -> bool {
+        self.window(page).huge.load(Relaxed) != NOT_HUGE
+    }
+
+    /// Whether a block asks for a huge page. The caller holds the zone's lock.
+    #[must_use]
+    pub fn is_huge(&self, number: u32) -> bool {
+        let pfn = Pfn(number << BLOCK_SHIFT);
+        let window = self.window(pfn);
+        pfn.page() >= window.huge.load(Relaxed) as usize && pfn.page() + BLOCK_PAGES <= window.end()
+    }
+
     /// The page behind the last of a window that is ours.
     #[must_use]
     pub fn end(&self, page: Pfn) -> Pfn {
@@ -372,6 +418,7 @@ impl Windows {
             zone: if let Owner::Zone(zone) = owner { zone as u32 } else { 0 },
             owner,
             mixed: AtomicBool::new(false),
+            huge: AtomicU32::new(NOT_HUGE),
             giant: Giant::default(),
         };
         board.raise(Level::Reserved, meta + pages * PAGE);

@@ -22,6 +22,17 @@ pub(super) const WHOLE: usize = BLOCK_SHIFT as usize;
 /// Blocks that [`Change::take_dirty`] gives at once, at most: 8 MiB.
 const DIRTY_BLOCKS: usize = 4;
 
+/// How a zone grows.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// Whose zone it is.
+    pub node: usize,
+    /// New memory is bound to this node: there are others, and the process filters no system calls.
+    pub bind: bool,
+    /// Pages of a zone from which on it asks for huge ones for what it grows by.
+    pub huge: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     /// By [`FREE`] and [`DIRTY`].
@@ -282,6 +293,9 @@ impl Change<'_> {
                 (None, Some(key)) => (FREE, lists[FREE].first[key]),
                 (None, None) => break,
             };
+            if which == FREE && order < WHOLE && self.fault_in(number) {
+                continue;
+            }
             let most = if which == DIRTY { n - got } else { (n - got).min(self.room >> order) };
             if most == 0 {
                 break;
@@ -298,6 +312,22 @@ impl Change<'_> {
             got += some;
         }
         got
+    }
+
+    /// Before the first page of a block of huge ones is touched, with which all of them are resident: they are dirty from now
+    /// on; whether that is so.
+    fn fault_in(&mut self, number: u32) -> bool {
+        let block = self.block(number);
+        if block.count[FREE] as usize != BLOCK_PAGES || block.count[DIRTY] > 0 || !self.windows.is_huge(number) {
+            return false;
+        }
+        let block = self.block(number);
+        block.bits[DIRTY] = [u64::MAX; WORDS];
+        block.count[DIRTY] = BLOCK_PAGES as u16;
+        self.dirty += BLOCK_PAGES as isize;
+        self.room = self.room.saturating_sub(BLOCK_PAGES);
+        self.rekey(number, [Some(WHOLE); 2], true);
+        true
     }
 
     /// See `Zone::take_dirty`.
@@ -377,13 +407,10 @@ impl Change<'_> {
     }
 
     /// Maps more memory; false when the system refuses.
-    pub(super) fn grow(&mut self, node: usize, bind: bool, order: usize) -> bool {
-        let (windows, board, newest, want) = (
-            self.windows,
-            self.board,
-            self.state.newest,
-            windows::step(self.managed.saturating_add_signed(self.opened)),
-        );
+    pub(super) fn grow(&mut self, Growth { node, bind, huge }: Growth, order: usize) -> bool {
+        let (windows, board, newest) = (self.windows, self.board, self.state.newest);
+        let have = self.managed.saturating_add_signed(self.opened);
+        let want = windows::step(have);
         let longer = (newest != Pfn::NONE).then(|| {
             let end = windows.end(newest).0 as usize;
             let need = end.next_multiple_of(1 << order) - end + (1 << order);
@@ -394,6 +421,9 @@ impl Change<'_> {
         self.state.newest = first;
         if bind {
             sys::bind(windows.address(first), pages * PAGE, node);
+        }
+        if have >= huge {
+            windows.make_huge(board, first, pages);
         }
         self.opened += pages as isize;
         self.put_range(first, first.add(pages), false);

@@ -26,6 +26,16 @@
 //!
 //! A zone of less than 32 MiB has none: a small process opens no page more for them.
 //!
+//! ## Huge pages
+//! ```text
+//! window  │ small pages │ asks for huge pages ─► its end │     from a size on ([`Growth::huge`]), by what it grows
+//!                          free, clean ──first page──► all 512 resident: dirty ──a part given back──► the window is small again
+//! ```
+//! With the first page of such a block all of it is resident, so the rest is dirty from then on, and taken before anything clean: at
+//! most one block is partly used by it. Where a part goes back to the system the kernel's own thread would make it resident again
+//! (`khugepaged`), so the window's whole range asks for none from then on, in one call; what it grows by next asks anew.
+//! (mimalloc and jemalloc leave that to the system; Google's tcmalloc keeps account of each huge page.)
+//!
 //! Units: pages, blocks by number. Invariants: a block's keys are those of its bitmaps, and it is on the
 //! lists of its keys; the zone's counts are the sums of its blocks'; what [`Zone::take_dirty`] gave is in
 //! no bitmap until [`Zone::cleaned`]. A bit that would be set twice is a double free: it is refused. Lock: one per
@@ -44,7 +54,9 @@ use crate::arch::PAGE;
 use crate::arch::atomic::AtomicUsize;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::Lock;
+use crate::arch::sys::{self, Advice};
 use crate::stat::{Board, Level};
+pub use change::Growth;
 use change::{Change, PAIR, State, WHOLE};
 
 /// Pages of a zone that is large enough for watermarks.
@@ -74,10 +86,8 @@ pub struct Watermarks {
 /// What is asked of a zone.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneRequest {
-    /// Whose zone it is.
-    pub node: usize,
-    /// New memory is bound to this node: there are others, and the process filters no system calls.
-    pub bind: bool,
+    /// How it grows, if it must.
+    pub growth: Growth,
     /// The order of the blocks.
     pub order: usize,
     /// And how.
@@ -147,8 +157,8 @@ impl Zone {
     }
 
     /// Opens the next step if free pages are below `low`; whether it did.
-    pub fn prepare_more(&self, windows: &Windows, board: &Board, node: usize, bind: bool) -> bool {
-        self.below_low() && self.change(windows, board, |change| change.grow(node, bind, 0))
+    pub fn prepare_more(&self, windows: &Windows, board: &Board, growth: Growth) -> bool {
+        self.below_low() && self.change(windows, board, |change| change.grow(growth, 0))
     }
 
     /// Changes the zone, and afterwards what its counts and the board say.
@@ -183,7 +193,7 @@ impl Zone {
         n: usize,
         take: impl FnMut(&BatchWord),
     ) -> (usize, bool) {
-        let ZoneRequest { node, bind, order, flags, limit } = want;
+        let ZoneRequest { growth, order, flags, limit } = want;
         let mut batch = Batch::new();
         let min = self.watermarks().min;
         let (got, grew) = self.change(windows, board, |change| {
@@ -192,11 +202,11 @@ impl Zone {
                 return (change.take(order, n, &mut batch), false);
             }
             let soon = n.min((Batch::ROOM * 64) >> order) << order;
-            let mut grew = min > 0 && self.free_pages() < soon + min && change.grow(node, bind, order);
+            let mut grew = min > 0 && self.free_pages() < soon + min && change.grow(growth, order);
             let mut got = change.take(order, n, &mut batch);
             // (A pair may need a second step.)
             for _ in 0..2 {
-                if got > 0 || change.room < 1 << order || !change.grow(node, bind, order) {
+                if got > 0 || change.room < 1 << order || !change.grow(growth, order) {
                     break;
                 }
                 grew = true;
@@ -243,6 +253,27 @@ impl Zone {
             return None;
         }
         self.change(windows, board, |change| change.take_dirty(order))
+    }
+
+    /// Gives pages in the caller's hand back to the system; whether it took them. Where they are a part of a huge page, their
+    /// window asks for none from now on: the kernel's own thread would make them resident again.
+    ///
+    /// # Safety
+    /// They are the zone's, the caller's alone, and nothing in them is needed.
+    #[allow(unsafe_code, reason = "advises what is the caller's")]
+    pub unsafe fn give_back(&self, windows: &Windows, board: &Board, first: Pfn, pages: usize) -> bool {
+        let is_part = !(first.0 as usize).is_multiple_of(BLOCK_PAGES) || !pages.is_multiple_of(BLOCK_PAGES);
+        if is_part && windows.has_huge(first) {
+            let state = self.state.lock();
+            let ended = windows.end_huge(board, first);
+            drop(state);
+            if let Some((at, bytes)) = ended {
+                // SAFETY: the zone's; this advice keeps contents. (Whoever touches a block before it is counted by what it took.)
+                let _ = unsafe { sys::advise(at, bytes, Advice::NoHuge) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { sys::give_back(windows.address(first), pages * PAGE) }
     }
 
     /// Takes back what [`Zone::take_dirty`] gave, clean if the system really took it.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use super::*;
-use crate::page::tests::Place;
+use crate::page::tests::{GROWTH, Place};
 use std::println;
 use std::vec::Vec;
 
@@ -36,13 +36,13 @@ impl Place {
     /// How many blocks there are where `pages` more than now are allowed, and whether the zone grew.
     fn within(&self, pages: usize, order: usize, n: usize) -> (usize, bool) {
         let limit = self.board.held() + (pages * PAGE) as u64;
-        let want = ZoneRequest { node: 0, bind: false, order, flags: Flags::NONE, limit };
+        let want = ZoneRequest { growth: GROWTH, order, flags: Flags::NONE, limit };
         let got = self.zone.alloc(self.windows, &self.board, want, n, |_| ());
         self.verify();
         got
     }
     fn spare(&self, order: usize, n: usize) -> usize {
-        let want = ZoneRequest { node: 0, bind: false, order, flags: Flags::NONE, limit: u64::MAX };
+        let want = ZoneRequest { growth: GROWTH, order, flags: Flags::NONE, limit: u64::MAX };
         self.zone.alloc_spare(self.windows, &self.board, want, n, |_| ())
     }
 }
@@ -310,7 +310,7 @@ fn new_memory_is_bound_to_its_node_where_that_is_wanted() {
     };
     for bind in [false, true] {
         let place = Place::new();
-        let want = ZoneRequest { node: 0, bind, order: 9, flags: Flags::NONE, limit: u64::MAX };
+        let want = ZoneRequest { growth: Growth { bind, ..GROWTH }, order: 9, flags: Flags::NONE, limit: u64::MAX };
         let mut block = Pfn::NONE;
         place.zone.alloc(place.windows, &place.board, want, 1, |word| block = word.first);
         let (at, pages) = (place.windows.address(block), place.zone.managed());
