@@ -169,7 +169,7 @@ impl Slab {
         unsafe { Self::bitmap(slab)[index / 64] >> (index % 64) & 1 == 1 }
     }
     /// Makes objects free while nothing is remarkable: neither another's pointer, nor one that is wrong, nor the last one
-    /// out. How many. The bitmap's word is in a register from one object to the next.
+    /// out. How many. The bitmap's word is in a register from one stretch to the next.
     ///
     /// # Safety
     /// As [`Slab::bitmap`].
@@ -178,21 +178,21 @@ impl Slab {
         unsafe {
             let shape = Shape::of(slab);
             let most = (shape.objects - (*slab).free as usize).saturating_sub(1);
+            let mut left = &batch[..batch.len().min(most)];
             let bitmap = Self::bitmap(slab);
             let (mut at, mut word, mut run) = (0, bitmap[0], 0);
-            for &address in batch.iter().take(most) {
-                let Some(index) = shape.index(address) else { break };
+            while let Some((index, stretch, bits)) = shape.stretch(left) {
                 if index / 64 != at {
                     bitmap[at] = word;
                     at = index / 64;
                     word = bitmap[at];
                 }
-                let bit = 1 << (index % 64);
-                if word & bit != 0 {
+                if word & bits != 0 {
                     break;
                 }
-                word |= bit;
-                run += 1;
+                word |= bits;
+                run += stretch;
+                left = &left[stretch..];
             }
             bitmap[at] = word;
             if run > 0 {
@@ -239,6 +239,30 @@ impl Shape {
         let offset = address.wrapping_sub(self.base);
         let index = (offset as u64).wrapping_mul(self.reciprocal) as usize >> RECIPROCAL_SHIFT;
         (index < self.objects && index * self.size == offset).then_some(index)
+    }
+    /// The first of the addresses, and those behind it that go on upwards or downwards object by object, within a word of the
+    /// bitmap: which object it is, how many they are, their bits. What was allocated in order is often freed so.
+    #[inline]
+    fn stretch(&self, batch: &[usize]) -> Option<(usize, usize, u64)> {
+        let (&first, rest) = batch.split_first()?;
+        let (index, up) = (self.index(first)?, self.size);
+        let step = rest.first().map_or(0, |next| next.wrapping_sub(first));
+        let bit = index % 64;
+        let most = if step == up {
+            63.min(self.objects - 1 - (index - bit)) - bit
+        } else if step == up.wrapping_neg() {
+            bit
+        } else {
+            return Some((index, 1, 1 << bit));
+        };
+        let mut next = first;
+        let goes_on = |address: &&usize| {
+            next = next.wrapping_add(step);
+            **address == next
+        };
+        let more = rest.iter().take(most).take_while(goes_on).count();
+        let lowest = if step == up { bit } else { bit - more };
+        Some((index, 1 + more, u64::MAX >> (63 - more) << lowest))
     }
 }
 
@@ -431,11 +455,16 @@ impl SlabSource<'_> {
                             continue;
                         }
                         let first = base + at * 64 * size;
-                        while bits != 0
-                            && let Some(slot) = slots.next()
-                        {
-                            slot.write(first + bits.trailing_zeros() as usize * size);
-                            bits &= bits - 1;
+                        while bits != 0 && slots.len() > 0 {
+                            // Those that lie behind each other.
+                            let from = bits.trailing_zeros() as usize;
+                            let run = ((bits >> from).trailing_ones() as usize).min(slots.len());
+                            let mut next = first + from * size;
+                            for slot in slots.by_ref().take(run) {
+                                slot.write(next);
+                                next += size;
+                            }
+                            bits &= !(u64::MAX >> (64 - run) << from);
                         }
                         *word = bits;
                         if slots.len() == 0 {

@@ -114,6 +114,63 @@ fn a_slab_is_made_and_unmade_with_all_that_is_known_of_it() {
     assert_eq!(told(0, usize::MAX), []);
     assert_empty(&HEAP);
 }
+/// Stretches of a slab's objects, upwards, downwards and single ones, each object in one of them.
+fn stretches(objects: &[usize], random: &mut impl FnMut() -> usize) -> Vec<usize> {
+    let mut rest: Vec<_> = objects.to_vec();
+    let mut pieces = Vec::new();
+    while !rest.is_empty() {
+        let mut piece = rest.split_off(rest.len() - (1 + random() % 100).min(rest.len()));
+        match random() % 4 {
+            0 => piece.reverse(),
+            1 => (0..piece.len()).for_each(|at| piece.swap(at, random() % (at + 1))),
+            2 => piece = piece.iter().step_by(2).chain(piece.iter().skip(1).step_by(2)).copied().collect(),
+            _ => {}
+        }
+        pieces.insert(random() % (pieces.len() + 1), piece);
+    }
+    pieces.concat()
+}
+
+#[test]
+fn objects_that_come_back_in_stretches_are_each_free_once() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    let mut seed = 1_u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize
+    };
+    for round in 0..60 {
+        for size in [16, 48, 64, 112, 512, 1024] {
+            let class = class_of(size);
+            let objects = all_of_one(&source, class);
+            let taken = source.cache.sets.taken(class);
+            let back = stretches(&objects, &mut random);
+            let (last, most) = back.split_last().unwrap();
+            most.chunks(64).for_each(|some| flush(&source, class, some));
+            assert_eq!(taken - source.cache.sets.taken(class), most.len() as u64);
+            assert_eq!(told(objects[0], slab_bytes(class)), []);
+            // Only the last is out: all others come again, and each once.
+            let mut again: Vec<_> = most.iter().map(|_| source.take(class).unwrap()).collect();
+            again.sort_unstable();
+            let mut left = most.to_vec();
+            left.sort_unstable();
+            assert_eq!(again, left);
+            // One in the middle of a stretch that is free by then is told, and nothing else.
+            let at = round % (objects.len() - 4);
+            flush(&source, class, &objects[at + 1..at + 2]);
+            let (some, out) = (&objects[at..at + 4], objects[at]);
+            let some: Vec<_> = if round % 2 == 0 { some.to_vec() } else { some.iter().rev().copied().collect() };
+            flush(&source, class, &some);
+            let double = (objects[at + 1] - objects[0], BadPointer::Double);
+            assert_eq!(told(objects[0], slab_bytes(class)), [double], "{size} {out:#x}");
+            let rest: Vec<_> = objects.iter().copied().filter(|object| !some.contains(object)).collect();
+            rest.chunks(50).for_each(|some| flush(&source, class, some));
+            assert_eq!(told(objects[0], slab_bytes(class)), [], "{last:#x}");
+        }
+    }
+    assert_empty(&HEAP);
+}
 #[test]
 fn a_full_slab_is_listed_again_by_what_is_freed_and_only_once() {
     static HEAP: Heap<Test> = Heap::new();
