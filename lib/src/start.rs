@@ -57,9 +57,11 @@ impl Line {
         line.0.push(b"allotment: ");
         line
     }
-    /// Writes it out.
+    /// Writes it out, unless nobody reads it: what a program inherits must neither end nor stop it. (A filter may kill for the question.)
     pub fn end(mut self) {
-        sys::complain(self.0.as_line());
+        if HEAP.is_confined() || sys::takes(2) {
+            sys::complain(self.0.as_line());
+        }
     }
 }
 

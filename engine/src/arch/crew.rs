@@ -140,7 +140,7 @@ impl Crew {
     /// nobody's any more; so many naps of a millisecond at most. False if one stays.
     pub fn wait_gone(&self, mut naps: u32) -> bool {
         let used = self.used();
-        if used.is_empty() {
+        if self.is_gone() {
             // (A filter that was there before us may kill for calls that the program does not make.)
             return true;
         }

@@ -106,7 +106,7 @@ impl<E: Environment> Heap<E> {
             crew.gone();
         }
         if !matches!(self.pid(), 0 | u32::MAX) {
-            self.learn_pid(true);
+            self.learn_pid(!self.is_confined());
         }
         self.reclaim.youth.begin(sets.clock.ticks());
         if !sets.is_shared() {
@@ -121,7 +121,8 @@ impl<E: Environment> Heap<E> {
             }
         }
         let board = sets.board();
-        board.pid.store(sys::pid(), Relaxed);
+        // (A filter may kill for the question; then the board is the child's alone.)
+        board.pid.store(if self.is_confined() { 0 } else { sys::pid() }, Relaxed);
         // Nobody has asked the child.
         board.mailbox.answered.store(board.mailbox.asked.load(Relaxed), Relaxed);
     }

@@ -21,6 +21,7 @@ pub const FUTEX: usize = 98;
 pub const CLOCK_GETTIME: usize = 113;
 pub const SCHED_GETAFFINITY: usize = 123;
 pub const UNSHARE: usize = 97;
+pub const PPOLL: usize = 73;
 pub const PRCTL: usize = 167;
 pub const PTRACE: usize = 117;
 pub const WAITID: usize = 95;

@@ -101,6 +101,24 @@ pub fn lines(path: &core::ffi::CStr, buffer: &mut [u8], mut each: impl FnMut(&[u
     }
 }
 
+/// Whether a write to a descriptor neither waits nor raises SIGPIPE now. (True of one that is not open.)
+#[must_use]
+pub fn takes(fd: usize) -> bool {
+    const POLLOUT: i16 = 4;
+    const POLLERR: i16 = 8;
+    const POLLNVAL: i16 = 32;
+    #[repr(C)]
+    struct PollFd {
+        fd: i32,
+        events: i16,
+        revents: i16,
+    }
+    let (mut file, now) = (PollFd { fd: fd as i32, events: POLLOUT, revents: 0 }, [0_u64; 2]);
+    // SAFETY: the kernel reads the time and writes the one file's events.
+    let asked = unsafe { call(nr::PPOLL, [&raw mut file as usize, 1, now.as_ptr() as usize, 0, 8, 0]) };
+    asked.is_err() || file.revents & POLLNVAL != 0 || file.revents & (POLLOUT | POLLERR) == POLLOUT
+}
+
 /// Writes to the program's standard error; what cannot be written is lost.
 pub fn complain(text: &[u8]) {
     if write(2, text) == Err(Errno::EBADF)

@@ -30,7 +30,7 @@ pub use call::Errno;
 pub use call::fault;
 pub use clock::{Clock, now_ns, ticks};
 pub use cpu::{cpus_allowed, current_cpu, current_node, errno_offset, membarrier, register_rseq, thread_pointer};
-pub use file::{close, complain, create_private, entries, lines, link, open, read, slurp, unlink, write};
+pub use file::{close, complain, create_private, entries, lines, link, open, read, slurp, takes, unlink, write};
 pub use futex::{
     futex_wait, futex_wait_for, futex_wait_shared, futex_wait_shared_for, futex_wake, futex_wake_shared, is_readable,
 };

@@ -29,6 +29,7 @@ pub const TGKILL: usize = 234;
 pub const RSEQ: usize = 334;
 pub const GETDENTS64: usize = 217;
 pub const SYSINFO: usize = 99;
+pub const PPOLL: usize = 271;
 pub const PRCTL: usize = 157;
 pub const PTRACE: usize = 101;
 pub const WAITID: usize = 247;
