@@ -220,11 +220,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
     ),
     ("engine", &["heap", "heap::open", "heap::profile", "heap::side"], "methods of one `Heap`, by subject"),
     (
-        "engine",
-        &["vmap", "vmap::free", "vmap::purge", "vmap::resize", "vmap::reuse"],
-        "methods of one `Vmap`, by subject",
-    ),
-    (
         "lib",
         &[
             "crate",

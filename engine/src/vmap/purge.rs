@@ -12,26 +12,20 @@
 //! A purge may end after any slice: what is queued stays lazy, in nobody's hand, and the next one goes on there. So
 //! the freer's part is bounded, and a fork waits for the slices in flight, not for a purge.
 //!
-//! A giant area's last slice to land takes it off the queue and unmaps it: empty by then, which is quick, where to
-//! unmap resident memory stalls every other thread's `mmap`. If the system refuses, the area is *kept*: queued,
-//! lazy as a whole, for the next purge to try again or for an allocation of its size.
-//!
-//! | giant area | `handed` | `out` |
-//! |---|---|---|
-//! | waits | less than all | any |
-//! | lands | all | more than 0 |
-//! | kept | all | 0 |
+//! A giant area's last slice to land takes it off the queue and unmaps it ([`super::giant`]).
 //!
 //! Why big slices: releases that overlap in one process make the kernel flush whole TLBs. Cost: a sort of n
 //! areas, then one call for each range that does not touch its neighbour (a 32nd of one in vectors).
 
-use super::{ALONE, Area, Areas, CONGRUENT, Freed, Fresh, GUARD, MOST, MOVED, State, Vmap};
+use super::areas::{Area, Queue, Ticket, Vmap};
+use super::lists::LISTS;
+use super::space::{ALONE, CONGRUENT, GUARD, MOVED, Space};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
 use crate::knob::Id;
 use crate::page::{Kind, Pfn, give_back};
-use crate::stat::{Event, Level, Timing};
+use crate::stat::{Event, Timing};
 
 /// Ranges in a slice. (They are on the stack, which may be small.)
 const RANGES: usize = 32;
@@ -47,31 +41,6 @@ pub const BATCH: usize = CONGRUENT * PAGE;
 const YIELD: usize = 10_000 / CONGRUENT * CONGRUENT;
 /// ns that whoever waits for a giant area sleeps between two looks.
 const LOOK: u64 = 1_000_000;
-
-/// What purges have gathered, and giant areas that were freed.
-#[derive(Debug)]
-pub(super) struct Queue {
-    /// First of the areas that a purge has gathered and nobody has released yet, in order.
-    pub(super) pending: Pfn,
-    /// First of the giant areas, linked through their descriptors.
-    pub(super) giants: Pfn,
-    serial: u32,
-}
-
-impl Queue {
-    pub(super) const fn new() -> Self {
-        Self { pending: Pfn::NONE, giants: Pfn::NONE, serial: 0 }
-    }
-}
-
-/// A giant area on the queue: its first page and the number that its descriptor carries meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    pfn: Pfn,
-    serial: u32,
-    /// Its bytes.
-    pub bytes: usize,
-}
 
 /// What a thread took from the queue.
 #[derive(Clone, Copy)]
@@ -101,37 +70,6 @@ enum End {
     /// It could not be mapped afresh, and the refused call may have unmapped it: by now it may be somebody
     /// else's mapping. Address space that is never used again.
     Lost,
-}
-
-impl Areas {
-    /// Whether a purge has left something for the next, or a giant area waits.
-    #[must_use]
-    pub fn is_pending(&self) -> bool {
-        self.backlog() != 0
-    }
-
-    /// Pages that wait on the queue and are in nobody's hand.
-    #[must_use]
-    pub fn backlog(&self) -> usize {
-        self.backlog.load(Relaxed)
-    }
-
-    /// See [`super::flight::Flights::taken`].
-    #[must_use]
-    pub fn taken(&self) -> (u32, bool) {
-        self.flights.taken()
-    }
-
-    /// Slices in flight.
-    #[must_use]
-    pub fn flying(&self) -> u32 {
-        self.flights.flying()
-    }
-
-    /// In the lock of the queue only.
-    fn shift_backlog(&self, pages: isize) {
-        self.backlog.store(self.backlog.load(Relaxed).wrapping_add_signed(pages), Relaxed);
-    }
 }
 
 impl Vmap<'_> {
@@ -224,112 +162,6 @@ impl Vmap<'_> {
         }
     }
 
-    fn giants(&self, first: Pfn) -> impl Iterator<Item = Pfn> {
-        let some = |at: Pfn| (at != Pfn::NONE).then_some(at);
-        core::iter::successors(some(first), move |&at| some(self.next(at)))
-    }
-
-    fn is(&self, at: Pfn, ticket: Ticket) -> bool {
-        at == ticket.pfn && self.windows.desc(at).len() == ticket.serial as usize
-    }
-
-    /// Queues a giant area that its owner gave up and that is in our hand, which it leaves. `clean` bytes of it are empty.
-    fn enqueue(&self, queue: &mut Queue, pfn: Pfn, clean: usize) -> Ticket {
-        let (giant, desc) = (self.windows.giant(pfn), self.windows.desc(pfn));
-        let bytes = giant.bytes.load(Relaxed);
-        giant.handed.store(clean, Relaxed);
-        giant.clean.store(clean, Relaxed);
-        giant.out.store(0, Relaxed);
-        queue.serial = (queue.serial + 1).max(1);
-        desc.set_len(queue.serial as usize);
-        desc.set_links(queue.giants, Pfn::NONE);
-        queue.giants = pfn;
-        self.areas.shift_backlog(((bytes - clean) / PAGE) as isize);
-        Ticket { pfn, serial: queue.serial, bytes }
-    }
-
-    fn dequeue(&self, queue: &mut Queue, pfn: Pfn) {
-        let next = self.next(pfn);
-        match self.giants(queue.giants).find(|&at| self.next(at) == pfn) {
-            Some(before) => self.windows.desc(before).set_links(next, Pfn::NONE),
-            None => queue.giants = next,
-        }
-    }
-
-    /// Frees a giant area: it waits on the queue.
-    pub(super) fn free_giant(&self, area: &Area) -> Freed {
-        let mut queue = self.areas.flights.lock();
-        if !self.give_up(area) {
-            return Freed::Not;
-        }
-        // Told first: nothing may be given back that was not lazy.
-        self.account(-(area.bytes as isize), area.bytes as isize);
-        Freed::Queued(self.enqueue(&mut queue, area.pfn, 0))
-    }
-
-    /// The same for one without pages: unmapped now.
-    pub(super) fn drop_giant(&self, area: &Area) {
-        let flight = self.areas.flights.begin(|_| self.give_up(area).then_some(()));
-        if flight.is_some() {
-            let giant = self.windows.giant(area.pfn);
-            giant.clean.store(area.bytes, Relaxed);
-            self.account(-(area.bytes as isize), 0);
-            self.finish(area.pfn);
-        }
-    }
-
-    /// A giant area that waits and has about the right size, with what is left of its contents.
-    pub(super) fn reuse_giant(&self, pages: usize, align: usize) -> Option<Fresh> {
-        // Relaxed: a hint, as `Lists::may_have`.
-        if !self.areas.is_pending() || pages > MOST / PAGE || align > MOST / PAGE {
-            return None;
-        }
-        let wanted = pages * PAGE;
-        let mut queue = self.areas.flights.lock();
-        let pfn = self.giants(queue.giants).find(|&at| {
-            let giant = self.windows.giant(at);
-            let bytes = giant.bytes.load(Relaxed);
-            giant.out.load(Relaxed) == 0
-                && (wanted..=wanted + wanted / 8).contains(&bytes)
-                && self.windows.address(at).is_multiple_of(align * PAGE)
-        })?;
-        let (giant, desc) = (self.windows.giant(pfn), self.windows.desc(pfn));
-        let (bytes, handed, clean) = (giant.bytes.load(Relaxed), giant.handed.load(Relaxed), giant.clean.load(Relaxed));
-        // (What is lazy is counted already.)
-        let charged = if self.charge(clean, 0)? { clean } else { 0 };
-        self.dequeue(&mut queue, pfn);
-        self.areas.shift_backlog(-(((bytes - handed) / PAGE) as isize));
-        desc.set_len(0);
-        desc.set(Kind::Area, desc.rest());
-        self.account((bytes - charged) as isize, -((bytes - clean) as isize));
-        drop(queue);
-        Some(self.begin(pfn, Event::AreaReuse))
-    }
-
-    /// Unmaps a giant area that was taken off the queue, in flight; the bytes that no slice had given back. If the
-    /// system refuses, it is kept.
-    fn finish(&self, pfn: Pfn) -> usize {
-        let giant = self.windows.giant(pfn);
-        let (bytes, clean) = (giant.bytes.load(Relaxed), giant.clean.load(Relaxed));
-        let (desc, flags) = (self.windows.desc(pfn), self.windows.desc(pfn).rest());
-        desc.set(Kind::None, 0);
-        // SAFETY: a giant area that its owner gave up and that is on no list.
-        let is_gone = unsafe { self.windows.release_giant(self.board(), pfn) };
-        if is_gone {
-            self.board().lower(Level::Mapped, bytes);
-        } else {
-            self.cache.sets.count(Event::PurgeRefused, 1);
-            desc.set(Kind::Lazy, flags);
-            let mut queue = self.areas.flights.lock();
-            self.enqueue(&mut queue, pfn, bytes);
-            giant.clean.store(clean, Relaxed);
-        }
-        // Whoever waits for it looks again.
-        self.areas.landed.fetch_add(1, Relaxed);
-        sys::futex_wake(&self.areas.landed, u32::MAX >> 1);
-        if is_gone { bytes - clean } else { 0 }
-    }
-
     /// Puts what a purge left back where allocations look for it. The caller has the right to gather.
     pub fn put_back(&self) {
         let mut at = self.take_pending();
@@ -378,15 +210,6 @@ impl Vmap<'_> {
             (previous, at) = (at, next);
         }
         false
-    }
-
-    /// Tells the levels of all that a space has not told; `_held` is its lock.
-    fn fold(&self, number: usize, _held: &State) {
-        let tally = &self.board().spaces[number].differential;
-        // Relaxed: changed under the lock only.
-        let differential = tally.load(Relaxed) as isize;
-        tally.store(0, Relaxed);
-        self.account(-differential, differential);
     }
 
     /// Makes about `most` bytes of what is lazy pending, and giant areas that are kept wait again; false if there is nothing.
@@ -670,7 +493,7 @@ impl Vmap<'_> {
         const BATCH: usize = 16;
         for batch in runs.chunks(BATCH) {
             for (number, space) in self.areas.spaces.iter().enumerate() {
-                let ours = |run: &&Run| Self::number(run.flags) == number;
+                let ours = |run: &&Run| Space::number(run.flags) == number;
                 if !batch.iter().any(|run| ours(&run)) {
                     continue;
                 }
@@ -687,8 +510,16 @@ impl Vmap<'_> {
         }
     }
 
-    fn next(&self, at: Pfn) -> Pfn {
-        self.windows.desc(at).links().0
+    /// The areas of lists that are in our hand. (Each may go elsewhere when it is its turn.)
+    fn chains(&self, heads: &[Pfn; LISTS]) -> impl Iterator<Item = Pfn> {
+        heads.iter().flat_map(move |&head| {
+            let mut next = head;
+            core::iter::from_fn(move || {
+                let at = next;
+                (at != Pfn::NONE).then(|| next = self.windows.desc(at).links().0)?;
+                Some(at)
+            })
+        })
     }
 
     /// Sorts a list of areas by address. What lies in order already is one run; a bin holds 2ⁿ of them merged, so

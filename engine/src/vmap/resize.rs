@@ -9,12 +9,14 @@
 //!
 //! Units: pages; bytes at the door. Locks: those of what lies behind. Cost: O(log n), or three system calls for a move.
 
-use super::{Area, GIANT, GUARD, HUGE, Kind, MOVED, SLICE, Vmap};
+use super::areas::{Area, GIANT, Vmap};
+use super::purge::SLICE;
+use super::space::{GUARD, HUGE, MOVED};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access};
 use crate::knob::Id;
-use crate::page::{Pfn, give_back};
+use crate::page::{Kind, Pfn, give_back};
 use crate::stat::{Event, Level};
 
 impl Vmap<'_> {
@@ -148,17 +150,6 @@ impl Vmap<'_> {
     /// Whether there may be one more area whose mapping merges with no neighbour.
     fn may_move(&self) -> bool {
         u64::from(self.areas.moved.load(Relaxed)) < self.cache.knobs.get(Id::MoveLimit)
-    }
-
-    /// So many more areas carry [`MOVED`], or one less.
-    pub(super) fn count_moved(&self, more: i32) {
-        if more > 0 {
-            self.areas.moved.fetch_add(1, Relaxed);
-            self.board().raise(Level::Mappings, 2);
-        } else {
-            self.areas.moved.fetch_sub(1, Relaxed);
-            self.board().lower(Level::Mappings, 2);
-        }
     }
 
     /// The end of a giant area goes back to the system: its memory first, beside which others may map, then its addresses.

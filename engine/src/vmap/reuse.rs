@@ -6,10 +6,11 @@
 //!
 //! Units: pages; bytes at the door. Locks: the space's. Cost: a lock and some 40 loads and stores.
 
+use super::areas::{Fresh, Vmap};
 use super::lists::Want;
-use super::{Fresh, HUGE, Kind, LIKE, State, Vmap};
+use super::space::{HUGE, LIKE, Space, State};
 use crate::arch::PAGE;
-use crate::page::Pfn;
+use crate::page::{Kind, Pfn};
 use crate::stat::Event;
 
 /// Pages of a piece of another space's, at least.
@@ -53,7 +54,7 @@ impl Vmap<'_> {
         if !self.areas.is_split() || flags & HUGE != 0 || align > 1 {
             return None;
         }
-        Self::others(flags).filter(|other| other & HUGE == 0).find_map(|other| {
+        Space::others(flags).filter(|other| other & HUGE == 0).find_map(|other| {
             let (pfn, len) = self.emigrate(other, pages)?;
             let mut state = self.lock(self.space(flags));
             state.opened += len;

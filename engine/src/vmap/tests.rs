@@ -2,8 +2,10 @@
 //! refused system calls; threads that free, take and purge.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
+use super::areas::{CONTENDED, WINDOW};
+use super::space::{GUARD, HOME_SHIFT};
 use super::tree::Tree;
-use super::{Areas, DIFFERENTIAL, Freed, GUARD, Vmap};
+use super::{Areas, DIFFERENTIAL, Freed, Vmap};
 use crate::arch::PAGE;
 use crate::arch::gate::Gate;
 use crate::arch::seq;
@@ -324,7 +326,6 @@ fn areas_in_spaces_of_cpus_match_the_model() {
 /// Often in a short time, and then for good; not what adds up in a long one.
 #[test]
 fn a_contended_space_becomes_several() {
-    use super::{CONTENDED, WINDOW};
     let areas = Areas::new();
     let each = (1 << WINDOW) / u64::from(CONTENDED);
     for event in 0..10 * u64::from(CONTENDED) {
@@ -352,10 +353,10 @@ fn a_space_lends_what_it_has_for_good() {
     HERE.set(3);
     let [one, two] = [10, 300].map(|pages| vmap.alloc(pages * PAGE, PAGE).unwrap());
     assert!([one, two].iter().all(|fresh| (run..run + (4 << 20)).contains(&fresh.address) && !fresh.zero));
-    assert_eq!([one, two].map(|fresh| of(fresh.address) >> super::HOME_SHIFT), [3, 3]);
+    assert_eq!([one, two].map(|fresh| of(fresh.address) >> HOME_SHIFT), [3, 3]);
     // What is longer than all that is left is fresh; and whoever frees it, each goes where it is from.
     let long = vmap.alloc(3 << 20, PAGE).unwrap();
-    assert!(long.zero && of(long.address) >> super::HOME_SHIFT == 3);
+    assert!(long.zero && of(long.address) >> HOME_SHIFT == 3);
     HERE.set(0);
     assert_eq!(vmap.alloc(2 << 20, PAGE).unwrap().address, run);
     for at in [one, two, long].map(|fresh| fresh.address) {

@@ -1,0 +1,68 @@
+//! # Pages that change hands between areas and zones
+//!
+//! Where the system gives no more memory, what is free here is taken out of the areas for good, or comes in from a zone
+//! (`reclaim::scarce`).
+//!
+//! Units: pages. Locks: a space's. Cost: that of an allocation; to come in, a store for each page.
+
+use super::areas::Vmap;
+use super::space::Space;
+use crate::arch::PAGE;
+use crate::page::{Kind, Pfn};
+use crate::stat::Event;
+
+impl Vmap<'_> {
+    /// Takes a free run of at least `least` pages, and a multiple of them, out of the areas for good, the largest
+    /// there is up to a block of a zone. It is nobody's now, and zero.
+    pub fn hand_over(&self, least: usize) -> Option<(Pfn, usize)> {
+        const BLOCK: usize = 512;
+        for space in &self.areas.spaces {
+            let mut state = space.state.lock();
+            let mut pages = BLOCK.max(least);
+            loop {
+                // Aligned like itself; the smallest, like what is asked for.
+                if let Some(first) = state.tree.take(self.windows, pages, pages) {
+                    state.opened -= pages;
+                    self.windows.desc(first).set(Kind::None, 0);
+                    self.windows.mix(first);
+                    return Some((first, pages));
+                }
+                if pages == least {
+                    break;
+                }
+                pages = (pages / 8).max(least);
+            }
+        }
+        None
+    }
+
+    /// The same with what is dirty, `pages` that are aligned like themselves: nobody's now, with their old contents.
+    pub fn hand_over_dirty(&self, pages: usize) -> Option<Pfn> {
+        let (flags, part) =
+            Space::others(u32::MAX).find_map(|flags| Some((flags, self.reuse_part(flags, pages, pages)?)))?;
+        let (_, first) = self.windows.find(part.address)?;
+        self.space(flags).state.lock().opened -= pages;
+        self.account(-((pages * PAGE) as isize), 0);
+        // (It was an area for a moment.)
+        self.cache.sets.count(Event::AreaFree, 1);
+        self.windows.desc(first).set(Kind::None, 0);
+        self.windows.mix(first);
+        Some(first)
+    }
+
+    /// Pages that were nobody's are a free run from now on, zero, or, with their old contents, a dirty one.
+    pub fn take_over(&self, first: Pfn, pages: usize, clean: bool) {
+        // What they were is over; of a run only the first page says what it is.
+        (0..pages).for_each(|page| self.windows.desc(first.add(page)).set(Kind::None, 0));
+        self.windows.mix(first);
+        let space = &self.areas.spaces[0];
+        let mut state = space.state.lock();
+        state.opened += pages;
+        if clean {
+            state.tree.insert(self.windows, first, pages);
+        } else {
+            self.keep(space, &mut state, first, pages, 0);
+            self.account(0, (pages * PAGE) as isize);
+        }
+    }
+}
