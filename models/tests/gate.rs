@@ -1,5 +1,5 @@
 //! Forks beside threads that come in, stay outside, go abroad, and come in alone (`engine/src/arch/gate.rs`, as
-//! `heap/fork.rs` uses it).
+//! `heap/enter.rs` and `heap/fork.rs` use it).
 //!
 //! Bound: 2 threads of a program and one of ours, 3 turns each, against 2 forks; 20,000 schedules: 20 seconds. What a
 //! forked child would find: everything in its place, nothing in a hand, no lock held; nothing moves until the fork is over,

@@ -3,7 +3,7 @@
 //! An area is the same as one of malloc's above 32 KiB, whatever its size, and freed the same way; so a reused one
 //! costs no system call, with or without its guard (`vmap`). Cost: see there; a thread waits while another one forks.
 
-use super::{Environment, Heap};
+use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::page::Kind;
 use crate::stat::BadPointer;

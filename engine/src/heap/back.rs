@@ -2,7 +2,7 @@
 //!
 //! Cost: see there. A thread that drains waits while another one forks; one that trims or parks does nothing then.
 
-use super::{Environment, Heap};
+use super::state::{Environment, Heap};
 use crate::arch::crew::Crew;
 use crate::arch::gate::Inside;
 use crate::cache::{DrainMode, DrainReport};

@@ -3,7 +3,7 @@
 //! Cost: a sequence for a batch, and a slow path where a sheaf ends.
 #![allow(unsafe_code)] // takes objects back
 
-use super::{Environment, Heap};
+use super::state::{Environment, Heap};
 use crate::slab::class::{self, SMALL_MAX};
 use core::ptr::NonNull;
 

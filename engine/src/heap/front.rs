@@ -19,7 +19,7 @@
 //! frees are synchronous. Locks: none. Cost: a sequence, some ten loads and a store each way.
 #![allow(unsafe_code)] // sequences
 
-use super::{Environment, Heap};
+use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;

@@ -1,19 +1,14 @@
 //! # How a heap opens
 //!
-//! ```text
-//! Closed ──first request──► Opening ──another comes──► Awaited ──┬──► Open
-//!    ▲                         └──────────────────────────────────┤
-//!    └────────────────── without memory ─────────────────────────┘
-//! ```
 //! Whoever comes first opens it: maps the sets and the board, chooses the mode (sequences only if the self-test passes), opens the
 //! gate. Others sleep. What the opening itself asks for gets memory from the side arena.
 //!
-//! Invariant: whoever sees [`State::Open`] sees all of the heap. Cost: a load.
+//! Invariant: the door is open last of all ([`super::door`]). Cost: a load.
 #![allow(unsafe_code)] // opens the sets
 
-use super::{Environment, Heap};
-use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicU32, AtomicUsize};
+use super::door::State;
+use super::state::{Environment, Heap};
+use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::seq::RseqArea;
 use crate::arch::sys;
 use crate::cache::sets::Room;
@@ -24,50 +19,6 @@ use crate::reclaim::mm::{ALL_CLASSES, bytes_of};
 use crate::slab::class::{CLASSES, SMALL_MAX};
 use crate::stat::board::{MAGIC, VERSION};
 use crate::stat::{Index, Level, Mode, Reason};
-
-/// How far a heap is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-enum State {
-    /// Nobody has asked, or there was no memory.
-    Closed,
-    /// Somebody opens it.
-    Opening,
-    /// It can be used.
-    Open,
-    /// Somebody opens it, and others sleep until it is done.
-    Awaited,
-}
-
-/// Where threads wait for a heap to open.
-#[derive(Debug)]
-pub(super) struct Door {
-    /// A [`State`]; a futex.
-    state: AtomicU32,
-    /// The thread that is opening it.
-    opener: AtomicUsize,
-}
-
-impl Door {
-    pub(super) const fn new() -> Self {
-        Self { state: AtomicU32::new(State::Closed as u32), opener: AtomicUsize::new(0) }
-    }
-    fn is(&self, state: State) -> bool {
-        // Acquire: whoever sees it open sees all of it.
-        self.state.load(Acquire) == state as u32
-    }
-    /// From one state to another; false if it was not that one.
-    fn turns(&self, from: State, to: State) -> bool {
-        self.state.compare_exchange(from as u32, to as u32, Acquire, Relaxed).is_ok()
-    }
-    /// It is open, or cannot be opened.
-    fn end(&self, state: State) {
-        // Release: whoever sees it open sees all of it.
-        if self.state.swap(state as u32, Release) == State::Awaited as u32 {
-            sys::futex_wake(&self.state, u32::MAX >> 1);
-        }
-    }
-}
 
 /// What the environment decided about a heap that opens.
 #[derive(Clone, Copy, Debug)]
@@ -171,12 +122,6 @@ impl<E: Environment> Heap<E> {
         board.magic.store(MAGIC, Release);
     }
 
-    /// Whether the heap is open.
-    #[inline]
-    pub(super) fn is_open(&self) -> bool {
-        self.door.is(State::Open)
-    }
-
     /// Opens the heap if nobody has; false without memory.
     #[inline]
     pub(super) fn opened(&self) -> bool {
@@ -207,13 +152,6 @@ impl<E: Environment> Heap<E> {
         true
     }
 
-    /// Whether the calling thread is opening the heap. (Some library's definition of what that calls has come back to us.)
-    #[inline]
-    pub(super) fn is_opener(&self) -> bool {
-        // Relaxed: see `open_or_wait`.
-        !self.is_open() && self.door.opener.load(Relaxed) == sys::thread_pointer()
-    }
-
     /// Opens the heap now (a constructor would).
     pub fn prepare(&self) {
         let _inside = self.enter();
@@ -241,9 +179,10 @@ impl<E: Environment> Heap<E> {
         self.apply_profile();
     }
 
-    /// Whether it filters its system calls, as far as is known.
-    #[must_use]
-    pub fn is_confined(&self) -> bool {
-        self.reclaim.keeper.is_confined()
+    /// The process ends in the usual way: says so to those who read its board. (Not what a child of `vfork` does.)
+    pub fn note_end(&self) {
+        if self.is_open() && self.cache.sets.is_shared() && self.pid() == sys::pid() {
+            self.cache.sets.board().ended.store(1, Relaxed);
+        }
     }
 }

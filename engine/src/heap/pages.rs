@@ -14,12 +14,13 @@
 //! Cost: of a listed order one sequence, four loads and a store each way; in bulk
 //! a store per block and a zone's lock per batch. Beyond the list a thread waits while another one forks.
 
-use super::{CLASSES, Environment, Heap};
+use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, prefetch};
 use crate::cpu::NODES;
 use crate::page::{BatchWord, Error, FAR_BIT, Flags, LISTED, ListStats, ORDERS, Pfn, USER_BITS, USER_TAG, ZoneStats};
+use crate::slab::class::CLASSES;
 use crate::stat::BadPointer;
 use crate::stat::Event;
 

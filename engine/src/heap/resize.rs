@@ -10,7 +10,7 @@
 //! An object that shrinks is never lost and never refused. Cost: a copy, or two system calls where page tables move.
 #![allow(unsafe_code)] // copies objects
 
-use super::{Environment, Heap};
+use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::knob::Id;
 use crate::slab::class::{SIZES, SMALL_MAX};

@@ -2,8 +2,9 @@
 //! where this machine has them, in sequences that dawdle before every commit.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
-use super::*;
-use crate::arch::atomic::Ordering::{Acquire, Release};
+use super::{Environment, Heap, Opening};
+use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::RseqArea;
 use crate::cache::layout::OBJECTS;
@@ -13,9 +14,10 @@ use crate::cpu::sim::Cpu;
 use crate::knob::Id;
 use crate::reclaim::drain::DrainTarget;
 use crate::reclaim::mm::ALL_CLASSES;
+use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::stat::board::LEVEL_THRESHOLD;
 use crate::stat::profile as profile_words;
-use crate::stat::{Index, Level, Reason};
+use crate::stat::{BadPointer, Event, Index, Level, Mode, Reason};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;

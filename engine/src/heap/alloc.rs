@@ -1,0 +1,312 @@
+//! # An allocation: the fast path, then what is due, then by size
+//!
+//! ```text
+//! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object
+//!            │ no                           │ refused, aborted
+//!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
+//! ```
+//! Beside a fork it is the side arena's ([`super::side`]). While allocations are sampled all come here.
+//!
+//! Cost: the golden table of the fast paths is in `cli/tests/golden`.
+#![allow(unsafe_code)] // hands out memory
+
+use super::state::{Environment, Heap};
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::outcome::Outcome;
+use crate::arch::{PAGE, sys};
+use crate::slab::class::{self, SMALL_MAX};
+use crate::stat::{Event, Timing};
+use crate::vmap::Fresh;
+use core::ptr;
+
+/// Bytes in use from which a heap asks whose it is.
+const LARGE: u64 = 16 << 20;
+
+impl<E: Environment> Heap<E> {
+    /// `size` bytes aligned to 16; null without memory.
+    #[inline(always)]
+    pub fn malloc(&self, size: usize) -> *mut u8 {
+        self.malloc_or(size, |aborted| self.malloc_refused(size, aborted))
+    }
+
+    /// The fast path of [`Self::malloc`]; where it refuses, what `refused` returns, which is told whether a sequence was
+    /// aborted and goes on by [`Self::malloc_refused`].
+    #[inline(always)]
+    pub fn malloc_or(&self, size: usize, refused: impl FnOnce(bool) -> *mut u8) -> *mut u8 {
+        // One below: size 0 wraps, and is slow while closed and while open (it is rare).
+        if size.wrapping_sub(1) >= self.small.load(Relaxed) {
+            return refused(false);
+        }
+        // SAFETY: the gate lets no size above SMALL_MAX pass.
+        match self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(size) }) {
+            Outcome::Done(object) => object as *mut u8,
+            outcome => refused(outcome == Outcome::Aborted),
+        }
+    }
+
+    /// The rest of [`Self::malloc`], after [`Self::malloc_or`].
+    #[cold]
+    #[inline(never)]
+    pub fn malloc_refused(&self, size: usize, aborted: bool) -> *mut u8 {
+        match self.front_alloc(size) {
+            Some(area) => area as *mut u8,
+            None => self.malloc_cold(size, aborted),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
+        let Some(inside) = self.enter() else { return self.alloc_aside(size, 16) };
+        let is_quick = if self.profile.is_on() { None } else { self.malloc_quick(size, aborted) };
+        let Some(object) = is_quick else {
+            let object = if self.profile.is_on() { self.malloc_counted(size) } else { self.malloc_slow(size, aborted) };
+            drop(inside);
+            self.outside();
+            return self.checked(object);
+        };
+        self.checked(object as *mut u8)
+    }
+
+    /// An object on its way to the program.
+    #[inline]
+    fn checked(&self, object: *mut u8) -> *mut u8 {
+        if self.slabs.is_checked() && !object.is_null() {
+            self.slab_source().hand_out(object as usize);
+        }
+        object
+    }
+
+    /// What is due on a slow path, and not inside.
+    fn outside(&self) {
+        if self.reclaim.keeper.is_none() && self.is_open() {
+            self.mm().consider_keeper();
+        }
+        if self.side.is_owing() {
+            self.pay();
+        }
+    }
+
+    /// An object of this CPU's own set, or an area that was freed lately.
+    #[inline]
+    fn malloc_quick(&self, size: usize, aborted: bool) -> Option<usize> {
+        if size > SMALL_MAX {
+            return if self.is_open() { self.reuse_area(size, PAGE) } else { None };
+        }
+        if aborted { None } else { self.alloc_set(class::offset_of(size) / 16) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn malloc_slow(&self, size: usize, aborted: bool) -> *mut u8 {
+        let start = self.cache.sets.clock.ticks();
+        if !self.opened() {
+            E::no_memory();
+            return ptr::null_mut();
+        }
+        let object = if size <= SMALL_MAX {
+            self.approach();
+            // Slabs that grow beside freed areas may pass the limit, too.
+            self.mm().check(0);
+            self.alloc_class(class::offset_of(size) / 16)
+        } else {
+            self.alloc_area(size, PAGE, false).map(|fresh| fresh.address)
+        };
+        self.cold_end(Event::AllocSlowpath, start, object.is_none());
+        if size <= SMALL_MAX {
+            self.cache.sets.time(Timing::Refill, start);
+        }
+        if aborted {
+            self.cache.sets.count(Event::SeqAbort, 1);
+        }
+        self.look_for_tracer();
+        object.unwrap_or(0) as *mut u8
+    }
+
+    /// `malloc` while sampling is on.
+    #[cold]
+    #[inline(never)]
+    fn malloc_counted(&self, size: usize) -> *mut u8 {
+        let is_due = self.is_due_here(size);
+        if size > SMALL_MAX {
+            let object = self.malloc_slow(size, false);
+            if is_due && !object.is_null() {
+                self.sample(object as usize, size);
+            }
+            return object;
+        }
+        if is_due && let Some(object) = self.sample_small(size) {
+            return object as *mut u8;
+        }
+        match self.cache.sets.pop(class::offset_of(size) / 16) {
+            Outcome::Done(object) => object as *mut u8,
+            _ => self.malloc_slow(size, false),
+        }
+    }
+
+    /// A sampled small object; `None` if there is no memory or no room for one.
+    fn sample_small(&self, size: usize) -> Option<usize> {
+        let area = self.alloc_area(size, PAGE, false)?;
+        if self.sample(area.address, size) {
+            return Some(area.address);
+        }
+        self.mm().free_area(area.address);
+        None
+    }
+
+    /// An area of freed memory, with its old contents.
+    fn reuse_area(&self, size: usize, align: usize) -> Option<usize> {
+        // (With sequences, whoever wants no more than a page's alignment has looked.)
+        let looked = align <= PAGE && self.small.load(Relaxed) != 0;
+        let front = match looked {
+            true => {
+                self.front_lacks(size);
+                None
+            }
+            false if align > PAGE => None,
+            false => self.front_alloc_slow(size),
+        };
+        front.or_else(|| Some(self.reuse_dirty(size, align)?.address))
+    }
+
+    /// One that no front has.
+    pub(super) fn reuse_dirty(&self, size: usize, align: usize) -> Option<Fresh> {
+        self.vmap().reuse(self.front_size(size), align)
+    }
+
+    /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
+    /// what is free and resident; and when there is no memory, caches are given up first.
+    pub(super) fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
+        self.approach();
+        let size = self.front_size(size);
+        if !zero && self.vmap().is_plain(size, align) {
+            self.front_gives_way();
+        }
+        let sparse = if zero { self.mm().sparse() } else { 0 };
+        let alloc = || if zero { self.vmap().alloc_zero(size, align, sparse) } else { self.vmap().alloc(size, align) };
+        let area = alloc().or_else(|| {
+            if self.mm().is_limited(size) {
+                return self.mm().squeezed(size, alloc);
+            }
+            self.mm().scrape_area(size, alloc)
+        })?;
+        if area.zero {
+            self.mm().check(size);
+        }
+        Some(area)
+    }
+
+    /// Before a slow path takes more memory: asks whose the heap is once it is large, and keeps the soft limit.
+    #[inline]
+    pub(super) fn approach(&self) {
+        if self.pid() == 0 && self.cache.sets.board().in_use() >= LARGE && !self.is_confined() {
+            // (A filter that was inherited may kill for it: then nobody has asked.)
+            self.learn_pid(!sys::status().0);
+        }
+        self.mm().approach();
+    }
+
+    /// An object of this CPU's own set, where the fast path did not find it: the fallback's
+    /// whole way, or the spare sheaf.
+    fn alloc_set(&self, class: usize) -> Option<usize> {
+        if !self.has_fast_path()
+            && let Outcome::Done(object) = self.cache.sets.pop(class)
+        {
+            return Some(object);
+        }
+        self.cache.alloc_own(&self.slab_source(), class)
+    }
+
+    /// An object of a class; when there is no memory, once more after the barns were given up
+    /// (the sets of other CPUs would take a fence, which a filter may forbid by now).
+    pub(super) fn alloc_class(&self, class: usize) -> Option<usize> {
+        self.cache.alloc(&self.slab_source(), class).or_else(|| {
+            let slab = PAGE << class::SLAB_ORDER[class];
+            if self.mm().is_limited(slab) {
+                return self.mm().squeezed(slab, || self.cache.alloc(&self.slab_source(), class));
+            }
+            self.mm().scrape_pages(class::SLAB_ORDER[class] as usize, || self.cache.alloc(&self.slab_source(), class))
+        })
+    }
+
+    /// `size` zeroed bytes; null without memory.
+    pub fn calloc(&self, size: usize) -> *mut u8 {
+        if size <= SMALL_MAX {
+            let object = self.malloc(size);
+            if !object.is_null() {
+                // SAFETY: a fresh object of at least that size.
+                unsafe { ptr::write_bytes(object, 0, size) };
+            }
+            return object;
+        }
+        let Some(_inside) = self.enter() else {
+            let object = self.alloc_aside(size, 16);
+            if !object.is_null() {
+                // SAFETY: a fresh block of at least that size.
+                unsafe { ptr::write_bytes(object, 0, size) };
+            }
+            return object;
+        };
+        let start = self.cache.sets.clock.ticks();
+        if !self.opened() {
+            E::no_memory();
+            return ptr::null_mut();
+        }
+        let front = self.front_alloc_slow(size).map(|address| Fresh { address, zero: false });
+        let fresh = front.or_else(|| self.alloc_area(size, PAGE, true));
+        self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
+        let Some(fresh) = fresh else { return ptr::null_mut() };
+        if self.is_due(size) {
+            self.sample(fresh.address, size);
+        }
+        if !fresh.zero {
+            // SAFETY: a fresh area of at least that size.
+            unsafe { ptr::write_bytes(fresh.address as *mut u8, 0, size) };
+        }
+        fresh.address as *mut u8
+    }
+
+    /// `size` bytes aligned to `align`, a power of two; null without memory.
+    pub fn aligned(&self, size: usize, align: usize) -> *mut u8 {
+        if align <= 16 {
+            return self.malloc(size);
+        }
+        let Some(_inside) = self.enter() else { return self.alloc_aside(size, align) };
+        let start = self.cache.sets.clock.ticks();
+        if !self.opened() {
+            E::no_memory();
+            return ptr::null_mut();
+        }
+        let class = if align <= PAGE { class::aligned(size, align) } else { None };
+        let is_due = self.is_due(size);
+        let object = match class {
+            Some(class) if !is_due => self.alloc_class(class),
+            _ => {
+                let front = if align <= PAGE { self.front_alloc_slow(size) } else { None };
+                front.or_else(|| {
+                    let area = self.reuse_dirty(size, align).or_else(|| self.alloc_area(size, align, false));
+                    area.map(|area| area.address)
+                })
+            }
+        };
+        if is_due && let Some(object) = object {
+            self.sample(object, size);
+        }
+        self.cold_end(Event::AllocSlowpath, start, object.is_none());
+        self.checked(object.unwrap_or(0) as *mut u8)
+    }
+
+    /// `size` bytes beside a fork.
+    #[cold]
+    fn alloc_aside(&self, size: usize, align: usize) -> *mut u8 {
+        let block = self.side.alloc(size, align);
+        self.count_if_open(if block.is_some() { Event::AllocAside } else { Event::NoMemory });
+        block.map_or_else(
+            || {
+                E::no_memory();
+                ptr::null_mut()
+            },
+            ptr::NonNull::as_ptr,
+        )
+    }
+}

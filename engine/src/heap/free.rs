@@ -1,0 +1,182 @@
+//! # A free: the fast path, then by what lies at the address; and what was put off
+//!
+//! ```text
+//! free ───► class byte of the address > 0? ─► push (sequence)
+//!            │ no                              │ refused, aborted
+//!            └────────► cold path ◄────────────┘   set, barn, slab; front, area; a block of the side arena; foreign
+//!                           └── beside a fork: put off ──the fork is over──► pay
+//! ```
+//! Cost: the golden table of the fast paths is in `cli/tests/golden`.
+#![allow(unsafe_code)] // takes objects back
+
+use super::state::{Environment, Heap};
+use crate::arch::opaque;
+use crate::arch::outcome::Outcome;
+use crate::cache::Sets;
+use crate::page::Windows;
+use crate::stat::{BadPointer, Event, Timing};
+use crate::vmap::Freed;
+
+impl<E: Environment> Heap<E> {
+    /// Takes an object back; null is ignored, foreign pointers are reported.
+    ///
+    /// # Safety
+    /// `object` came from this heap and nobody uses it any more.
+    #[inline(always)]
+    pub unsafe fn free(&self, object: *mut u8) {
+        // Opaque, so that one address is computed, once: that of the sets, which the sequence wants.
+        let sets = opaque((&raw const self.cache.sets) as usize);
+        let windows =
+            sets + (core::mem::offset_of!(Self, parts.pages.windows) - core::mem::offset_of!(Self, parts.cache.sets));
+        // SAFETY: references to parts of this heap.
+        let (sets, windows) = unsafe { (&*(sets as *const Sets), &*(windows as *const Windows)) };
+        let mut aborted = false;
+        if let Some(class) = windows.class(object as usize)
+            && class > 0
+        {
+            // SAFETY: the caller's promise; the class byte names its class.
+            let outcome = unsafe { sets.push_fast(class as usize * 16, object as usize) };
+            if matches!(outcome, Outcome::Done(())) {
+                return;
+            }
+            aborted = outcome == Outcome::Aborted;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Self::free_cold(object, self, aborted) };
+    }
+
+    /// Frees into this CPU's own set likewise; false if it is the caller's still.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    unsafe fn free_set(&self, class: usize, object: usize) -> bool {
+        if !self.has_fast_path()
+            // SAFETY: the caller's promise.
+            && unsafe { self.cache.sets.push(class, object) } == Outcome::Done(())
+        {
+            return true;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.cache.free_own(&self.slab_source(), class, object) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn free_cold(object: *mut u8, this: &Self, aborted: bool) {
+        if object.is_null() {
+            return;
+        }
+        let address = object as usize;
+        if this.front_free(address) {
+            return;
+        }
+        // (Nobody has anything else of a heap that is not open.)
+        let inside = if this.is_open() { this.enter() } else { None };
+        let Some(inside) = inside else {
+            // SAFETY: the caller's promise.
+            return unsafe { this.free_aside(address) };
+        };
+        // SAFETY: the caller's promise.
+        unsafe { this.free_inside(address, aborted) };
+        drop(inside);
+        if this.side.is_owing() {
+            this.pay();
+        }
+    }
+
+    /// # Safety
+    /// As [`Heap::free`].
+    unsafe fn free_inside(&self, address: usize, aborted: bool) {
+        let this = self;
+        let class = this.slab_source().class_of(address);
+        if class.is_some()
+            && this.slabs.is_checked()
+            && let Err(wrong) = this.slab_source().hand_in(address)
+        {
+            return this.slab_source().bad(address, wrong);
+        }
+        if let Some(class) = class
+            && !aborted
+            // SAFETY: the caller's promise.
+            && unsafe { this.free_set(class, address) }
+        {
+            return;
+        }
+        if class.is_none() {
+            this.forget(address);
+            let front = this.front_free_slow(address).map(|told| if told { Freed::Told } else { Freed::Quietly });
+            match front.unwrap_or_else(|| this.mm().free_area(address)) {
+                Freed::Quietly => return this.mm().wake_keeper(),
+                Freed::Told => {}
+                Freed::Queued(ticket) => {
+                    let start = this.cache.sets.clock.ticks();
+                    this.mm().give_giant_back(ticket);
+                    this.mm().wake_keeper();
+                    this.cache.sets.time(Timing::Free, start);
+                    return this.cold_end(Event::FreeSlowpath, start, false);
+                }
+                Freed::Not if this.side.size(address).is_some() => {
+                    // SAFETY: the caller's promise.
+                    return unsafe { this.side.free(address) };
+                }
+                Freed::Not => {
+                    let ours = this.pages.windows.find(address).is_some();
+                    this.cache.sets.count(Event::BadFree, 1);
+                    E::report(address, if ours { BadPointer::Interior } else { BadPointer::Foreign });
+                }
+            }
+            if !this.mm().is_passed() && !this.areas.is_pending() {
+                return this.mm().wake_keeper();
+            }
+        }
+        let start = this.cache.sets.clock.ticks();
+        if let Some(class) = class {
+            // SAFETY: the caller's promise.
+            unsafe { this.cache.free(&this.slab_source(), class, address) };
+        }
+        this.mm().check(0);
+        this.mm().wake_keeper();
+        if class.is_none() {
+            this.cache.sets.time(Timing::Free, start);
+        }
+        this.cold_end(Event::FreeSlowpath, start, false);
+        if aborted {
+            this.cache.sets.count(Event::SeqAbort, 1);
+        }
+    }
+
+    /// An object that is freed beside a fork, or a block of the side arena that is freed at any time.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[cold]
+    pub(super) unsafe fn free_aside(&self, address: usize) {
+        if self.pages.windows.find(address).is_none() {
+            if self.side.size(address).is_some() {
+                // SAFETY: the caller's promise.
+                return unsafe { self.side.free(address) };
+            }
+            self.count_if_open(Event::BadFree);
+            return E::report(address, BadPointer::Foreign);
+        }
+        let is_noted = self.side.put_off(address);
+        self.count_if_open(if is_noted { Event::PutOff } else { Event::LostAside });
+        // SeqCst, after the note: either this sees that the fork is over, or the fork's end sees the note.
+        if !self.gate.is_forking() {
+            self.pay();
+        }
+    }
+
+    /// Frees what was put off, unless a fork is in flight or this is the handler of a signal that came to a thread that is inside.
+    pub fn pay(&self) {
+        if !self.side.is_owing() || self.gate.is_inside() {
+            return;
+        }
+        // Inside, so that a fork finds all of it paid or none of it taken.
+        let Some(_inside) = self.enter() else { return };
+        for address in self.side.take() {
+            // SAFETY: whoever freed it promised so.
+            unsafe { self.free_inside(address, false) };
+        }
+    }
+}
