@@ -219,24 +219,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
         &["cache", "cache::drain", "cache::sets", "cache::share"],
         "the sets' layout and who changes it are one protocol",
     ),
-    (
-        "lib",
-        &[
-            "crate",
-            "abi",
-            "counter",
-            "exit",
-            "fork",
-            "keeper",
-            "operators",
-            "percpu",
-            "profile",
-            "publish",
-            "start",
-            "unwind",
-        ],
-        "the one static stands in the root, and the start and the fork handlers know everybody",
-    ),
     ("models", &["arch::atomic", "machine"], "the machine's steps are taken at the facade's accesses"),
 ];
 

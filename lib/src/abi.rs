@@ -5,7 +5,7 @@
 //! `EINVAL` on failure and never touched otherwise. C++'s `operator new` and `delete` are in [`crate::operators`].
 #![allow(unsafe_code)] // C
 
-use crate::HEAP;
+use crate::heap::HEAP;
 use allotment_engine::arch::PAGE;
 use allotment_engine::arch::atomic::{AtomicUsize, Ordering::Relaxed};
 use allotment_engine::arch::sys::{self, Errno};
@@ -449,7 +449,7 @@ pub extern "C" fn _Fork() -> c_int {
 /// As [`NEXT`], for [`_Fork`].
 static NEXT_FORK: AtomicUsize = AtomicUsize::new(UNKNOWN);
 
-/// In [`NEXT`]: not looked up yet. (Not 0: see [`crate::start::Once`].)
+/// In [`NEXT`]: not looked up yet. (Not 0: see [`crate::process::Once`].)
 const UNKNOWN: usize = 1;
 /// The next definitions of [`NAMES`]; 0: there is none.
 static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(UNKNOWN) }; NAMES.len()];
@@ -487,6 +487,6 @@ define_vfork!(__vfork, crate::fork::vfork_begin, crate::fork::vfork_end);
 define_clone!(clone, crate::fork::clone_begin, crate::fork::clone_end);
 define_clone!(__clone, crate::fork::clone_begin, crate::fork::clone_end);
 
-define_dlopen!(dlopen, crate::start::KEEP_DEEPBIND, crate::operators::HIDE, crate::operators::hide);
+define_dlopen!(dlopen, crate::conf::KEEP_DEEPBIND, crate::operators::HIDE, crate::operators::hide);
 
 const _: () = assert!(size_of::<Mallinfo<usize>>() == 80);

@@ -22,7 +22,7 @@
 //! costs and failure modes.
 #![allow(unsafe_code)] // addresses
 
-use crate::HEAP;
+use crate::heap::HEAP;
 use core::fmt;
 use core::ptr::NonNull;
 

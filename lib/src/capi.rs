@@ -6,8 +6,8 @@
 #![allow(unsafe_code)] // C
 
 use crate::counter::{Comparison, EventCounter, LevelCounter, Mode, QuotaCounter, indices_in_use, mode};
-use crate::percpu::PERCPU;
-use crate::start::Line;
+use crate::memory::PERCPU;
+use crate::process::Line;
 use allotment_engine::arch::lock::Lock;
 use allotment_engine::arch::sys::{self, Access, Errno};
 use allotment_engine::percpu::Handle;

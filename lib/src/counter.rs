@@ -38,14 +38,14 @@
 //! thread was in the middle of is lost to the child, whose `error_bound` goes on to cover it.
 #![allow(unsafe_code)] // per-CPU memory
 
-use crate::percpu::{How, PERCPU};
-use allotment_engine::arch::atomic::AtomicU32;
-use allotment_engine::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use allotment_engine::arch::sys;
+use crate::machine::cpus;
+use crate::memory::PERCPU;
+use crate::percpu::How;
 use allotment_engine::counter::{Level, Quota, level, quota};
 use allotment_engine::percpu::Handle;
 use core::fmt;
 
+pub use crate::machine::default_threshold;
 pub use allotment_engine::counter::Comparison;
 pub use allotment_engine::stat::Mode;
 
@@ -279,33 +279,6 @@ impl LevelCounter {
     pub fn set_threshold(&self, threshold: u32) {
         self.level.set_threshold(threshold);
     }
-}
-
-/// CPUs that the process could use, and the default threshold, when per-CPU memory opened (0 before): a filter of system
-/// calls that comes later may forbid to ask again.
-static CPUS: AtomicU32 = AtomicU32::new(0);
-static THRESHOLD: AtomicU32 = AtomicU32::new(0);
-
-/// Asks the system what defaults are made from.
-pub(crate) fn prepare() {
-    let cpus = sys::cpus_allowed();
-    THRESHOLD.store(level::default_threshold(cpus, sys::memory_bytes()), Relaxed);
-    // Last: whoever sees it sees the other (and on the way here a lock is released).
-    CPUS.store(cpus, Release);
-}
-fn cpus() -> u32 {
-    // Acquire pairs with `prepare`.
-    if CPUS.load(Acquire) == 0 {
-        prepare();
-    }
-    CPUS.load(Relaxed)
-}
-
-/// The kernel's threshold for this machine: `min(125, 2 × fls(CPUs) × (1 + fls(memory / 128 MiB)))`.
-#[must_use]
-pub fn default_threshold() -> u32 {
-    cpus();
-    THRESHOLD.load(Relaxed)
 }
 
 /// Counts what is in use of something limited: adding never exceeds the limit, and what fits is never refused.

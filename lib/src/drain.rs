@@ -23,7 +23,7 @@
 //! What is drained becomes free memory of the heap; [`crate::Allotment::trim`] gives that back to the system, too.
 //! `docs/drain.md` has protocol and costs.
 
-use crate::HEAP;
+use crate::heap::HEAP;
 use allotment_engine::reclaim::drain::DrainTarget;
 
 pub use allotment_engine::cache::{DrainMode, DrainReport};

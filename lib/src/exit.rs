@@ -7,8 +7,8 @@
 //! wait for their own destructors) passes `abi` on the way. A signal's death leaves none.
 #![allow(unsafe_code)] // registers with libc
 
-use crate::HEAP;
-use crate::start::{Once, is_secure};
+use crate::heap::HEAP;
+use crate::process::{Once, is_secure};
 #[allow(unused_imports, reason = "for the link above")]
 use allotment_engine::heap::Heap;
 use core::ffi::{c_int, c_void};
@@ -22,7 +22,7 @@ unsafe extern "C" {
 /// Called when this process ends.
 pub extern "C" fn leave(_: *mut c_void) {
     crate::profile::end();
-    crate::start::end_reports();
+    crate::bad_free::end_reports();
     if !is_secure() {
         HEAP.leave_reaper();
         crate::publish::withdraw();

@@ -7,9 +7,9 @@
 //! Signals are blocked while the engine is closed and opened, so that a handler that forks or vforks finds it one or the other.
 #![allow(unsafe_code)] // registers with libc
 
-use crate::HEAP;
-use crate::percpu::PERCPU;
-use crate::start::Once;
+use crate::heap::HEAP;
+use crate::memory::PERCPU;
+use crate::process::Once;
 #[cfg(allotment_preload)]
 use allotment_engine::arch::gate::SEAL_NAPS;
 use allotment_engine::arch::sys;

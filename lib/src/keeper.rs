@@ -3,7 +3,7 @@
 //! Threads of this process that the C library does not know ([`allotment_engine::arch::crew`]). What they do is the engine's
 //! ([`Mm::keep`](allotment_engine::reclaim::Mm::keep), [`Mm::work`](allotment_engine::reclaim::Mm::work)).
 
-use crate::HEAP;
+use crate::heap::HEAP;
 use allotment_engine::arch::crew::{Crew, enlist};
 use allotment_engine::arch::sys;
 #[allow(unused_imports, reason = "for the link above")]

@@ -74,15 +74,21 @@
 
 pub mod area;
 mod bad_free;
+mod conf;
 pub mod counter;
 pub mod drain;
 mod exit;
 mod fork;
+mod global;
+mod heap;
 mod keeper;
+mod machine;
+mod memory;
 pub mod pages;
 pub mod percpu;
 #[cfg(not(allotment_capi))]
 mod pin;
+mod process;
 mod profile;
 mod publish;
 pub mod reclaim;
@@ -97,85 +103,4 @@ mod capi;
 #[cfg(allotment_preload)]
 mod operators;
 
-use allotment_engine::heap::Heap;
-use core::alloc::{GlobalAlloc, Layout};
-
-/// The heap of this process.
-pub(crate) static HEAP: Heap<start::Process> = Heap::new();
-
-/// The process's heap as Rust's global allocator. All values are the same heap.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Allotment;
-
-impl Allotment {
-    /// Drains every CPU's caches and gives all free memory back to the system; the bytes
-    /// given back. Cost: a fence per CPU in use, and system calls.
-    #[must_use]
-    pub fn trim(self) -> usize {
-        HEAP.trim()
-    }
-    /// Bytes that the object at this address has room for; `None` if it is not of this heap.
-    /// Cost: a few loads.
-    #[must_use]
-    pub fn usable_size(self, object: *const u8) -> Option<usize> {
-        HEAP.usable(object)
-    }
-    /// Fills `into` with addresses of objects of `size` bytes (at most 32 KiB), a sheaf at a
-    /// time; how many there are (fewer only without memory). Cost: a copy per object.
-    #[must_use]
-    pub fn alloc_bulk(self, size: usize, into: &mut [usize]) -> usize {
-        HEAP.malloc_bulk(size, into)
-    }
-    /// Takes the objects of an [`Allotment::alloc_bulk`] of the same `size` back.
-    ///
-    /// # Safety
-    /// Each is an object of that size that nobody uses any more.
-    #[allow(unsafe_code, reason = "passes the caller's promise on")]
-    pub unsafe fn free_bulk(self, size: usize, objects: &[usize]) {
-        // SAFETY: the caller's promise.
-        unsafe { HEAP.free_bulk(size, objects) };
-    }
-}
-
-#[allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
-// SAFETY: the heap hands out disjoint live memory of at least the layout's size and
-// alignment, never unwinds, and uses no thread-local storage.
-unsafe impl GlobalAlloc for Allotment {
-    #[inline]
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HEAP.aligned(layout.size(), layout.align())
-    }
-    #[inline]
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= 16 {
-            return HEAP.calloc(layout.size());
-        }
-        let object = HEAP.aligned(layout.size(), layout.align());
-        if !object.is_null() {
-            // SAFETY: a fresh object of that size.
-            unsafe { object.write_bytes(0, layout.size()) };
-        }
-        object
-    }
-    #[inline]
-    unsafe fn dealloc(&self, object: *mut u8, _: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { HEAP.free(object) };
-    }
-    #[inline]
-    unsafe fn realloc(&self, object: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if layout.align() <= 16 {
-            // SAFETY: the caller's promise.
-            return unsafe { HEAP.realloc(object, size) };
-        }
-        let fresh = HEAP.aligned(size, layout.align());
-        if !fresh.is_null() {
-            // SAFETY: two different live objects; then the old one is given up.
-            unsafe {
-                core::ptr::copy_nonoverlapping(object, fresh, layout.size().min(size));
-                HEAP.free(object);
-            }
-        }
-        fresh
-    }
-}
+pub use global::Allotment;

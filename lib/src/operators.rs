@@ -30,14 +30,14 @@
 //! loader's, in the constructor.
 #![allow(unsafe_code)] // C++, assembly and the loader's tables
 
-use crate::HEAP;
+use crate::heap::HEAP;
 use crate::unwind;
 use allotment_engine::arch::PAGE;
 use allotment_engine::arch::atomic::{AtomicU8, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use allotment_engine::arch::sys::{self, Access};
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-/// Not decided yet. (Not 0: see [`crate::start::Once`].)
+/// Not decided yet. (Not 0: see [`crate::process::Once`].)
 const UNDECIDED: u8 = 1;
 const OURS: u8 = 2;
 const THEIRS: u8 = 3;
@@ -243,7 +243,7 @@ pub fn prepare() {
     }
 }
 
-/// Whether [`hide`] is still due; `dlopen` reads it. (Not 0 at first: see [`crate::start::Once`].)
+/// Whether [`hide`] is still due; `dlopen` reads it. (Not 0 at first: see [`crate::process::Once`].)
 pub static HIDE: AtomicU8 = AtomicU8::new(1);
 
 /// Before the program's first `dlopen`: in a program in C nobody is to find these any more. (Two at a time do the same.)

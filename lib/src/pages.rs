@@ -20,7 +20,7 @@
 //! layout, costs and failure modes.
 #![allow(unsafe_code)] // addresses
 
-use crate::HEAP;
+use crate::heap::HEAP;
 use allotment_engine::control::texts;
 use allotment_engine::cpu::NODES;
 use allotment_engine::page;

@@ -20,19 +20,17 @@
 //! is two files of `/sys` read, reservations, and the fork handlers.
 #![allow(unsafe_code)] // addresses
 
-use crate::start;
-use allotment_engine::arch::lock::Lock;
+use crate::memory::{Memory, PERCPU};
+use crate::{conf, fork, machine};
 use allotment_engine::arch::sys::{self, Access};
 use allotment_engine::arch::topology;
 use allotment_engine::knob::Knobs;
-use allotment_engine::percpu::space::Space;
 use allotment_engine::percpu::units::{UNIT, Units};
 use allotment_engine::stat::Mode;
 use core::fmt;
 use core::marker::PhantomData;
 use core::num::NonZeroUsize;
-use core::ops::Deref;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
 };
@@ -72,32 +70,12 @@ impl fmt::Display for Error {
 }
 impl core::error::Error for Error {}
 
-/// The per-CPU memory of this process, and when it was opened.
-pub(crate) struct Memory {
-    space: Space,
-    opening: Lock<()>,
-    opened: AtomicU32,
-    nodes: AtomicU32,
-}
-
-/// The one.
-pub(crate) static PERCPU: Memory =
-    Memory { space: Space::new(), opening: Lock::new(()), opened: AtomicU32::new(0), nodes: AtomicU32::new(0) };
-
-impl Deref for Memory {
-    type Target = Space;
-    #[inline(always)]
-    fn deref(&self) -> &Space {
-        &self.space
-    }
-}
-
 /// Where sequences have been tried and found wanting, none are used.
 fn open_units(indices: usize) -> Result<(), Error> {
-    crate::counter::prepare();
+    machine::prepare();
     let knobs = Knobs::new();
-    start::configure(&knobs);
-    let opening = start::decide(&knobs);
+    conf::configure(&knobs);
+    let opening = conf::decide(&knobs);
     let mut mode = opening.mode;
     if mode == Mode::Sequences {
         let len = (indices + 1) * UNIT;
@@ -124,16 +102,6 @@ fn open_units(indices: usize) -> Result<(), Error> {
 }
 
 impl Memory {
-    /// NUMA nodes of the machine.
-    pub fn nodes(&self) -> u32 {
-        self.nodes.load(Relaxed).max(1)
-    }
-
-    /// Whether anything was ever allocated.
-    pub fn is_open(&self) -> bool {
-        self.opened.load(Acquire) != 0
-    }
-
     /// `size` zeroed bytes in every unit, aligned to `align`.
     #[inline]
     pub fn alloc(&'static self, size: usize, align: usize, how: How) -> Result<Handle, Error> {
@@ -156,7 +124,7 @@ impl Memory {
 
     #[cold]
     fn open(&'static self) -> Result<(), Error> {
-        crate::fork::register();
+        fork::register();
         let _inside = self.units.gate.enter_patiently();
         let _opening = self.opening.lock();
         if !self.is_open() {

@@ -5,22 +5,12 @@
 //! `allotment run` waits for it), and two probes with OpenTelemetry's names.
 #![allow(unsafe_code)] // probes, and words of a section of their own
 
-use crate::HEAP;
-use crate::publish::Path;
-use crate::start::{NOBODY, is_secure};
-use allotment_engine::arch::number::decimal;
+use crate::heap::HEAP;
+use crate::process::is_secure;
+use crate::publish::{Path, has_heir};
 use allotment_engine::arch::sys;
 use allotment_engine::stat::profile::{HEAP_SUFFIX, PROFILE_BYTES};
-use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
-
-/// The process that reads the file after this one's end.
-static HEIR: AtomicU32 = AtomicU32::new(NOBODY);
-
-/// Who waits for the file after the process's end, from the environment.
-pub fn set_heir(text: Option<&[u8]>) {
-    let number = text.and_then(decimal).and_then(|number| number.try_into().ok());
-    HEIR.store(number.unwrap_or(NOBODY), Relaxed);
-}
+use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 /// A new file to show the profile in; none where a filter may forbid it, or it cannot be had.
 pub fn file() -> Option<usize> {
@@ -33,12 +23,6 @@ pub fn file() -> Option<usize> {
 /// The file is not used after all.
 pub fn withdraw() {
     sys::unlink(Path::of(sys::pid(), HEAP_SUFFIX).as_c());
-}
-
-/// Whether the process that started this one reads after its end what it shows.
-pub fn has_heir() -> bool {
-    // Relaxed: a number.
-    HEIR.load(Relaxed) == sys::parent_pid()
 }
 
 /// The process ends.

@@ -16,9 +16,9 @@
 //!
 //! Cost: ten system calls at the start, as many in a forked child.
 
-use crate::HEAP;
-use crate::start::{NOBODY, is_secure};
-use allotment_engine::arch::number::leading;
+use crate::heap::HEAP;
+use crate::process::{NOBODY, is_secure};
+use allotment_engine::arch::number::{decimal, leading};
 use allotment_engine::arch::sys;
 use allotment_engine::arch::text::Text;
 use allotment_engine::knob::Publish;
@@ -29,6 +29,21 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The process whose file there is.
 static PUBLISHED: AtomicU32 = AtomicU32::new(NOBODY);
+
+/// The process that reads what is published after this one's end.
+static HEIR: AtomicU32 = AtomicU32::new(NOBODY);
+
+/// Who waits for it, from the environment.
+pub fn set_heir(text: Option<&[u8]>) {
+    let number = text.and_then(decimal).and_then(|number| number.try_into().ok());
+    HEIR.store(number.unwrap_or(NOBODY), Relaxed);
+}
+
+/// Whether the process that started this one reads after its end what it shows.
+pub fn has_heir() -> bool {
+    // Relaxed: a number.
+    HEIR.load(Relaxed) == sys::parent_pid()
+}
 
 /// The path of a file of process `pid`; `suffix` says what it is.
 pub struct Path(Text<[u8; 96]>);
@@ -71,7 +86,7 @@ pub fn withdraw() {
     }
     HEAP.note_end();
     // Relaxed: as in `file`.
-    if PUBLISHED.load(Relaxed) != NOBODY && !crate::profile::has_heir() {
+    if PUBLISHED.load(Relaxed) != NOBODY && !has_heir() {
         remove();
     }
 }

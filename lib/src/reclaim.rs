@@ -22,7 +22,7 @@
 //! Nothing here needs [`Allotment`](crate::Allotment) to be the global allocator: areas and pages of [`crate::area`] and
 //! [`crate::pages`] are of the same heap.
 
-use crate::HEAP;
+use crate::heap::HEAP;
 use allotment_engine::control::mailbox;
 use allotment_engine::knob::{self, BadSetting};
 use allotment_engine::stat::board::Reply;

@@ -5,79 +5,26 @@
 //! but the board: that which `allotment run` names, or the process's own ([`crate::publish`]).
 #![allow(unsafe_code)] // environment and libc
 
-use crate::HEAP;
+use crate::conf::{KEEP_DEEPBIND, configure, decide, variable};
+#[cfg(allotment_preload)]
+use crate::heap::HEAP;
+use crate::heap::Process;
+use crate::process::say;
 use allotment_engine::arch::crew::Crew;
 use allotment_engine::arch::number::decimal;
-use allotment_engine::arch::rseq::{self, Fence};
-use allotment_engine::arch::text::Text;
-use allotment_engine::arch::{PAGE, seq::RseqArea, sys};
+use allotment_engine::arch::{PAGE, sys};
 use allotment_engine::heap::{Environment, Heap, Opening};
-use allotment_engine::knob::{self, BadFree, DeepBind, Knobs};
+use allotment_engine::knob::{self, DeepBind};
 use allotment_engine::stat::BadPointer;
-use allotment_engine::stat::board::{CONF_ENV, SHARE_ENV};
+use allotment_engine::stat::board::SHARE_ENV;
 use allotment_engine::stat::profile::HEIR_ENV;
-use allotment_engine::stat::{Index, Mode, Reason};
-use core::ffi::{CStr, c_char, c_ulong};
-use core::fmt::Write;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use allotment_engine::stat::{Mode, Reason};
+use core::ffi::{CStr, c_ulong};
+use core::sync::atomic::Ordering::Relaxed;
 
 unsafe extern "C" {
-    static environ: *const *const c_char;
     fn getauxval(kind: c_ulong) -> c_ulong;
-    fn abort() -> !;
     fn __errno_location() -> *mut i32;
-}
-
-/// Something that is done once. (True at first, and [`NOBODY`] is not 0: a static with a value lies on a page that the
-/// loader writes anyhow. Without one it would cost every process a page that it writes for this alone.)
-pub struct Once(AtomicBool);
-
-impl Once {
-    /// Not done.
-    pub const fn new() -> Self {
-        Self(AtomicBool::new(true))
-    }
-    /// Whether to do it now: true for one caller.
-    pub fn is_now(&self) -> bool {
-        // Relaxed: what is done is seen by its own means.
-        self.0.swap(false, Relaxed)
-    }
-}
-
-/// In place of a process's number: none.
-pub const NOBODY: u32 = u32::MAX;
-
-/// A line for standard error, without memory of its own.
-pub struct Line(Text<[u8; 512]>);
-
-impl Line {
-    /// Begins with the program's name.
-    pub fn new() -> Self {
-        let mut line = Self(Text::empty());
-        line.0.push(b"allotment: ");
-        line
-    }
-    /// Writes it out, unless nobody reads it: what a program inherits must neither end nor stop it. (A filter may kill for the question.)
-    pub fn end(mut self) {
-        if HEAP.is_confined() || sys::takes(2) {
-            sys::complain(self.0.as_line());
-        }
-    }
-}
-
-impl Write for Line {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        self.0.write_str(text)
-    }
-}
-
-/// One line on standard error.
-macro_rules! say {
-    ($($words:tt)*) => {{
-        let mut line = Line::new();
-        let _ = write!(line, $($words)*);
-        line.end();
-    }};
 }
 
 /// Ends the process where the kernel's pages are not ours: nothing here could be mapped, or given back, page by page.
@@ -95,56 +42,6 @@ fn refuse_pages() {
     }
 }
 
-/// Whether this is a set-uid program or the like.
-pub fn is_secure() -> bool {
-    const AT_SECURE: c_ulong = 23;
-    // SAFETY: reads what the kernel gave the process.
-    unsafe { getauxval(AT_SECURE) != 0 }
-}
-
-/// A variable of the environment; none in a set-uid program.
-fn variable(name: &str) -> Option<&'static [u8]> {
-    if is_secure() {
-        return None;
-    }
-    // SAFETY: `environ` is null or an array of strings that ends with null; nobody changes
-    // it yet (the heap opens before `main`, or at the program's first allocation).
-    unsafe {
-        let mut at = if environ.is_null() { early_environment() } else { environ };
-        while !at.is_null() && !(*at).is_null() {
-            let text = CStr::from_ptr(*at).to_bytes();
-            if let Some(value) = text.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-                return Some(value);
-            }
-            at = at.add(1);
-        }
-    }
-    None
-}
-
-/// The environment before the C library has looked at it: behind the arguments on the stack.
-unsafe fn early_environment() -> *const *const c_char {
-    unsafe extern "C" {
-        static __libc_stack_end: *const usize;
-    }
-    // SAFETY: the loader keeps the stack pointer of the program's start: argc, argv, null, environment.
-    unsafe {
-        if __libc_stack_end.is_null() { core::ptr::null() } else { __libc_stack_end.add(2 + *__libc_stack_end).cast() }
-    }
-}
-
-/// Reads `ALLOTMENT_CONF`; what is wrong costs a line, never the program.
-pub fn configure(knobs: &Knobs) {
-    knobs.reset();
-    let Some(conf) = variable(CONF_ENV) else { return };
-    for word in conf.split(|&byte| byte == b',').filter(|word| !word.is_empty()) {
-        match knob::parse(word) {
-            Ok((at, value)) => knobs.set(at, value),
-            Err(wrong) => say!("{CONF_ENV}: {}; ignored", wrong.explain(word)),
-        }
-    }
-}
-
 /// The board's file, if `allotment run` named one for this very process.
 fn share() -> Option<usize> {
     let value = variable(SHARE_ENV)?;
@@ -157,45 +54,6 @@ fn share() -> Option<usize> {
     path.get_mut(..colon)?.copy_from_slice(&value[..colon]);
     sys::open(CStr::from_bytes_until_nul(&path).ok()?, true).ok()
 }
-
-/// Decides how sets and units are reached.
-pub fn decide(knobs: &Knobs) -> Opening {
-    let mut opening = Opening {
-        mode: Mode::Fallback,
-        reason: Reason::Asked,
-        index: Index::Cpu,
-        area: RseqArea::default(),
-        simulation: None,
-        share: None,
-    };
-    if knobs.choice::<knob::Mode>() == knob::Mode::Fallback {
-        return opening;
-    }
-    let (base, usable) = match rseq::area() {
-        Ok(found) => found,
-        Err(reason) => return Opening { reason, ..opening },
-    };
-    // The C library has a place for it, but this thread may not be registered.
-    if rseq::word(base + rseq::CPU_ID) as i32 >= 0 {
-        opening.reason = if Fence.register().is_ok() { Reason::Tested } else { Reason::Membarrier };
-    } else {
-        opening.reason = Reason::Unregistered;
-    }
-    if opening.reason != Reason::Tested {
-        return opening;
-    }
-    if usable >= rseq::MM_CID_BYTES && knobs.choice::<knob::Index>() == knob::Index::Auto {
-        opening.index = Index::MmCid;
-    }
-    let index = if opening.index == Index::MmCid { rseq::MM_CID } else { rseq::CPU_ID_START };
-    opening.area = RseqArea { base, index: base + index };
-    opening.mode = Mode::Sequences;
-    opening
-}
-
-/// The process as a heap's environment.
-#[derive(Debug)]
-pub struct Process;
 
 impl Environment for Process {
     fn start(heap: &Heap<Self>) {
@@ -213,7 +71,7 @@ impl Environment for Process {
         unsafe { *__errno_location() = error };
     }
     fn report(address: usize, wrong: BadPointer) {
-        report(address, wrong);
+        crate::bad_free::report(address, wrong);
     }
     fn publish() -> Option<usize> {
         crate::publish::file()
@@ -262,16 +120,13 @@ impl Environment for Process {
     }
 }
 
-/// The knob `deepbind`, where assembly finds it (a byte; see `arch::dlopen`).
-pub static KEEP_DEEPBIND: AtomicBool = AtomicBool::new(false);
-
 fn start(heap: &Heap<Process>) {
     refuse_pages();
     let knobs = &heap.cache().knobs;
     configure(knobs);
-    crate::profile::set_heir(variable(HEIR_ENV));
+    crate::publish::set_heir(variable(HEIR_ENV));
     if knobs.choice::<DeepBind>() == DeepBind::Keep {
-        // Relaxed: a number. (Written only then: it lies on a page of its own, see [`Once`].)
+        // Relaxed: a number. (Written only then: it lies on a page of its own, see [`Once`](crate::process::Once).)
         KEEP_DEEPBIND.store(true, Relaxed);
     }
     let opening = Opening { share: share().or_else(crate::publish::file), ..decide(knobs) };
@@ -293,56 +148,6 @@ fn start(heap: &Heap<Process>) {
     {
         crate::fork::register();
         crate::exit::register();
-    }
-}
-
-/// Lines about one kind of bad pointer; the rest are counted.
-const LINES: u32 = 10;
-
-/// Pointers of one kind that were told of, and the process that counted those beyond [`LINES`].
-struct Told {
-    count: AtomicU32,
-    by: AtomicU32,
-}
-static TOLD: [Told; BadPointer::ALL.len()] =
-    [const { Told { count: AtomicU32::new(0), by: AtomicU32::new(0) } }; BadPointer::ALL.len()];
-
-/// Whose reports these are, where it may be asked.
-fn own_pid() -> u32 {
-    if HEAP.is_confined() { HEAP.pid() } else { sys::pid() }
-}
-
-/// At the end: how many more there were. (A forked child tells of its own.)
-pub fn end_reports() {
-    for wrong in BadPointer::ALL {
-        let (told, what) = (&TOLD[wrong as usize], wrong.what());
-        // Relaxed: numbers.
-        let more = told.count.load(Relaxed).saturating_sub(LINES);
-        if more > 0 && told.by.load(Relaxed) == own_pid() {
-            told.count.store(LINES, Relaxed);
-            say!("and {more} more, where the pointer {what}");
-        }
-    }
-}
-
-/// Tells of a pointer that cannot be freed; it is left alone.
-fn report(address: usize, wrong: BadPointer) {
-    let (told, what) = (&TOLD[wrong as usize], wrong.what());
-    let stop = HEAP.cache().knobs.choice::<BadFree>() == BadFree::Abort;
-    // Relaxed: numbers. (Not beyond the last, where it would begin again.)
-    let before = told.count.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1)).unwrap_or(u32::MAX);
-    if before >= LINES && !stop {
-        let own = own_pid();
-        if told.by.swap(own, Relaxed) != own {
-            // (A forked child: its parent's are not its.)
-            told.count.store(LINES + 1, Relaxed);
-        }
-        return;
-    }
-    say!("free({address:#x}): the pointer {what}{}", if stop { "; aborting (knob bad_free)" } else { "; left alone" });
-    if stop {
-        // SAFETY: ends the process.
-        unsafe { abort() };
     }
 }
 

@@ -20,7 +20,7 @@
 //! Numbers are summed while other threads go on: each is right to what was under way at that moment.
 //! [`crate::pages::zones`] has those of each node.
 
-use crate::HEAP;
+use crate::heap::HEAP;
 use allotment_engine::slab::class::SIZES;
 use allotment_engine::stat::{Event, Level};
 

@@ -80,7 +80,7 @@ pub fn module(address: usize, path: &mut [u8]) -> Option<(usize, usize)> {
         }
         CStr::from_ptr((*found.link).name).to_bytes()
     };
-    if name.is_empty() && !crate::HEAP.is_confined() {
+    if name.is_empty() && !crate::heap::HEAP.is_confined() {
         let room = path.len() - 1;
         let length = sys::link(c"/proc/self/exe", &mut path[..room]).map_or(0, <[u8]>::len);
         path[length] = 0;
