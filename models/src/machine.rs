@@ -16,7 +16,6 @@
 #![allow(unsafe_code)] // writes buffered stores, hands out raw blocks
 
 use crate::arch::PAGE;
-use crate::arch::atomic::AtomicU32;
 use crate::cache::sets::BYTES;
 use crate::stat::board::SETS_MAX;
 use core::cell::RefCell;
@@ -452,13 +451,12 @@ pub fn nap() {
     shuttle::thread::yield_now();
 }
 
-/// Sleeps until somebody wakes `word`, if it is `value`.
-pub fn futex_wait(word: &AtomicU32, value: u32) {
+/// Sleeps until somebody wakes the word at an address, if it `is_still` what the caller saw.
+pub fn futex_wait(address: usize, is_still: impl FnOnce() -> bool) {
     point();
     flush();
     let me = me();
-    let address = &raw const *word as usize;
-    if word.peek() != value && sabotage() != Sabotage::BlindSleep {
+    if !is_still() && sabotage() != Sabotage::BlindSleep {
         return;
     }
     with(|world| world.sleepers.push((address, me, shuttle::thread::current())));
@@ -466,11 +464,10 @@ pub fn futex_wait(word: &AtomicU32, value: u32) {
         shuttle::thread::park();
     }
 }
-/// Wakes all that sleep on `word`.
-pub fn futex_wake(word: &AtomicU32) {
+/// Wakes all that sleep on the word at an address.
+pub fn futex_wake(address: usize) {
     point();
     flush();
-    let address = &raw const *word as usize;
     let woken = with(|world| world.sleepers.extract_if(.., |sleeper| sleeper.0 == address).collect::<Vec<_>>());
     woken.into_iter().for_each(|sleeper| sleeper.2.unpark());
 }

@@ -131,7 +131,7 @@ pub fn thread_pointer() -> usize {
 }
 /// Sleeps while `*word == value`.
 pub fn futex_wait(word: &AtomicU32, value: u32) {
-    machine::futex_wait(word, value);
+    machine::futex_wait(&raw const *word as usize, || word.peek() == value);
 }
 /// The same for a time, which is over at once: others go on.
 pub fn futex_wait_for(_: &AtomicU32, _: u32, _: u64) {
@@ -139,7 +139,7 @@ pub fn futex_wait_for(_: &AtomicU32, _: u32, _: u64) {
 }
 /// Wakes all sleepers of `word`.
 pub fn futex_wake(word: &AtomicU32, _: u32) {
-    machine::futex_wake(word);
+    machine::futex_wake(&raw const *word as usize);
 }
 /// Never, as far as a model's locks can know.
 #[must_use]
