@@ -9,7 +9,7 @@ use allotment_models::arch::atomic::{AtomicU64, Ordering::Relaxed};
 use allotment_models::arch::outcome::Outcome;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::RseqArea;
-use allotment_models::cache::drain::CpuSet;
+use allotment_models::cache::cpuset::CpuSet;
 use allotment_models::cache::layout::Word;
 use allotment_models::cache::sets::Sets;
 use allotment_models::harness::{fails, holds, spawn};

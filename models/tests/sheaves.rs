@@ -9,7 +9,7 @@
 use allotment_models::arch::lock::Lock;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::RseqArea;
-use allotment_models::cache::drain::CpuSet;
+use allotment_models::cache::cpuset::CpuSet;
 use allotment_models::cache::layout::SLOT;
 use allotment_models::cache::{Cache, Sheaf, Source};
 use allotment_models::cache::{DrainMode, DrainReport};

@@ -29,137 +29,21 @@
 //! Cost: a store and a fence for each CPU (0.4–1.3 µs), or one fence for all; the owner's answer is one sequence.
 #![allow(unsafe_code)] // sequences
 
+use super::cpuset::CpuSet;
 use super::layout::Word;
-use super::set::Set;
+use super::set::{ASKED, NONE, PARKED, Set, UNFENCED};
 use super::sets::{STEP, Sets, Words};
 use crate::arch::atomic::Ordering::{Relaxed, Release, SeqCst};
-use crate::arch::atomic::{AtomicU64, fence};
+use crate::arch::atomic::fence;
 use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq;
 use crate::arch::sys;
-use crate::cpu::INDICES;
 use crate::stat::board::FIRST_FRONT;
 use crate::stat::{Event, Mode};
 
-/// Nothing is wanted.
-pub(super) const NONE: u32 = 0;
-/// See the module.
-pub(super) const ASKED: u32 = 1;
-/// See the module.
-pub(super) const PARKED: u32 = 2;
-/// See the module.
-pub(super) const UNFENCED: u32 = 3;
 /// A CPU that never is: its fence interrupts nobody and tells whether there are fences.
 const NO_CPU: u32 = 0x7fff_ffff;
-
-/// Indices that are looked at together: a set of them is small enough for a small stack.
-pub const WINDOW: usize = 512;
-const _: () = assert!(INDICES.is_multiple_of(WINDOW));
-
-/// Which indices of a window. Others are none of them.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuSet {
-    from: usize,
-    bits: [u64; WINDOW / 64],
-}
-
-impl CpuSet {
-    /// None of the window that `index` is in.
-    #[must_use]
-    pub const fn around(index: usize) -> Self {
-        Self { from: index / WINDOW * WINDOW, bits: [0; WINDOW / 64] }
-    }
-    /// None of the same window.
-    #[must_use]
-    pub const fn none(&self) -> Self {
-        Self::around(self.from)
-    }
-    /// The first index of each window, as far as there are indices below `top`.
-    pub fn windows(top: usize) -> impl Iterator<Item = usize> {
-        (0..top).step_by(WINDOW)
-    }
-    /// The window's indices below `top`.
-    #[must_use]
-    pub fn window(&self, top: usize) -> core::ops::Range<usize> {
-        self.from..top.min(self.from + WINDOW)
-    }
-    /// Whether an index is of the window.
-    #[must_use]
-    pub const fn covers(&self, index: usize) -> bool {
-        index / WINDOW * WINDOW == self.from
-    }
-    /// One more, of the window.
-    pub const fn insert(&mut self, index: usize) {
-        self.bits[(index - self.from) / 64] |= 1 << (index % 64);
-    }
-    /// One less, of the window.
-    pub const fn remove(&mut self, index: usize) {
-        self.bits[(index - self.from) / 64] &= !(1 << (index % 64));
-    }
-    /// Whether it is one.
-    #[must_use]
-    pub const fn contains(&self, index: usize) -> bool {
-        self.covers(index) && self.bits[(index - self.from) / 64] >> (index % 64) & 1 == 1
-    }
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.bits.iter().all(|&word| word == 0)
-    }
-    /// How many.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.bits.iter().map(|word| word.count_ones() as usize).sum()
-    }
-    /// In order.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.bits.iter().enumerate().flat_map(move |(at, &word)| bits(word).map(move |bit| self.from + at * 64 + bit))
-    }
-}
-
-/// The numbers of the bits of a word, in order.
-pub(super) fn bits(word: u64) -> impl Iterator<Item = usize> {
-    // Each step drops the lowest bit.
-    let rests = core::iter::successors(Some(word), |&rest| (rest != 0).then(|| rest & (rest - 1)));
-    rests.take_while(|&rest| rest != 0).map(|rest| rest.trailing_zeros() as usize)
-}
-
-/// CPUs that our threads must not be disturbed on: what the kernel calls isolated or `nohz_full`.
-#[derive(Debug)]
-pub struct Isolated([AtomicU64; INDICES / 64]);
-
-impl Default for Isolated {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Isolated {
-    /// None.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; INDICES / 64])
-    }
-    /// One more. Numbers that no CPU has are ignored.
-    pub fn insert(&self, cpu: usize) {
-        if cpu < INDICES {
-            // Relaxed: policy; whoever misses it sends one interruption more.
-            self.0[cpu / 64].fetch_or(1 << (cpu % 64), Relaxed);
-        }
-    }
-    /// Whether it is one.
-    #[must_use]
-    pub fn contains(&self, cpu: u32) -> bool {
-        let cpu = cpu as usize;
-        cpu < INDICES && self.0[cpu / 64].load(Relaxed) >> (cpu % 64) & 1 == 1
-    }
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| word.load(Relaxed) == 0)
-    }
-}
 
 /// What a round of switching came to.
 #[derive(Clone, Copy, Debug)]

@@ -21,12 +21,14 @@
 //! Locks: none held while calling the source. Cost: one visit per half sheaf.
 #![allow(unsafe_code)] // sheaves change owners
 
+pub mod cpuset;
 pub mod drain;
 pub mod front;
 pub mod layout;
 pub mod set;
 pub mod sets;
 mod share;
+mod shared;
 pub mod sheaf;
 pub mod steps;
 mod tally;
@@ -40,7 +42,7 @@ use crate::meta::Meta;
 use crate::stat::board::CLASSES_MAX;
 use crate::stat::{Event, Level, Mode};
 use core::iter;
-use drain::CpuSet;
+use cpuset::CpuSet;
 use layout::{OBJECTS, Word};
 use set::{NEAR, Set};
 use sets::STEP;

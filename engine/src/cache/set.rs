@@ -16,6 +16,15 @@ use crate::stat::board::CLASSES_MAX;
 /// Classes whose objects a set has a barn of its own for: objects of at most 2 KiB.
 pub const NEAR: usize = if CLASSES_MAX < 43 { CLASSES_MAX } else { 43 };
 
+/// In [`Set::mark`]: nothing is wanted.
+pub(super) const NONE: u32 = 0;
+/// See [`super::drain`].
+pub(super) const ASKED: u32 = 1;
+/// See [`super::drain`].
+pub(super) const PARKED: u32 = 2;
+/// See [`super::drain`].
+pub(super) const UNFENCED: u32 = 3;
+
 /// The two sheaves that a set has of a class.
 #[repr(C)]
 #[derive(Debug)]

@@ -25,10 +25,10 @@
 //! what it interrupted, and leaves slots void then: [`Sets::ready`] fills them one by one. Cost: nothing on the fast path but the load of the slot.
 #![allow(unsafe_code)] // addresses of sets and tallies
 
-use super::drain::{ASKED, CpuSet, Isolated, NONE, PARKED, UNFENCED, bits};
+use super::cpuset::{CpuSet, Isolated, bits};
 use super::layout::Word;
-use super::set::{Pair, Set};
-use super::share::Share;
+use super::set::{ASKED, NONE, PARKED, Pair, Set, UNFENCED};
+use super::shared::Share;
 use super::sheaf::{Barn, Sheaf};
 use super::steps::{self, Locked, Simulated, Steps};
 use crate::arch::PAGE;

@@ -14,8 +14,8 @@
 
 use super::sets::Sets;
 use crate::arch::PAGE;
+use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicU64, AtomicUsize};
 use crate::arch::seq::TALLY;
 use crate::arch::sys::{self, Access, Advice};
 use crate::stat::board::{BOARD_BYTES, SETS_MAX, SHOW, SHOW_BYTES, TALLIES, TALLY_BYTES};
@@ -25,36 +25,6 @@ use crate::stat::{Board, Level};
 const FIRST_TALLIES: usize = 2;
 /// Bytes of a set and its tally in the copy for a fork.
 const COPIED: usize = TALLY_BYTES + PAGE;
-
-/// What a shared or forked board needs. Zero: private, and never forked.
-#[derive(Debug)]
-pub(super) struct Share {
-    /// Of a shared board: tallies that have their pages, and bytes of texts that do (see [`Sets::ensure`]). No tallies: nobody
-    /// else sees the board; [`SETS_MAX`]: further ones are private.
-    pub sure: AtomicUsize,
-    sure_texts: AtomicUsize,
-    /// The board's texts; 0 until there are any.
-    text: AtomicUsize,
-    /// A word that is not zero, but in a forked child that nobody has told so; 0: there is none (see [`Sets::watch`]).
-    witness: AtomicUsize,
-    /// Of a shared board that was forked: a private copy of it and of the sets while a fork is under way; or 0.
-    copy: AtomicUsize,
-    /// Sets (and tallies) that the copy has room for.
-    copied: AtomicUsize,
-}
-
-impl Share {
-    pub const fn new() -> Self {
-        Self {
-            sure: AtomicUsize::new(0),
-            sure_texts: AtomicUsize::new(0),
-            text: AtomicUsize::new(0),
-            witness: AtomicUsize::new(0),
-            copy: AtomicUsize::new(0),
-            copied: AtomicUsize::new(0),
-        }
-    }
-}
 
 impl Sets {
     /// Shows the board in a file, of which other processes are the readers; false, and as it was, if that cannot be.

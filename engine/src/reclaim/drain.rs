@@ -13,7 +13,7 @@ use super::mm::{ALL_CLASSES, Mm};
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::{sys, topology};
-use crate::cache::drain::CpuSet;
+use crate::cache::cpuset::CpuSet;
 use crate::cache::{DrainMode, DrainReport};
 use crate::cpu::{INDICES, NODES};
 use crate::knob::Drain;
@@ -52,7 +52,7 @@ impl RunningCpus {
     const fn unknown() -> Self {
         Self { cpus: CpuSet::around(0), known: false, asked: true }
     }
-    /// Whether `cpu` is one. Looks at the threads once (for each [`WINDOW`](crate::cache::drain::WINDOW) of CPUs),
+    /// Whether `cpu` is one. Looks at the threads once (for each [`WINDOW`](crate::cache::cpuset::WINDOW) of CPUs),
     /// when this is first asked.
     fn contains(&mut self, cpu: u32) -> bool {
         let cpu = cpu as usize;

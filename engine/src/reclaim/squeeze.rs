@@ -5,7 +5,7 @@
 
 use super::mm::{ALL_CLASSES, Mm};
 use crate::arch::{cgroup, sys};
-use crate::cache::drain::CpuSet;
+use crate::cache::cpuset::CpuSet;
 use crate::cache::{DrainMode, DrainReport};
 use crate::stat::{Event, Mode, Timing};
 

@@ -1,7 +1,7 @@
 //! Drains by each of their ways, on two fake CPUs that nobody leaves unless a test says so.
 
 use super::*;
-use crate::cache::drain::CpuSet;
+use crate::cache::cpuset::CpuSet;
 use crate::page::Flags;
 use crate::reclaim::keeper::{Duty, QUIET};
 
