@@ -204,20 +204,25 @@ impl Attack {
             other => panic!("{}: no compiler for {other}", self.source.display()),
         };
         common::need(&self.name(), compiler, package)?;
-        let build = |output: PathBuf, more: &[&str]| {
-            let mut command = Command::new(compiler);
-            command.args(flags).arg(&self.source).arg("-o").arg(&output).args(more).args(&self.flags);
-            let done = command.output().unwrap();
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let directory = common::scratch_root().join("attack");
+        fs::create_dir_all(&directory).unwrap();
+        let own: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        let build = |name: String, more: &[&str]| {
+            let (built, output) = (directory.join(&name), scratch.join(&name));
+            common::build(compiler, &self.source, &built, &[flags, more, &own].concat());
+            // Programs look for it where they run.
+            if !output.exists() {
+                fs::hard_link(built, &output).unwrap();
+            }
             output
         };
-        let library = scratch.join(&format!("lib{}.so", self.name()));
         let mut linked = vec![];
+        let library;
         if self.library {
-            build(library.clone(), &["-shared", "-fPIC", "-DLIB"]);
+            library = build(format!("lib{}.so", self.name()), &["-shared", "-fPIC", "-DLIB"]);
             linked = vec![library.to_str()?, "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"];
         }
-        Some(build(scratch.join(&self.name()), &linked))
+        Some(build(self.name(), &linked))
     }
     fn run(&self, way: Way, program: &Path, args: &str, scratch: &Scratch, hang: Duration) -> End {
         // The shell sets the limits; what is preloaded begins with the program.

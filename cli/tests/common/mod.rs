@@ -18,8 +18,8 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The command under test.
@@ -436,34 +436,43 @@ pub fn copy_program(from: impl AsRef<Path>, to: &Path) {
     assert!(copied.is_ok_and(|status| status.success()), "{} is not copied", from.as_ref().display());
 }
 
-/// Builds `cli/tests/c/NAME` once in this run of the tests; `extra` goes to the compiler.
+/// A file, and those that it includes by name.
+fn with_included(source: &Path) -> String {
+    let text = fs::read_to_string(source).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+    let names = text.lines().filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"'));
+    let included: String = names.map(|name| with_included(&source.with_file_name(name))).collect();
+    text + &included
+}
+
+/// Calls the compiler, unless `output` is there already, of the same words and files. What it was made of stands beside it.
+pub fn build(compiler: &str, source: &Path, output: &Path, words: &[&str]) {
+    let of = format!("{compiler} {words:?}\n{}", with_included(source));
+    let made_of = output.with_extension("made-of");
+    if output.exists() && fs::read_to_string(&made_of).is_ok_and(|text| text == of) {
+        return;
+    }
+    // Another run of the tests may be about: the name appears when the file is whole.
+    let unfinished = output.with_extension(std::process::id().to_string());
+    let done = Command::new(compiler).arg(source).arg("-o").arg(&unfinished).args(words).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let _ = fs::remove_file(&made_of);
+    fs::rename(&unfinished, output).unwrap();
+    fs::write(made_of, of).unwrap();
+}
+
+/// Builds `cli/tests/c/NAME`; `extra` goes to the compiler.
 pub fn compile(name: &str, output: &str, extra: &[&str]) -> Option<PathBuf> {
-    static BUILT: OnceLock<Mutex<BTreeMap<String, PathBuf>>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
     let (compiler, package) = if name.ends_with("pp") { ("g++", "g++") } else { ("gcc", "gcc") };
     need(name, compiler, package)?;
-    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(path) = built.get(output) {
-        return Some(path.clone());
-    }
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
     let directory = scratch_root().join("c");
     fs::create_dir_all(&directory).unwrap();
-    // Another run of the tests may be about: the name appears when the file is whole.
-    let (path, unfinished) = (directory.join(output), directory.join(format!("{output}.{}", std::process::id())));
-    let done = Command::new(compiler)
-        .args(["-O1", "-g", "-fno-builtin", "-w", "-pthread"])
-        .arg(&source)
-        .arg("-o")
-        .arg(&unfinished)
-        .args(extra)
-        .arg("-L")
-        .arg(&directory)
-        .arg("-Wl,-rpath,$ORIGIN")
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    fs::rename(&unfinished, &path).unwrap();
-    built.insert(output.to_owned(), path.clone());
+    let path = directory.join(output);
+    let libraries = format!("-L{}", directory.display());
+    let words = ["-O1", "-g", "-fno-builtin", "-w", "-pthread", &libraries, "-Wl,-rpath,$ORIGIN"];
+    build(compiler, &source, &path, &[&words, extra].concat());
     Some(path)
 }
 
