@@ -19,6 +19,7 @@ use proptest::prelude::*;
 use std::boxed::Box;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::vec::Vec;
 
 fn board() -> &'static Board {
@@ -179,12 +180,15 @@ impl Model<'_> {
         let before = self.live.range(..=at).next_back().is_none_or(|(&other, &(len, _))| other + len * PAGE <= at);
         let after = self.live.range(at..).next().is_none_or(|(&other, _)| at + pages * PAGE <= other);
         assert!(before && after, "handed out twice");
-        if fresh.zero {
-            let bytes = unsafe { core::slice::from_raw_parts(at as *const u64, pages * PAGE / 8) };
-            assert!(bytes.iter().all(|&word| word == 0), "not zero");
-        }
         self.stamp += 1;
-        Self::stamps(at, pages).for_each(|word| unsafe { word.write(self.stamp) });
+        // Read and written at once: a page that is read first costs two faults.
+        let had = Self::stamps(at, pages).map(|word| unsafe { AtomicUsize::from_ptr(word) }.swap(self.stamp, Relaxed));
+        let had = had.fold(0, |all, word| all | word);
+        if fresh.zero {
+            let words = unsafe { core::slice::from_raw_parts(at as *const usize, pages * PAGE / 8) };
+            let between = words.chunks_exact(PAGE / 8).flat_map(|page| &page[1..PAGE / 8 - 1]);
+            assert!(had == 0 && between.fold(0, |all, word| all | word) == 0, "not zero");
+        }
         self.live.insert(at, (pages, self.stamp));
     }
     fn pick(&self, which: usize) -> Option<(usize, usize, usize)> {
@@ -469,8 +473,8 @@ fn a_space_owes_at_most_what_it_may() {
     }
 }
 
-/// Threads on three nodes that take, stamp, check and free, beside one that purges and one that forks: a soak, of two
-/// seconds, or a minute with `ALLOTMENT_TEST_LONG=1`.
+/// Threads on three nodes that take, stamp, check and free, beside one that purges and one that forks: a soak, of a
+/// second, or a minute with `ALLOTMENT_TEST_LONG=1`.
 #[test]
 fn threads_and_purges_hand_nothing_out_twice() {
     threads_and_purges(false);
@@ -481,6 +485,11 @@ fn threads_and_purges_in_spaces_of_cpus() {
     threads_and_purges(true);
 }
 
+/// Whether the long versions are asked for.
+fn long() -> bool {
+    std::env::var_os("ALLOTMENT_TEST_LONG").is_some_and(|value| value != "0")
+}
+
 fn threads_and_purges(split: bool) {
     let world = World::new();
     let world = &world;
@@ -489,8 +498,7 @@ fn threads_and_purges(split: bool) {
     }
     let stop = std::sync::atomic::AtomicBool::new(false);
     let stop = &stop;
-    let long = std::env::var_os("ALLOTMENT_TEST_LONG").is_some_and(|value| value != "0");
-    let seconds = if long { 60 } else { 2 };
+    let seconds = if long() { 60 } else { 1 };
     std::thread::scope(|scope| {
         let purger = scope.spawn(move || {
             let mut bytes = 0;

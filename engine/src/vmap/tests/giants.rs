@@ -131,13 +131,13 @@ fn giants_against_the_model(storm: u64, cases: u32) {
 
 #[test]
 fn giants_match_the_model() {
-    giants_against_the_model(0, 100);
+    giants_against_the_model(0, if long() { 100 } else { 40 });
 }
 
 #[test]
 fn giants_lose_nothing_in_a_storm() {
     for storm in [2, 5, 30] {
-        giants_against_the_model(storm, 60);
+        giants_against_the_model(storm, if long() { 60 } else { 24 });
     }
 }
 
@@ -308,7 +308,7 @@ fn threads_share_giants_and_forks_find_nothing_in_flight() {
                     HERE.set(thread);
                     let mut giants =
                         Giants { world, live: Vec::new(), tickets: Vec::new(), stamp: thread << 40, alone: false };
-                    for round in 0..600 {
+                    for round in 0..if long() { 600 } else { 200 } {
                         let _inside = world.gate.enter_patiently();
                         giants.alloc(WINDOW_PAGES / 2 + 1 + round % 7 * 9000, round % 4 == 0, false);
                         if round % 3 > 0 {
