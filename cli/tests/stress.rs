@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// How long a program is stressed.
 fn lasts() -> Duration {
     let asked = std::env::var("ALLOTMENT_TEST_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(asked.unwrap_or(if long() { 60 } else { 3 }))
+    Duration::from_secs(asked.unwrap_or(if long() { 60 } else { 2 }))
 }
 
 /// One program at a time.

@@ -310,15 +310,18 @@ static void *one_of_many(void *argument)
 
 static void many(void)
 {
-    enum { MANY = 1000 };
-    static pthread_t thread[MANY];
+    enum { MOST = 1000 };
+    static pthread_t thread[MOST];
+    const char *text = getenv("MANY");
+    unsigned many = text ? strtoul(text, NULL, 10) : MOST;
+    CHECK(many > 0 && many <= MOST);
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, 64 << 10);
-    CHECK(!pthread_barrier_init(&barrier, NULL, MANY));
-    for (uintptr_t at = 0; at < MANY; at++)
+    CHECK(!pthread_barrier_init(&barrier, NULL, many));
+    for (uintptr_t at = 0; at < many; at++)
         CHECK(!pthread_create(&thread[at], &attr, one_of_many, (void *)at));
-    for (int at = 0; at < MANY; at++)
+    for (unsigned at = 0; at < many; at++)
         CHECK(!pthread_join(thread[at], NULL));
     empty_slots();
 }
