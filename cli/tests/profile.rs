@@ -2,7 +2,7 @@
 
 mod common;
 use allotment_engine::stat::profile::VERSION;
-use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, copy_program, find, modes, need, program, skip};
+use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, copy_program, find, long, modes, need, program, skip};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -258,9 +258,23 @@ fn shown_file(pid: &str) -> String {
     format!("/dev/shm/allotment-{number}-{pid}.heap")
 }
 
-fn read_by_pprof(file: &Path) {
+/// Whether pprof can be asked. Since version 1.25 Go builds it when it is first asked for, in a minute: in long runs.
+fn has_pprof() -> bool {
     if find("go").is_none() {
-        return skip("pprof", "no go here (Debian package golang)");
+        skip("pprof", "no go here (Debian package golang)");
+        return false;
+    }
+    let tools = Command::new("go").args(["env", "GOTOOLDIR"]).output().unwrap().stdout;
+    let is_built = Path::new(String::from_utf8(tools).unwrap().trim()).join("pprof").exists();
+    if !is_built && !long() {
+        skip("pprof", "this go would build it first: with ALLOTMENT_TEST_LONG=1");
+    }
+    is_built || long()
+}
+
+fn read_by_pprof(file: &Path) {
+    if !has_pprof() {
+        return;
     }
     let arguments = ["tool", "pprof", "-top", "-sample_index=inuse_space", "-unit=b"];
     let done = Command::new("go").args(arguments).arg(file).output().unwrap();
@@ -289,8 +303,8 @@ fn pprof_is_told_of_the_program() {
         let of_allocators = ["operator new", "std::__new_allocator<", "std::allocator", "std::_Vector_base<"];
         assert!(!of_allocators.iter().any(|prefix| first.starts_with(prefix)), "{first}\n{text}");
     }
-    if find("go").is_none() {
-        return skip("pprof", "no go here (Debian package golang)");
+    if !has_pprof() {
+        return;
     }
     let arguments = ["tool", "pprof", "-top", "-sample_index=alloc_space"];
     let done = Command::new("go").args(arguments).arg(&file).output().unwrap();
