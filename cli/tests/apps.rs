@@ -357,7 +357,7 @@ fn gcc_and_make_build_a_project() {
     let test = "gcc_and_make_build_a_project";
     let (Some(_), Some(_)) = (need(test, "gcc", "gcc"), need(test, "make", "make")) else { return };
     let scratch = Scratch::new("project");
-    generate(scratch.path(), if long() { 120 } else { 12 });
+    generate(scratch.path(), if long() { 120 } else { 6 });
     let build = |mode: Mode| {
         Program::new(Mode::Plain, &["make", "-s", "clean"]).within(scratch.path()).run().ended(0);
         let done = Program::new(mode, &["make", "-s", "-j2", "main"]).within(scratch.path()).run().ended(0);
@@ -415,7 +415,8 @@ fn git_on_a_repository() {
         let name = mode.name();
         git(mode, &["clone", "-q", "--no-local", "--no-hardlinks", &source, name]).ended(0).took(mode, 100);
         git(mode, &["-C", name, "checkout", "-q", head.trim()]).ended(0);
-        git(mode, &["-C", name, "gc", "-q", "--aggressive", "--prune=now"]).ended(0);
+        let hard: &[&str] = if long() { &["--aggressive"] } else { &[] };
+        git(mode, &[&["-C", name, "gc", "-q", "--prune=now"], hard].concat()).ended(0);
         git(mode, &["-C", name, "repack", "-q", "-a", "-d", "-f", "--window=50", "--threads=4"]).ended(0);
         git(mode, &["-C", name, "fsck", "--full", "--strict"]).ended(0).took(mode, 100);
         let done = git(mode, &["-C", name, "log", "-p", "--stat", head.trim()]).ended(0);
