@@ -35,6 +35,8 @@ struct State {
     end: usize,
     /// Bytes of the last chunk.
     chunk: usize,
+    /// The system gave not even a page when it was asked last.
+    refused: bool,
 }
 
 impl State {
@@ -95,7 +97,7 @@ impl Meta {
     /// Nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { state: Lock::new(State { free: [0; SIZES], at: 0, end: 0, chunk: 0 }) }
+        Self { state: Lock::new(State { free: [0; SIZES], at: 0, end: 0, chunk: 0, refused: false }) }
     }
 
     /// Bytes of the blocks of a free list.
@@ -120,12 +122,19 @@ impl Meta {
         let from = state.at;
         let (mut at, mut gap) = (from.next_multiple_of(size), from.next_multiple_of(size));
         if at + size > state.end {
+            if state.refused
+                && let Some(block) = state.split(index)
+            {
+                return NonNull::new(block as *mut u8);
+            }
             let want = (2 * state.chunk).clamp(FIRST, MOST);
-            // A limit may refuse that and allow a page.
-            let mut chunks = [want, FIRST, PAGE].into_iter();
+            // A limit may refuse that and allow a page. (Where it refused all, that is what is asked for.)
+            let mut chunks = [want, FIRST, PAGE].into_iter().skip(if state.refused { 2 } else { 0 });
             let Some((fresh, chunk)) = chunks.find_map(|chunk| Some((state.more(chunk)?, chunk))) else {
+                state.refused = true;
                 return NonNull::new(state.split(index)? as *mut u8);
             };
+            state.refused = false;
             board.raise(Level::Meta, chunk);
             board.raise(Level::Mapped, chunk);
             board.raise(Level::Reserved, chunk);
@@ -176,7 +185,7 @@ mod tests {
         for (from, to) in [(0, 3 * PAGE), (64, 3 * PAGE), (PAGE - 64, 2 * PAGE + 192), (1024, 1024), (4096, 4096 + 63)]
         {
             for index in 0..SIZES {
-                let mut state = State { free: [0; SIZES], at: 0, end: 0, chunk: 0 };
+                let mut state = State { free: [0; SIZES], at: 0, end: 0, chunk: 0, refused: false };
                 state.carve(base + from, base + to);
                 let size = Meta::size(index);
                 let mut got = std::vec::Vec::new();
