@@ -657,6 +657,12 @@ impl Units {
     pub fn is_closed(&self) -> bool {
         self.cpus.is_closed()
     }
+
+    /// From now on every fence is refused.
+    #[cfg(test)]
+    pub fn confine(&self) {
+        self.cpus.confine();
+    }
 }
 
 /// What a refused thread may do.

@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, unsafe_code, missing_docs)]
 
 extern crate std;
-use super::units::{Fixture, MODES, stand};
+use super::units::{Fixture, MODES, between, stand};
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
-use crate::counter::level::{BYTES_NODES, default_threshold};
-use crate::counter::quota::default_batch;
+use crate::counter::level::{BYTES, BYTES_NODES, default_threshold};
+use crate::counter::quota::{LIMIT_MAX, default_batch};
 use crate::counter::{Comparison, Level, Quota};
 use crate::stat::Mode;
+use core::cell::Cell;
 use core::cmp::Ordering;
 use proptest::prelude::*;
+use std::rc::Rc;
 use std::sync::atomic::AtomicI64;
 use std::thread;
 use std::vec::Vec;
@@ -138,6 +140,7 @@ fn the_bound_is_reached_at_its_edge() {
     assert_eq!(bound, 4490, "448 indices and nobody's");
     assert_eq!(counter.compare(&fixture.units, 4490), Comparison::CannotTell);
     assert_eq!(counter.compare(&fixture.units, 4491), Comparison::Less);
+    assert_eq!(counter.compare(&fixture.units, -4490), Comparison::CannotTell);
     assert_eq!(counter.compare(&fixture.units, -4491), Comparison::Greater);
     counter.add(&fixture.units, 1);
     assert_eq!(counter.approximate(), 15, "a spill takes 1.5 thresholds");
@@ -150,6 +153,88 @@ fn the_bound_is_reached_at_its_edge() {
         counter.add(&fixture.units, 1);
     }
     assert_eq!(counter.exact(&fixture.units), 4480 + 449);
+}
+
+#[test]
+fn a_delta_beyond_the_threshold_goes_to_the_total_whole() {
+    for fixture in fixtures() {
+        let (counter, units) = (level(&fixture, 10, 1), &fixture.units);
+        stand(0, 0);
+        counter.add(units, (1 << 32) + 1);
+        assert_eq!(counter.approximate(), (1 << 32) + 1, "more than a byte, which looks like 1");
+        counter.add(units, 10);
+        assert_eq!(counter.approximate(), (1 << 32) + 1, "the byte has room for it");
+        counter.add(units, 11);
+        assert_eq!(counter.approximate(), (1 << 32) + 12);
+        assert_eq!(counter.exact(units), (1 << 32) + 22);
+    }
+}
+
+#[test]
+fn thresholds_are_of_a_byte() {
+    let fixture = Fixture::new(Mode::Simulated, 4).unwrap();
+    assert_eq!([0, 1, 60, 125, 126].map(|threshold| level(&fixture, threshold, 1).threshold()), [1, 1, 60, 125, 125]);
+    let counter = level(&fixture, 60, 1);
+    counter.set_threshold(7);
+    assert_eq!(counter.threshold(), 7);
+    counter.add(&fixture.units, 8);
+    assert_eq!(counter.approximate(), 8, "beyond the new one");
+    counter.set_threshold(0);
+    assert_eq!(counter.threshold(), 1);
+}
+
+#[test]
+fn what_a_node_has_spilled_shows_there() {
+    let fixture = Fixture::on_nodes(4, 2);
+    let (counter, units) = (level(&fixture, 10, 2), &fixture.units);
+    stand(0, 1);
+    counter.add(units, 100);
+    assert_eq!([0, 1].map(|node| counter.node(units, node)), [0, 100]);
+    assert_eq!(units.high(), 2, "what is written in the copy of index 1 is cleared when it is freed");
+}
+
+#[test]
+fn on_one_node_there_is_nothing_behind_the_two_bytes() {
+    let fixture = Fixture::new(Mode::Simulated, 4).unwrap();
+    let units = &fixture.units;
+    // SAFETY: an allocation of its own, in these units.
+    let counter = unsafe { Level::new(fixture.alloc(BYTES), 10, 1) };
+    let beside = fixture.alloc(8);
+    assert!(beside.address() - counter.handle().address() < BYTES_NODES);
+    stand(0, 0);
+    counter.add(units, 100);
+    assert_eq!(counter.node(units, 0), 100, "the total");
+    // SAFETY: an allocation of its own.
+    assert_eq!(unsafe { units.sum(beside) }, 0);
+}
+
+#[test]
+fn a_spill_in_flight_widens_the_bound() {
+    let fixture = Rc::new(Fixture::new(Mode::Simulated, 4).unwrap());
+    let counter = Rc::new(level(&fixture, 10, 1));
+    stand(0, 0);
+    counter.add(&fixture.units, 10);
+    let seen = Rc::new(Cell::new((0, 0)));
+    // It has found that there is no room, and is about to commit.
+    let look = (Rc::clone(&fixture), Rc::clone(&counter), Rc::clone(&seen));
+    between(1, move || look.2.set((look.1.bound(&look.0.units), look.1.exact(&look.0.units))));
+    counter.add(&fixture.units, 1);
+    assert_eq!(seen.get(), (2 * 10 + 15, 10));
+    assert_eq!((counter.bound(&fixture.units), counter.exact(&fixture.units)), (2 * 10, 11));
+}
+
+/// Who comes to another index in the middle of a spill finds another byte there: with room, up to the threshold.
+#[test]
+fn a_spill_that_finds_room_leaves_it_in_the_byte() {
+    let fixture = Fixture::new(Mode::Simulated, 4).unwrap();
+    let (counter, units) = (level(&fixture, 10, 1), &fixture.units);
+    for (index, count) in [(1, 9), (0, 10)] {
+        stand(index, index as u32);
+        counter.add(units, count);
+    }
+    between(1, || stand(1, 1));
+    counter.add(units, 1);
+    assert_eq!((counter.approximate(), counter.exact(units)), (0, 20));
 }
 
 #[test]
@@ -175,6 +260,7 @@ fn the_kernels_thresholds() {
     assert_eq!(default_threshold(0, 0), 1);
     assert_eq!(default_threshold(u32::MAX, u64::MAX), 125);
     assert_eq!(default_batch(0, 0), 1);
+    assert_eq!(default_batch(1600, 10), 10, "ten stocks of two are an eighth");
     assert_eq!(default_batch(u64::MAX, 1), 1 << 40);
 }
 
@@ -234,6 +320,151 @@ fn a_quota_is_never_exceeded_and_refuses_nothing_that_fits() {
             assert!(counter.try_add(units, 1) && !counter.try_add(units, 1));
             assert!(counter.sub(units, 1));
         }
+    }
+}
+
+/// What is charged and used, and whether it is loose.
+fn of(quota: &Quota, fixture: &Fixture) -> (u64, u64, bool) {
+    (quota.charged(), quota.used(&fixture.units), !quota.is_tight())
+}
+
+#[test]
+fn a_stock_is_filled_and_emptied_by_batches() {
+    let fixture = Fixture::new(Mode::Simulated, 64).unwrap();
+    let (counter, units) = (quota(&fixture, 1000, 10), &fixture.units);
+    assert_eq!((counter.limit(), counter.batch()), (1000, 10));
+    stand(0, 0);
+    assert!(counter.try_add(units, 1));
+    assert_eq!(of(&counter, &fixture), (11, 1, true), "with a batch for later");
+    assert!(counter.try_add(units, 10));
+    assert_eq!(of(&counter, &fixture), (11, 11, true), "from the stock");
+    assert!(counter.try_add(units, 10));
+    assert_eq!(of(&counter, &fixture), (31, 21, true));
+    assert!(counter.sub(units, 10));
+    assert_eq!(of(&counter, &fixture), (31, 11, true), "into the stock, which is full");
+    assert!(counter.sub(units, 1));
+    assert_eq!(of(&counter, &fixture), (21, 10, true), "it gave a batch back");
+    assert!(counter.try_add(units, 15));
+    assert_eq!(of(&counter, &fixture), (36, 25, true), "more than a batch is charged by itself");
+    assert!(counter.sub(units, 15));
+    assert_eq!(of(&counter, &fixture), (21, 10, true), "and is returned so");
+}
+
+#[test]
+fn what_no_quota_has_is_refused() {
+    for fixture in fixtures() {
+        let (counter, units) = (quota(&fixture, 1000, 10), &fixture.units);
+        stand(0, 0);
+        for n in [LIMIT_MAX + 1, u64::MAX] {
+            assert!(counter.try_add(units, 1));
+            // (u64::MAX to one side is 1 to the other, which the stock would have.)
+            assert!(!counter.try_add(units, n) && !counter.sub(units, n), "{n}");
+            assert!(counter.sub(units, 1));
+            assert_eq!(counter.used(units), 0);
+        }
+        let largest = quota(&fixture, u64::MAX, 1);
+        assert_eq!(largest.limit(), LIMIT_MAX);
+        assert!(largest.try_add(units, LIMIT_MAX) && !largest.try_add(units, 1));
+        assert!(largest.sub(units, LIMIT_MAX));
+        assert_eq!(largest.used(units), 0);
+    }
+}
+
+#[test]
+fn a_batch_that_does_not_fit_makes_it_tight() {
+    let fixture = Fixture::new(Mode::Simulated, 64).unwrap();
+    let counter = quota(&fixture, 15, 10);
+    stand(0, 0);
+    assert!(counter.try_add(&fixture.units, 10));
+    assert_eq!(of(&counter, &fixture), (10, 10, false), "there is no room for a stock");
+}
+
+/// Full, and tight: until there is room for two batches for each index in use, a quarter of the limit at most, but for
+/// two batches at least.
+#[test]
+fn it_is_loose_again_when_there_is_room_for_stocks() {
+    for (limit, high, room) in [(1000, 1, 20), (1000, 5, 100), (1000, 64, 250), (40, 64, 20)] {
+        let fixture = Fixture::new(Mode::Simulated, 64).unwrap();
+        let (counter, units) = (quota(&fixture, limit, 10), &fixture.units);
+        stand(0, 0);
+        units.raise(high - 1);
+        assert!(counter.try_add(units, limit) && !counter.is_tight());
+        assert!(!counter.try_add(units, 1) && counter.is_tight());
+        assert!(counter.sub(units, room - 1));
+        assert_eq!(of(&counter, &fixture), (limit - room + 1, limit - room + 1, false));
+        assert!(counter.sub(units, 1));
+        assert_eq!(of(&counter, &fixture), (limit - room, limit - room, true));
+        assert!(counter.try_add(units, 1));
+        assert_eq!(of(&counter, &fixture), (limit - room + 11, limit - room + 1, true), "a stock again");
+    }
+}
+
+#[test]
+fn a_limit_decides_whether_it_is_tight() {
+    let fixture = Fixture::new(Mode::Simulated, 64).unwrap();
+    let (counter, units) = (quota(&fixture, 1000, 10), &fixture.units);
+    stand(0, 0);
+    assert!(counter.try_add(units, 1));
+    for (limit, charged, is_loose) in [
+        (500, 11, true),
+        (11, 11, true), // the stock fits
+        (10, 1, false), // it does not
+        (20, 1, false), // two batches want to fit beside what is used
+        (21, 1, true),
+        (LIMIT_MAX, 1, true),
+    ] {
+        counter.set_limit(units, limit);
+        assert_eq!((counter.limit(), of(&counter, &fixture)), (limit, (charged, 1, is_loose)));
+    }
+    counter.set_limit(units, u64::MAX);
+    assert_eq!(counter.limit(), LIMIT_MAX);
+}
+
+/// More comes back than was used, to stocks, which do not know: nothing is charged when they have been swept.
+#[test]
+fn a_return_of_what_was_not_used_leaves_nothing_charged() {
+    let fixture = Fixture::new(Mode::Simulated, 64).unwrap();
+    let (counter, units) = (quota(&fixture, 100, 10), &fixture.units);
+    stand(0, 0);
+    assert!(counter.try_add(units, 20));
+    for (index, count) in [(1, 3), (2, 4)] {
+        stand(index, index as u32);
+        (0..count).for_each(|_| assert!(counter.sub(units, 5)));
+    }
+    assert_eq!(of(&counter, &fixture), (20, 0, true));
+    assert!(!counter.try_add(units, 101));
+    assert_eq!(of(&counter, &fixture), (0, 0, false));
+}
+
+/// A kernel that refuses the fence: stocks are left where they are, what does not fit beside them is refused.
+#[test]
+fn without_a_fence_the_limit_holds() {
+    let Some(fixture) = Fixture::new(Mode::Sequences, 4096) else { return };
+    let (counter, units) = (quota(&fixture, 1000, 10), &fixture.units);
+    // It has been tight before.
+    assert!(counter.try_add(units, 1000) && !counter.try_add(units, 1) && counter.is_tight());
+    assert!(counter.sub(units, 1000) && !counter.is_tight());
+    units.confine();
+    assert!(counter.try_add(units, 1));
+    let charged = counter.charged();
+    assert!(!counter.try_add(units, 1000));
+    assert_eq!(of(&counter, &fixture), (charged, 1, true));
+    assert!(counter.try_add(units, 1000 - charged) && !counter.try_add(units, 1));
+    assert_eq!(of(&counter, &fixture), (1000, 1001 - charged, true));
+}
+
+/// A return takes no lock, which a thread would wait for, while somebody forks.
+#[test]
+fn returns_do_not_wait_for_a_fork() {
+    for mode in [Mode::Simulated, Mode::Fallback] {
+        let fixture = &Fixture::new(mode, Fixture::indices(mode)).unwrap();
+        let (counter, units) = (&quota(fixture, 1000, 10), &fixture.units);
+        assert!(counter.try_add(units, 6));
+        assert!(units.fork_begin(u32::MAX));
+        thread::scope(|scope| scope.spawn(|| assert!(counter.sub(units, 5))).join().unwrap());
+        assert!(units.is_closed());
+        units.fork_end(false, 0);
+        assert_eq!(counter.used(units), 1);
     }
 }
 

@@ -28,8 +28,10 @@ pub struct Fixture {
 // SAFETY: tests allocate before they start threads.
 unsafe impl Sync for Fixture {}
 
+type Then = Box<dyn FnOnce()>;
 std::thread_local! {
     static HERE: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
+    static NEXT: Cell<Option<(u32, Then)>> = const { Cell::new(None) };
 }
 /// Puts this thread on a fake CPU.
 pub fn stand(index: usize, cpu: u32) {
@@ -38,7 +40,16 @@ pub fn stand(index: usize, cpu: u32) {
 
 /// Where it stands.
 pub fn here() -> (usize, u32) {
+    match NEXT.take() {
+        Some((0, then)) => then(),
+        next => NEXT.set(next.map(|(left, then)| (left - 1, then))),
+    }
     HERE.with(Cell::get)
+}
+/// Does `then` in the middle of what this thread does next: it has been asked so many times where it stands, and is
+/// asked again.
+pub fn between(asked: u32, then: impl FnOnce() + 'static) {
+    NEXT.set(Some((asked, Box::new(then))));
 }
 
 /// The sequences' area, if this machine has one.
@@ -52,22 +63,25 @@ pub fn area() -> Option<RseqArea> {
 impl Fixture {
     /// `None` where the mode cannot be had.
     pub fn new(mode: Mode, indices: usize) -> Option<Self> {
-        Some(Self::open(mode, indices, if mode == Mode::Sequences { area()? } else { RseqArea::default() }))
+        Some(Self::open(mode, indices, if mode == Mode::Sequences { area()? } else { RseqArea::default() }, 1))
+    }
+    /// Fake CPUs that take turns on nodes.
+    pub fn on_nodes(indices: usize, nodes: usize) -> Self {
+        Self::open(Mode::Simulated, indices, RseqArea::default(), nodes)
     }
     /// Sequences by an area of the test's own.
     pub fn by_area(area: RseqArea) -> Self {
-        Self::open(Mode::Sequences, 4096, area)
+        Self::open(Mode::Sequences, 4096, area, 1)
     }
     /// Sequences by the CPU's number, as on kernels without `mm_cid`.
     pub fn by_cpu() -> Option<Self> {
         let area = area()?;
-        Some(Self::open(Mode::Sequences, 4096, RseqArea { index: area.base + rseq::CPU_ID_START, ..area }))
+        Some(Self::open(Mode::Sequences, 4096, RseqArea { index: area.base + rseq::CPU_ID_START, ..area }, 1))
     }
-    fn open(mode: Mode, indices: usize, area: RseqArea) -> Self {
+    fn open(mode: Mode, indices: usize, area: RseqArea, nodes: usize) -> Self {
         let simulation = (mode == Mode::Simulated).then(|| {
             let cpus = || (0..indices).map(|_| Cpu::new()).collect::<Vec<_>>().leak() as &'static [Cpu];
-            let here = || HERE.with(Cell::get);
-            &*Box::leak(Box::new(Simulation { cpus: cpus(), indices: cpus(), here, nodes: 1 }))
+            &*Box::leak(Box::new(Simulation { cpus: cpus(), indices: cpus(), here, nodes }))
         });
         let base = sys::map(0, (indices + 1) * UNIT, Access::ReadWrite).unwrap();
         let units = Units::new();
