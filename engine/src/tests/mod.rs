@@ -4,6 +4,7 @@ pub mod areas;
 pub mod bitmap;
 pub mod chunk;
 pub mod counters;
+mod cpu;
 pub mod level_states;
 pub mod percpu;
 mod random;

@@ -19,7 +19,7 @@ use std::boxed::Box;
 /// `struct rseq` that nobody registered, of 64 bytes. The sequences store their descriptors' addresses into it, and may
 /// write nothing else: a kernel would kill for it.
 #[repr(C, align(64))]
-struct Made {
+pub struct Made {
     cpu_id_start: u32,
     cpu_id: u32,
     rseq_cs: Cell<u64>,
@@ -32,10 +32,11 @@ struct Made {
     made: (u32, u32),
 }
 
-const REST: u32 = 0xa5a5_a5a5;
+/// What is in words that no sequence looks at: among them the node.
+pub const REST: u32 = 0xa5a5_a5a5;
 
 impl Made {
-    fn new(index: u32, cpu_id: u32) -> Box<Self> {
+    pub fn new(index: u32, cpu_id: u32) -> Box<Self> {
         let (rseq_cs, made) = (Cell::new(0), (index, cpu_id));
         let rest = [REST; 9];
         Box::new(Self { cpu_id_start: index, cpu_id, rseq_cs, flags: 0, node_id: REST, mm_cid: index, rest, made })
@@ -43,7 +44,7 @@ impl Made {
     fn base(&self) -> isize {
         ((&raw const *self) as usize).wrapping_sub(sys::thread_pointer()) as isize
     }
-    fn area(&self) -> RseqArea {
+    pub fn area(&self) -> RseqArea {
         RseqArea { base: self.base(), index: self.base() + rseq::MM_CID }
     }
 }
