@@ -5,7 +5,7 @@
 //! | fits, and wastes less than half; an area that would be as long for the new size | nothing |
 //! | area to area that is half as long again, or longer, for which pages would have to be faulted in | copied to an area that has its pages, if there is one |
 //! | area to area | grows or shrinks where it is; or moves by page tables; or is copied |
-//! | else | copied |
+//! | else | copied, but for pages that are zero on either side: they may have no memory |
 //!
 //! An object that shrinks is never lost and never refused. Cost: a copy, or two system calls where page tables move.
 #![allow(unsafe_code)] // copies objects
@@ -18,6 +18,36 @@ use crate::stat::BadPointer;
 use crate::stat::Event;
 use crate::vmap::Area;
 use core::ptr::{self, NonNull};
+
+/// Bytes from which a copy looks for pages that it need not touch.
+const SPARSE: usize = 128 << 10;
+
+/// Copies `bytes` bytes, but leaves pages that are zero on either side as they are: reading them takes no memory, writing would.
+///
+/// # Safety
+/// As [`ptr::copy_nonoverlapping`].
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: within what the caller promised.
+    let line = |at: *const u8, n: usize| unsafe { at.cast::<[u64; 8]>().add(n).read_unaligned() };
+    let is_zero = |at: *const u8| (0..PAGE / 64).all(|n| line(at, n) == [0; 8]);
+    // What is copied next begins there.
+    let mut begin = 0;
+    let mut copy_until = |end: usize, then: usize| {
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping(from.add(begin), to.add(begin), end - begin) };
+        begin = then;
+    };
+    if bytes >= SPARSE {
+        let first = (to as usize).next_multiple_of(PAGE) - to as usize;
+        for page in (first..=bytes - PAGE).step_by(PAGE) {
+            // SAFETY: as above.
+            if is_zero(unsafe { from.add(page) }) && is_zero(unsafe { to.add(page) }) {
+                copy_until(page, page + PAGE);
+            }
+        }
+    }
+    copy_until(bytes, bytes);
+}
 
 impl<E: Environment> Heap<E> {
     /// Bytes that the object at this address has; `None` if it is not one of ours.
@@ -97,7 +127,7 @@ impl<E: Environment> Heap<E> {
         };
         // SAFETY: two different live objects, both at least that long; then the old one is given up.
         unsafe {
-            ptr::copy_nonoverlapping(object, fresh.as_ptr(), old.min(size));
+            copy(object, fresh.as_ptr(), old.min(size));
             self.free(object);
         }
         fresh.as_ptr()
@@ -114,9 +144,11 @@ impl<E: Environment> Heap<E> {
             if size <= area.bytes && self.front_size(size) >= area.bytes {
                 return Some(self.pages.windows.address(area.pfn));
             }
-            let here = self.vmap().resize(area, size).then(|| self.pages.windows.address(area.pfn));
+            let vmap = self.vmap();
+            let here = || vmap.resize(area, size).then(|| self.pages.windows.address(area.pfn));
             // SAFETY: the caller's promise.
-            here.or_else(|| unsafe { self.vmap().relocate(area, size) })
+            let there = || unsafe { vmap.relocate(area, size) };
+            if vmap.moves_on(area, size) { there().or_else(here) } else { here().or_else(there) }
         };
         // Once more where the hard limit was in the way: copying would need more than growing.
         let squeezed = || if self.mm().is_limited(more) && self.mm().squeeze() { resized() } else { None };
@@ -149,5 +181,38 @@ impl<E: Environment> Heap<E> {
             self.sample(address, size);
         }
         self.cold_end(Event::AllocSlowpath, start, false);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::undocumented_unsafe_blocks)]
+mod tests {
+    use super::{SPARSE, copy};
+    use crate::arch::PAGE;
+    use crate::arch::sys::{self, Access};
+    extern crate std;
+    use std::vec;
+
+    #[test]
+    fn a_copy_leaves_out_only_what_is_zero_on_either_side() {
+        for (skew, end) in [(0, 0), (16, 0), (16, 100), (4080, 7), (1, 1)] {
+            let bytes = SPARSE + 3 * PAGE + end;
+            let (mut from, mut to) = (vec![0_u8; bytes + PAGE], vec![0_u8; bytes + 2 * PAGE]);
+            from[bytes - 1] = 1;
+            for at in [3 * PAGE, 7 * PAGE + 4095, 8 * PAGE, 20 * PAGE + 2000] {
+                from[at] = 2;
+            }
+            // Old contents where zeros are to be.
+            to[skew + 5 * PAGE..skew + 6 * PAGE].fill(3);
+            to[skew + 30 * PAGE + 4000] = 3;
+            to[skew + bytes] = 4;
+            unsafe { copy(from.as_ptr(), to.as_mut_ptr().add(skew), bytes) };
+            assert!(to[skew..skew + bytes] == from[..bytes] && to[skew + bytes] == 4, "{skew} {end}");
+        }
+        // What is zero is not written: here it could not be.
+        let (zeros, bytes) = (vec![0_u8; SPARSE + PAGE], SPARSE + PAGE);
+        let to = sys::map(0, bytes, Access::ReadExecute).expect("memory");
+        unsafe { copy(zeros.as_ptr(), to as *mut u8, bytes) };
+        unsafe { sys::unmap(to, bytes) }.expect("ours");
     }
 }

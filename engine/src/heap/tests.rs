@@ -25,6 +25,8 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::vec::Vec;
 
+mod large;
+
 static CPUS: [Cpu; 64] = [const { Cpu::new() }; 64];
 static INDICES: [Cpu; 64] = [const { Cpu::new() }; 64];
 static SIMULATION: Simulation = Simulation { cpus: &CPUS, indices: &INDICES, here, nodes: 2 };

@@ -197,6 +197,14 @@ impl Vmap<'_> {
         is_ours
     }
 
+    /// Whether an area is to be moved sooner than to grow to `bytes` where it is: one that was moved is a mapping of its own, and what it grew
+    /// over is another's, so that the kernel would refuse to move it again and all of it would be copied.
+    #[must_use]
+    pub fn moves_on(&self, area: &Area, bytes: usize) -> bool {
+        let threshold = self.cache.knobs.size(Id::MoveBytes);
+        area.flags & MOVED != 0 && threshold > 0 && bytes.saturating_sub(area.bytes) >= threshold
+    }
+
     /// Moves an area's pages into a new area of `bytes`, by page tables; its address.
     /// `None` if that cannot be done here (nothing has changed then).
     ///
