@@ -28,6 +28,9 @@
 //! it does not see. (A thread that writes to a page that the kernel has protected for the copy waits until the copy is
 //! whole.) So rooms that a child finds taken are those of threads that found the fork, or are about to.
 //!
+//! What a large request would do without is worth a moment, too: it may wait for a fork as long as that takes, and no longer
+//! ([`Gate::enter_within`]): in a cycle of locks it is late, and goes its way.
+//!
 //! Locks: `turn`, held by forks while they seal and open. Cost: a compare-and-swap, a load and a store; in a process of
 //! one thread loads and stores.
 
@@ -204,6 +207,25 @@ impl Gate {
             }
             self.nap();
         }
+    }
+
+    /// Comes in when the fork in flight is over, if that is within so many looks ([`SEAL_NAPS`] are a tenth of a second): for a caller
+    /// whose way without costs as much as that. `None` at once where it would be in vain: for a thread that is inside, or forks itself.
+    #[cold]
+    #[inline(never)]
+    pub fn enter_within(&self, looks: u32) -> Option<Inside<'_>> {
+        for _ in 0..looks {
+            if self.is_inside() || self.is_forking_self() || self.torn.load(Relaxed) != 0 {
+                return None;
+            }
+            let state = self.state.load(SeqCst);
+            if state >= FORK {
+                sys::futex_wait_for(&self.state, state, LOOK);
+            } else if let Some(inside) = self.enter() {
+                return Some(inside);
+            }
+        }
+        None
     }
 
     fn vacate(&self, room: &AtomicUsize) {

@@ -57,7 +57,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
-        let Some(inside) = self.enter() else { return self.alloc_aside(size, 16) };
+        let Some(inside) = self.enter_for(size) else { return self.alloc_aside(size, 16) };
         let is_quick = if self.profile.is_on() { None } else { self.malloc_quick(size, aborted) };
         let Some(object) = is_quick else {
             let object = if self.profile.is_on() { self.malloc_counted(size) } else { self.malloc_slow(size, aborted) };
@@ -239,7 +239,7 @@ impl<E: Environment> Heap<E> {
             }
             return object;
         }
-        let Some(_inside) = self.enter() else {
+        let Some(_inside) = self.enter_for(size) else {
             let object = self.alloc_aside(size, 16);
             if !object.is_null() {
                 // SAFETY: a fresh block of at least that size.
@@ -271,7 +271,7 @@ impl<E: Environment> Heap<E> {
         if align <= 16 {
             return self.malloc(size);
         }
-        let Some(_inside) = self.enter() else { return self.alloc_aside(size, align) };
+        let Some(_inside) = self.enter_for(size) else { return self.alloc_aside(size, align) };
         let start = self.cache.sets.clock.ticks();
         if !self.opened() {
             E::no_memory();
@@ -299,7 +299,21 @@ impl<E: Environment> Heap<E> {
     /// `size` bytes beside a fork.
     #[cold]
     fn alloc_aside(&self, size: usize, align: usize) -> *mut u8 {
-        let block = self.side.alloc(size, align);
+        // Looked at before, and counted and then looked at, as areas are: of two at the same time one sees both.
+        let could = if self.is_refused_aside(size) { None } else { self.side.alloc(size, align) };
+        self.tell_aside();
+        let is_over = could.is_some() && self.is_refused_aside(0);
+        if let Some(block) = could
+            && is_over
+        {
+            // SAFETY: nobody has seen it.
+            unsafe { self.side.free(block.as_ptr() as usize) };
+            self.tell_aside();
+        }
+        let block = if is_over { None } else { could };
+        if block.is_none() && self.is_refused_aside(size) {
+            self.count_if_open(Event::LimitRefused);
+        }
         self.count_if_open(if block.is_some() { Event::AllocAside } else { Event::NoMemory });
         block.map_or_else(
             || {

@@ -5,11 +5,17 @@
 //!
 //! Locks: none. Cost: a look at the page that a fork wipes, and the gate's.
 
+use super::side;
 use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::gate::Inside;
+use crate::arch::gate::{Inside, SEAL_NAPS};
 use crate::arch::{stack, sys};
-use crate::stat::Event;
+use crate::stat::{Event, Level};
+
+/// Bytes of a request that waits for a fork.
+pub(super) const LARGE: usize = 2 << 20;
+/// Bytes that are touched while a thread looks once: 32 pages in 50 µs.
+const TOUCHED: usize = 128 << 10;
 
 impl<E: Environment> Heap<E> {
     /// Comes in; `None` beside a fork, and in the thread that is just opening the heap (what it calls for that may allocate).
@@ -24,6 +30,47 @@ impl<E: Environment> Heap<E> {
             self.notice();
         }
         self.gate.enter()
+    }
+
+    /// Comes in for so many bytes. Beside a fork a large request waits for it, no longer than its pages take to touch: what is moved by
+    /// page tables inside is copied aside. One that would pass the hard limit aside waits, too: what is free is inside.
+    #[inline]
+    pub(super) fn enter_for(&self, bytes: usize) -> Option<Inside<'_>> {
+        self.enter().or_else(|| self.enter_later(bytes))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_later(&self, bytes: usize) -> Option<Inside<'_>> {
+        if self.is_opener() {
+            return None;
+        }
+        let looks = match bytes {
+            _ if self.is_refused_aside(bytes) => SEAL_NAPS,
+            ..LARGE => 0,
+            _ => u32::try_from(bytes / TOUCHED).map_or(SEAL_NAPS, |looks| looks.min(SEAL_NAPS)),
+        };
+        let inside = self.gate.enter_within(looks)?;
+        if !self.side.is_owing() {
+            return Some(inside);
+        }
+        // What was put off is there for this request.
+        drop(inside);
+        self.pay();
+        self.gate.enter_within(looks)
+    }
+
+    /// Whether the hard limit refuses so many bytes more beside a fork.
+    pub(super) fn is_refused_aside(&self, bytes: usize) -> bool {
+        let aside = self.side.held().saturating_add(bytes as u64);
+        self.is_open() && aside > side::LEAST && self.mm().is_limited(bytes)
+    }
+
+    /// The level of what the side arena gave is what it is.
+    pub(super) fn tell_aside(&self) {
+        if self.is_open() {
+            self.side.tell(|bytes| self.cache.sets.board().shift(Level::Aside, bytes));
+        }
     }
 
     /// Comes in, when no fork is in flight but this thread's own.
@@ -59,6 +106,14 @@ impl<E: Environment> Heap<E> {
 
     /// In a forked child: a board of its own, and none of its parent's threads.
     pub(super) fn unshare(&self) {
+        self.unshare_board();
+        let aside = self.side.inherit();
+        if self.is_open() {
+            self.cache.sets.board().set(Level::Aside, aside);
+        }
+    }
+
+    fn unshare_board(&self) {
         let sets = &self.cache.sets;
         self.reclaim.keeper.gone();
         self.reclaim.workers.gone();

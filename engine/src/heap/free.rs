@@ -117,7 +117,8 @@ impl<E: Environment> Heap<E> {
                 }
                 Freed::Not if this.side.size(address).is_some() => {
                     // SAFETY: the caller's promise.
-                    return unsafe { this.side.free(address) };
+                    unsafe { this.side.free(address) };
+                    return this.tell_aside();
                 }
                 Freed::Not => {
                     let ours = this.pages.windows.find(address).is_some();
@@ -154,12 +155,14 @@ impl<E: Environment> Heap<E> {
         if self.pages.windows.find(address).is_none() {
             if self.side.size(address).is_some() {
                 // SAFETY: the caller's promise.
-                return unsafe { self.side.free(address) };
+                unsafe { self.side.free(address) };
+                return self.tell_aside();
             }
             self.count_if_open(Event::BadFree);
             return E::report(address, BadPointer::Foreign);
         }
         let is_noted = self.side.put_off(address);
+        self.tell_aside();
         self.count_if_open(if is_noted { Event::PutOff } else { Event::LostAside });
         // SeqCst, after the note: either this sees that the fork is over, or the fork's end sees the note.
         if !self.gate.is_forking() {
@@ -178,5 +181,6 @@ impl<E: Environment> Heap<E> {
             // SAFETY: whoever freed it promised so.
             unsafe { self.free_inside(address, false) };
         }
+        self.tell_aside();
     }
 }

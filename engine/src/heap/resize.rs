@@ -10,6 +10,7 @@
 //! An object that shrinks is never lost and never refused. Cost: a copy, or two system calls where page tables move.
 #![allow(unsafe_code)] // copies objects
 
+use super::enter::LARGE;
 use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::knob::Id;
@@ -90,9 +91,12 @@ impl<E: Environment> Heap<E> {
             return object;
         }
         let (mut resident, mut was_sampled) = (None, false);
-        if old > SMALL_MAX
-            && size > SMALL_MAX
-            && let Some(_inside) = self.enter()
+        let inside = if old > SMALL_MAX && size > SMALL_MAX { self.enter_for(size) } else { None };
+        if inside.is_none() && (LARGE..=old).contains(&size) {
+            // Beside a fork it stays what it is, for a copy would take more.
+            return object;
+        }
+        if inside.is_some()
             && let Some(area) = self.vmap().find(object as usize)
         {
             // Before the address can be somebody else's.
@@ -105,6 +109,7 @@ impl<E: Environment> Heap<E> {
                 return address as *mut u8;
             }
         }
+        drop(inside);
         let error = if size <= old { E::error() } else { 0 };
         let fresh = resident.map_or_else(|| self.malloc(size), |address| address as *mut u8);
         let Some(fresh) = NonNull::new(fresh) else {

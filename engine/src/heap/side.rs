@@ -38,11 +38,15 @@ const LARGE: usize = 64 << 20;
 const HEADER: usize = 16;
 /// Bytes from which a freed block's pages go back at once.
 const GOES: usize = 64 << 10;
+/// Bytes that the hard limit never refuses: a fork's own frames cannot wait until something is free.
+pub const LEAST: u64 = CHUNK as u64;
 /// Largest request, and alignment.
 const MOST: usize = 1 << 46;
 
 const USED: u64 = (1 << 48) - 1;
 const BLOCK: u64 = 1 << 48;
+/// The word of a chunk without blocks.
+const EMPTY: u64 = size_of::<Chunk>() as u64;
 /// Blocks that a chunk may have.
 const BLOCKS: u64 = 0xffff;
 
@@ -53,6 +57,8 @@ struct Chunk {
     next: usize,
     bytes: usize,
     word: AtomicU64,
+    /// Bytes of freed blocks whose pages have gone back.
+    gone: AtomicU64,
 }
 
 /// What is put off.
@@ -67,6 +73,10 @@ struct Entry {
 pub struct Side {
     first: AtomicUsize,
     put_off: AtomicUsize,
+    /// Bytes that are used, in all chunks, but for pages that have gone back.
+    held: AtomicU64,
+    /// What [`Side::tell`] has told of that.
+    told: AtomicU64,
 }
 
 impl Default for Side {
@@ -79,7 +89,47 @@ impl Side {
     /// Without memory.
     #[must_use]
     pub const fn new() -> Self {
-        Self { first: AtomicUsize::new(0), put_off: AtomicUsize::new(0) }
+        Self {
+            first: AtomicUsize::new(0),
+            put_off: AtomicUsize::new(0),
+            held: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes that may be resident: of blocks in use, and of small ones that were freed beside others.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        // Relaxed, as all of these: numbers.
+        self.held.load(Relaxed)
+    }
+
+    /// Has `shift` make up for what has changed. (Of several threads at once the last tells the latest.)
+    pub fn tell(&self, shift: impl Fn(isize)) {
+        loop {
+            let now = self.held();
+            let told = self.told.swap(now, Relaxed);
+            if now != told {
+                shift(now.wrapping_sub(told) as isize);
+            }
+            if self.held() == now {
+                return;
+            }
+        }
+    }
+
+    /// In a forked child, which tells all of it anew: the bytes. (A thread that it has not may have been at it.)
+    #[must_use]
+    pub fn inherit(&self) -> u64 {
+        let held = self.chunks().map(Chunk::held).sum();
+        self.held.store(held, Relaxed);
+        self.told.store(held, Relaxed);
+        held
+    }
+
+    fn took(&self, (block, bytes): (NonNull<u8>, u64)) -> NonNull<u8> {
+        self.held.fetch_add(bytes, Relaxed);
+        block
     }
 
     fn chunks(&self) -> impl Iterator<Item = &Chunk> {
@@ -100,18 +150,18 @@ impl Side {
         }
         let (size, align) = (size.max(1).next_multiple_of(16), align.max(16));
         if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
-            return Some(block);
+            return Some(self.took(block));
         }
         // As much again as there is: there are few, however much a long fork takes.
         let total = self.chunks().fold(CHUNK, |total, chunk| total.max(2 * chunk.bytes)).min(LARGE);
         let bytes = (size_of::<Chunk>() + HEADER + size + align).next_multiple_of(PAGE).max(total);
         let base = sys::map(0, bytes, Access::ReadWrite).ok()?;
-        let chunk = Chunk { next: 0, bytes, word: AtomicU64::new(size_of::<Chunk>() as u64) };
+        let chunk = Chunk { next: 0, bytes, word: AtomicU64::new(EMPTY), gone: AtomicU64::new(0) };
         let at = base as *mut Chunk;
         // SAFETY: our own fresh mapping, which nobody else knows.
         unsafe { at.write(chunk) };
         // SAFETY: as above; written just now.
-        let block = unsafe { &*at }.take(size, align);
+        let block = unsafe { &*at }.take(size, align).map(|block| self.took(block));
         let mut first = self.first.load(Relaxed);
         loop {
             // SAFETY: as above: nobody else knows the chunk yet.
@@ -151,9 +201,12 @@ impl Side {
         if size >= GOES {
             let (first, end) = (address.next_multiple_of(PAGE), (address + size) / PAGE * PAGE);
             // SAFETY: whole pages of the block, which is nobody's till `give`. If it is refused they stay.
-            let _ = unsafe { sys::advise(first, end - first, Advice::DontNeed) };
+            if unsafe { sys::advise(first, end - first, Advice::DontNeed) }.is_ok() {
+                chunk.gone.fetch_add((end - first) as u64, Relaxed);
+                self.held.fetch_sub((end - first) as u64, Relaxed);
+            }
         }
-        chunk.give();
+        self.held.fetch_sub(chunk.give(), Relaxed);
     }
 
     /// Notes that the object at an address is to be freed. False without memory for that.
@@ -209,7 +262,13 @@ impl Chunk {
         (&raw const *self) as usize
     }
 
-    fn take(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+    /// Bytes that are used and whose pages have not gone back.
+    fn held(&self) -> u64 {
+        ((self.word.load(Relaxed) & USED) - EMPTY).saturating_sub(self.gone.load(Relaxed))
+    }
+
+    /// A block, and by how many bytes more are used.
+    fn take(&self, size: usize, align: usize) -> Option<(NonNull<u8>, u64)> {
         let mut word = self.word.load(Relaxed);
         loop {
             let used = self.base() + (word & USED) as usize;
@@ -224,30 +283,28 @@ impl Chunk {
                 Ok(_) => {
                     // SAFETY: memory of the chunk that is this block's alone.
                     unsafe { *((address - HEADER) as *mut [usize; 2]) = [size, !address] };
-                    return NonNull::new(address as *mut u8);
+                    return Some((NonNull::new(address as *mut u8)?, end as u64 - (word & USED)));
                 }
                 Err(now) => word = now,
             }
         }
     }
 
-    /// One block less; the last leaves the chunk empty, and its pages to the system if there are many.
-    fn give(&self) {
-        const EMPTY: u64 = size_of::<Chunk>() as u64;
+    /// One block less; the last leaves the chunk empty, and its pages to the system if there are many. By how many bytes less are used.
+    fn give(&self) -> u64 {
         // AcqRel: what the block's owner did is over before the memory is somebody else's.
         let word = self.word.fetch_sub(BLOCK, AcqRel) - BLOCK;
-        if word & !USED != 0 {
-            return;
+        // If the exchange fails somebody allocates. While it is full nobody finds room. AcqRel, as below: as above.
+        if word & !USED != 0 || self.word.compare_exchange(word, self.bytes as u64, AcqRel, Relaxed).is_err() {
+            return 0;
         }
-        if self.bytes == CHUNK {
-            // If it fails somebody allocates, or has done this. AcqRel, as below: as above.
-            let _ = self.word.compare_exchange(word, EMPTY, AcqRel, Relaxed);
-        } else if self.word.compare_exchange(word, self.bytes as u64, AcqRel, Relaxed).is_ok() {
-            // While it is full nobody finds room.
+        if self.bytes != CHUNK {
             // SAFETY: free memory of a mapping of ours, but for its first page. If it is refused it stays.
             let _ = unsafe { sys::advise(self.base() + PAGE, self.bytes - PAGE, Advice::DontNeed) };
-            self.word.store(EMPTY, Release);
         }
+        let held = word - EMPTY - self.gone.swap(0, Relaxed);
+        self.word.store(EMPTY, Release);
+        held
     }
 }
 
@@ -277,7 +334,7 @@ mod tests {
             unsafe { side.free(at as usize) };
             assert!(side.size(at as usize).is_none(), "freed");
         }
-        assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == size_of::<Chunk>() as u64));
+        assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0);
         let huge = side.alloc(8 << 20, 4096).expect("memory").as_ptr();
         unsafe { huge.write_bytes(1, 8 << 20) };
         unsafe { side.free(huge as usize) };

@@ -467,8 +467,8 @@ impl Board {
             [Level::Taken, Level::Areas, Level::PagesManaged, Level::PagesFree, Level::Slabs].map(|at| self.level(at));
         taken + areas + managed.saturating_sub(free + slabs)
     }
-    /// Bytes that the heap has and that may be resident: what is in use, cached or free and dirty, and metadata. What
-    /// the limits limit. (Areas and lazy ones together are exact, whatever the nodes' differentials; of pages a batch may be
+    /// Bytes that the heap has and that may be resident: what is in use, cached or free and dirty, metadata, and what the side
+    /// arena gave. What the limits limit. (Areas and lazy ones together are exact, whatever the nodes' differentials; of pages a batch may be
     /// on its way.)
     #[must_use]
     pub fn held(&self) -> u64 {
@@ -477,7 +477,8 @@ impl Board {
         let pages =
             word(Level::PagesManaged).wrapping_sub(word(Level::PagesFree)).wrapping_add(word(Level::PagesDirty));
         let areas = word(Level::Areas).wrapping_add(word(Level::Lazy));
-        pages.wrapping_add(areas).wrapping_add(word(Level::Meta)).cast_signed().max(0).cast_unsigned()
+        let others = word(Level::Meta).wrapping_add(word(Level::Aside));
+        pages.wrapping_add(areas).wrapping_add(others).cast_signed().max(0).cast_unsigned()
     }
     /// Raises a level to `to` if it is lower.
     pub fn peak(&self, level: Level, to: u64) {

@@ -94,6 +94,7 @@ table! {
         Meta = "meta", "bytes of metadata opened";
         Charged = "charged", "bytes of the budget that sheaves are entitled to";
         Barns = "barns", "bytes of objects in barns, within a budget as large";
+        Aside = "aside", "bytes of blocks of the side arena, which serves beside forks";
         Mappings = "mappings", "most mappings that the heap has caused (count)";
     }
 }

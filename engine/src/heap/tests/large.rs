@@ -1,4 +1,4 @@
-//! Large blocks: how they move.
+//! Large blocks: how they move, what they wait for beside forks, and what the hard limit allows there.
 
 use super::*;
 
@@ -22,5 +22,69 @@ fn a_moved_area_that_grows_much_moves_again() {
     }
     assert_eq!(HEAP.cache.sets.event(Event::AreaMove), 3);
     blocks.into_iter().chain([at]).for_each(|block| unsafe { HEAP.free(block) });
+    assert_empty(&HEAP);
+}
+
+/// What the side arena gives counts for the hard limit, and what is freed counts no more. The forking thread waits for nothing.
+#[test]
+fn the_side_arena_keeps_the_hard_limit() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    let sets = &HEAP.cache.sets;
+    let first = HEAP.malloc(8 << 20);
+    HEAP.cache.knobs.set(Id::HardLimit as usize, 32 << 20);
+    assert!(HEAP.fork_begin(u32::MAX));
+    let aside = HEAP.malloc(20 << 20);
+    assert!(!aside.is_null() && HEAP.side.held() >= 20 << 20);
+    assert_eq!(sets.board().level(Level::Aside), HEAP.side.held());
+    assert!(HEAP.malloc(8 << 20).is_null() && sets.event(Event::LimitRefused) == 1);
+    assert!(sets.board().held() <= 32 << 20);
+    // A block that shrinks is never refused, and none is lost that cannot grow.
+    assert_eq!(unsafe { HEAP.realloc(first, 3 << 20) }, first);
+    assert!(unsafe { HEAP.realloc(first, 30 << 20) }.is_null());
+    unsafe { HEAP.free(aside) };
+    assert!(HEAP.side.held() < 1 << 20 && HEAP.malloc(100) as usize > 0);
+    let again = HEAP.malloc(20 << 20);
+    HEAP.fork_end(false);
+    // What it has, others cannot have.
+    assert!(!again.is_null() && HEAP.malloc(8 << 20).is_null());
+    unsafe { HEAP.free(again) };
+    let last = HEAP.malloc(8 << 20);
+    assert!(!last.is_null() && sets.board().level(Level::Aside) == HEAP.side.held());
+    [first, last].into_iter().for_each(|block| unsafe { HEAP.free(block) });
+}
+
+/// A large request waits for a fork as long as its pages take to touch, and is served inside then; a small one goes its way at once.
+#[test]
+fn large_requests_wait_a_moment_for_a_fork() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    let aside = || HEAP.cache.sets.event(Event::AllocAside);
+    let block = HEAP.malloc(64 << 20) as usize;
+    assert!(HEAP.fork_begin(u32::MAX));
+    std::thread::scope(|scope| {
+        let (told, tells) = std::sync::mpsc::channel();
+        let other = scope.spawn(move || {
+            let small = HEAP.malloc(100_000);
+            assert_eq!(aside(), 1);
+            told.send(()).unwrap();
+            unsafe { HEAP.free(small) };
+            let grown = unsafe { HEAP.realloc(block as *mut u8, 600 << 20) };
+            assert!(!grown.is_null() && aside() == 1, "copied");
+            unsafe { HEAP.free(grown) };
+        });
+        tells.recv().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        HEAP.fork_end(false);
+        other.join().unwrap();
+    });
+    // Its own fork it does not wait for; and another no longer than that.
+    assert!(HEAP.fork_begin(u32::MAX));
+    let own = HEAP.malloc(64 << 20);
+    std::thread::scope(|scope| scope.spawn(|| unsafe { HEAP.free(HEAP.malloc(3 << 20)) }).join().unwrap());
+    assert_eq!(aside(), 3);
+    HEAP.fork_end(false);
+    unsafe { HEAP.free(own) };
+    HEAP.pay();
     assert_empty(&HEAP);
 }
