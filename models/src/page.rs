@@ -7,17 +7,7 @@ use crate::arch::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::arch::lock::Lock;
 use crate::cache::Cache;
 use crate::machine;
-
-/// Nobody may have an object here, whenever the system takes the pages.
-///
-/// # Safety
-/// As the engine's, and checked here.
-#[must_use]
-pub unsafe fn give_back(at: usize, bytes: usize) -> bool {
-    machine::point();
-    machine::assert_unused(at..at + bytes);
-    true
-}
+use crate::stat::Board;
 
 /// Pages that there are.
 pub const PAGES: usize = 16;
@@ -77,6 +67,11 @@ impl Windows {
         let page = address.checked_sub(BASE)? / PAGE;
         (page < PAGES).then_some(((), Pfn(page as u32)))
     }
+    /// Nothing is fetched ahead here.
+    #[must_use]
+    pub const fn look(&self, _: usize) -> Option<(Pfn, &Desc)> {
+        None
+    }
     /// Its address.
     #[must_use]
     pub const fn address(&self, pfn: Pfn) -> usize {
@@ -126,6 +121,17 @@ impl Pages {
             ),
             used: Lock::new([false; PAGES / BLOCK]),
         }
+    }
+    /// Nobody may have an object there, whenever the system takes the pages.
+    ///
+    /// # Safety
+    /// As the engine's, and checked here.
+    #[must_use]
+    pub unsafe fn give_back(&self, _: &Board, first: Pfn, pages: usize) -> bool {
+        let at = self.windows.address(first);
+        machine::point();
+        machine::assert_unused(at..at + pages * PAGE);
+        true
     }
     /// Blocks in use.
     pub fn used(&self) -> usize {

@@ -144,6 +144,16 @@ impl Pages {
         core::array::from_fn(|at| (self.order[node][at].load(Relaxed).saturating_sub(1)) as usize)
     }
 
+    /// Gives pages in the caller's hand back to the system (see [`Zone::give_back`]); whether it took them.
+    ///
+    /// # Safety
+    /// As there.
+    #[allow(unsafe_code, reason = "gives pages up")]
+    pub unsafe fn give_back(&self, board: &Board, first: Pfn, pages: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.zones[self.windows.zone(first)].give_back(&self.windows, board, first, pages) }
+    }
+
     /// Takes a block of any order back, past the lists; false if it was free already.
     pub fn free(&self, board: &Board, block: Pfn, order: usize) -> bool {
         let mut gather = Gather::<16>::new();

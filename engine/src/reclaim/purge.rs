@@ -220,7 +220,7 @@ impl Mm<'_> {
             {
                 let bytes = PAGE * len;
                 // SAFETY: the pages are free and in our hand.
-                let clean = unsafe { zone.give_back(&self.pages.windows, board, first, len) };
+                let clean = unsafe { self.pages.give_back(board, first, len) };
                 zone.cleaned(&self.pages.windows, board, first, len, clean);
                 if !clean {
                     self.cache.sets.count(Event::PurgeRefused, 1);

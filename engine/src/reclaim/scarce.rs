@@ -143,7 +143,7 @@ impl Mm<'_> {
             let zone = &self.pages.zones[node];
             let Some((first, pages)) = zone.hand_over(windows, board, node, least, most) else { return false };
             // SAFETY: free pages, in our hand.
-            let is_clean = unsafe { zone.give_back(windows, board, first, pages) };
+            let is_clean = unsafe { self.pages.give_back(board, first, pages) };
             self.vmap().take_over(first, pages, is_clean);
             true
         })

@@ -565,8 +565,7 @@ impl SlabSource<'_> {
                 }
             }
         }
-        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
-        let zone = &self.pages.zones[windows.zone(pfn)];
+        let board = self.cache.sets.board();
         // Nobody draws from a slab in our hand, so what is empty stays so.
         let (mut page, mut bytes) = (0, 0);
         while page < pages {
@@ -576,7 +575,7 @@ impl SlabSource<'_> {
             }
             let run = (page - first) * PAGE;
             // SAFETY: pages of ours that hold no live object.
-            if run > 0 && unsafe { zone.give_back(windows, board, pfn.add(first), page - first) } {
+            if run > 0 && unsafe { self.pages.give_back(board, pfn.add(first), page - first) } {
                 bytes += run;
             }
             page += 1;
