@@ -274,10 +274,28 @@ mod tests {
         assert!(cpu_quota().is_none_or(|cpus| cpus > 0) && cpu_pressure() <= 10_000);
     }
 
+    /// What is asked for is what the system's own files say, and what those say of another is its.
+    #[test]
+    fn this_process_has_what_its_files_say() {
+        let limit = |controller| limit(controller, b"/sys/fs/cgroup", c"/proc/self/cgroup");
+        assert_eq!((memory_limit(), memory_high()), (limit(&MEMORY), limit(&HIGH)));
+        assert_eq!(cpu_quota().map(u64::from), limit(&CPU).map(|hundredths| hundredths.div_ceil(100)));
+        let tree = Tree::new("pressure", &[("some", "some avg10=1.23 avg60=0.00\n"), ("none", "")]);
+        let of = |name| {
+            let path = tree.0.join(name).into_os_string().into_encoded_bytes();
+            pressure_in(&std::ffi::CString::new(path).unwrap())
+        };
+        assert_eq!((of("some"), of("none"), of("gone")), (123, 0, 0));
+        // (It changes every two seconds.)
+        assert!((0..3).any(|_| pressure_in(c"/proc/pressure/memory") == pressure()));
+        assert!((0..3).any(|_| pressure_in(c"/proc/pressure/cpu") == cpu_pressure()));
+    }
+
     #[test]
     fn nonsense_is_no_limit_and_no_pressure() {
-        let tree = Tree::new("none", &[("memory.max", "-3\n")]);
+        let tree = Tree::new("none", &[("memory.max", "-3\n"), ("pages/memory.max", "4611686018427387904\n")]);
         assert_eq!(tree.limit("0::/\n"), None);
+        assert_eq!(tree.limit("0::/pages\n"), None, "2^62 is no number of bytes");
         assert_eq!(tree.limit(&std::format!("0::/{}\n", "long/".repeat(500))), None);
         assert_eq!(waited(b"some avg10=1.23 avg60=0.00"), Some(123));
         assert_eq!(waited(b"some avg10=0.00 avg60=0.00"), Some(0));

@@ -93,6 +93,7 @@ mod tests {
     fn a_text_ends_where_its_room_does_and_has_no_hole() {
         let mut text = Text::<[u8; 8]>::empty();
         write!(text, "/{}", 42).unwrap();
+        assert!(!text.is_empty());
         assert_eq!((text.as_bytes(), text.as_c(), text.lost()), (&b"/42"[..], Some(c"/42"), 0));
         write!(text, "abcdef").unwrap();
         write!(text, "g").unwrap();

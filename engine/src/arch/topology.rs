@@ -234,12 +234,83 @@ mod tests {
         });
     }
 
+    /// Whether `body`, which is in a child of one thread and may make system calls only, holds there.
+    #[allow(unsafe_code)]
+    fn in_a_child(body: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child makes system calls and ends.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(i32::from(!body()));
+            }
+            let mut status = -1;
+            libc::waitpid(child, &raw mut status, 0) == child && status == 0
+        }
+    }
+
+    #[test]
+    fn who_asks_where_others_run_is_left_out() {
+        assert!(cpu_of(sys::thread_id() as usize).is_some(), "it runs");
+        assert!(in_a_child(|| {
+            let mut any = false;
+            running(|_| any = true) && !any
+        }));
+    }
+
+    #[test]
+    fn a_thread_that_waits_runs_nowhere() {
+        let (told, tell) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                told.send(sys::thread_id()).unwrap();
+                ended.recv().unwrap();
+            });
+            let thread = tell.recv().unwrap() as usize;
+            while cpu_of(thread).is_some() {
+                std::thread::yield_now();
+            }
+            end.send(()).unwrap();
+        });
+    }
+
+    /// Else there would soon be none to have.
+    #[test]
+    #[allow(unsafe_code)]
+    fn files_are_closed() {
+        let (path, lists) = file(b"0-3");
+        let huge = || gives_huge(c"/sys/kernel/mm/transparent_hugepage/enabled");
+        let gives = huge();
+        assert!(in_a_child(|| {
+            let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+            // SAFETY: the child's own.
+            let is_set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) } == 0;
+            is_set && (0..100).all(|_| list_end(&lists) == Some(4) && huge() == gives && running(|_| ()))
+        }));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn isolated_cpus_are_those_of_both_files() {
+        let mut wanted = vec![];
+        for name in ["isolated", "nohz_full"] {
+            let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}")).unwrap_or_default();
+            for range in text.trim().split(',') {
+                let ends: Vec<usize> = range.split('-').filter_map(|end| end.parse().ok()).collect();
+                wanted.extend(ends.first().into_iter().flat_map(|&first| first..=ends[ends.len() - 1]));
+            }
+        }
+        let mut found = vec![];
+        isolated(|cpu| found.push(cpu));
+        assert_eq!(found, wanted);
+    }
+
     #[test]
     fn this_node_is_ten_away_from_itself() {
         let mut distances_of_0 = [0; 8];
-        if distances(0, &mut distances_of_0) > 0 {
-            assert_eq!(distances_of_0[0], 10);
-        }
+        let told = std::fs::read("/sys/devices/system/node/node0/distance").is_ok();
+        assert_eq!(distances(0, &mut distances_of_0) > 0, told);
+        assert!(!told || distances_of_0[0] == 10);
         assert_eq!(distances(7_000, &mut [0; 8]), 0);
     }
 }

@@ -93,3 +93,69 @@ unsafe fn find(header: usize) -> Option<usize> {
         (symbol.section != 0 && name == NAME).then(|| bias.wrapping_add(symbol.value))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the made-up object says that it lies, unlike where it does.
+    const AT: usize = 0x1000;
+    const DYNAMIC: usize = 0x200;
+    const SYMBOLS: usize = 0x300;
+    const VALUE: usize = 0x234;
+
+    /// An object of some symbols: name, section. Behind them, where its names are, is what looks like one more.
+    fn object(symbols: &[(&CStr, u16)]) -> std::vec::Vec<u64> {
+        let mut bytes = std::vec![0_u8; SYMBOLS + MOST * size_of::<Symbol>()];
+        let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
+        let mut words = |at: usize, words: &[usize]| {
+            words.iter().enumerate().for_each(|(word, value)| put(at + 8 * word, &value.to_ne_bytes()));
+        };
+        let names = SYMBOLS + symbols.len() * size_of::<Symbol>();
+        words(32, &[64]);
+        // (kind and flags) offset, address: a note that is elsewhere, what is loaded, the dynamic section.
+        words(56, &[3]);
+        words(64, &[4, 0x40, 0x7040]);
+        words(64 + 56, &[1, 0, AT]);
+        words(64 + 112, &[2, DYNAMIC, AT + DYNAMIC]);
+        words(DYNAMIC, &[14, 1, 5, AT + names, 6, AT + SYMBOLS, 0, 0]);
+        let mut name_at = size_of::<Symbol>();
+        for (index, (_, section)) in symbols.iter().chain([&(NAME, 1)]).enumerate() {
+            let at = SYMBOLS + index * size_of::<Symbol>();
+            words(at, &[name_at | usize::from(*section) << 48, AT + VALUE + index]);
+            name_at += 32;
+        }
+        for (index, (name, _)) in symbols.iter().chain([&(NAME, 1)]).enumerate() {
+            bytes[names + size_of::<Symbol>() + 32 * index..][..name.count_bytes()].copy_from_slice(name.to_bytes());
+        }
+        bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn the_function_is_the_defined_one_of_its_name() {
+        let found = |symbols: &[(&CStr, u16)]| {
+            let object = object(symbols);
+            let header = object.as_ptr() as usize;
+            // SAFETY: an object that lies there.
+            unsafe { find(header) }.map(|found| found - header - VALUE)
+        };
+        assert_eq!(found(&[(c"", 0), (c"other", 1), (NAME, 0), (NAME, 1), (c"another", 1)]), Some(3));
+        assert_eq!(found(&[(c"", 0), (c"other", 1), (NAME, 0)]), None);
+        assert_eq!(found(&[]), None);
+    }
+
+    #[test]
+    fn the_function_tells_the_time() {
+        let Some(clock) = clock_gettime() else { return };
+        let of_libc = || {
+            let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: the time goes where it may.
+            assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) }, 0);
+            [time.tv_sec, time.tv_nsec]
+        };
+        let (before, mut time) = (of_libc(), [0; 2]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { clock(libc::CLOCK_MONOTONIC, &raw mut time) }, 0);
+        assert!(before <= time && time <= of_libc());
+    }
+}
