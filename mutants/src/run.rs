@@ -192,11 +192,13 @@ fn wait(child: &mut Child, limit: Duration) -> Result<bool, ()> {
     }
 }
 
-/// Namespaces of processes and mounts, a `/dev/shm` and a bound of processor time; nothing where that is refused.
+/// Namespaces of processes and mounts, a `/dev/shm` with a directory for files whose names have the process's number (which is
+/// the same in all), and a bound of processor time; nothing where that is refused.
 fn sandbox() -> Vec<String> {
     // A spinning mutant is to be found by what it uses: what it waits for the machine is not its fault. The shell stays
     // process 1, for which signals are not what they are for others.
-    let script = "mount -t tmpfs none /dev/shm && ulimit -t ${PROCESSOR_SECONDS:-60} && \"$@\"; exit $?";
+    let script = "mount -t tmpfs none /dev/shm && mkdir /dev/shm/tmp && export TMPDIR=/dev/shm/tmp && \
+                  ulimit -t ${PROCESSOR_SECONDS:-60} && \"$@\"; exit $?";
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     let flags = if is_root { "-pmf" } else { "-Urpmf" };
     let words = ["unshare", flags, "--mount-proc", "--kill-child", "sh", "-c", script, "sh"].map(str::to_owned);
