@@ -186,6 +186,7 @@ mod tests {
         assert_eq!(tree.limit("0::/a/b\n"), Some(1000));
         assert_eq!(tree.limit("0::/a/c\n"), Some(5));
         assert_eq!(tree.limit("0::/a/gone/away\n"), Some(1000));
+        assert_eq!(tree.limit("0::/ab\n"), None, "another group's");
         assert_eq!(tree.limit("0::/\n"), None);
         assert_eq!(tree.limit(""), None);
     }

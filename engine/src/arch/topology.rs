@@ -291,6 +291,36 @@ mod tests {
     }
 
     #[test]
+    fn huge_pages_are_given_as_the_files_choose() {
+        for (text, gives) in [
+            (&b"[always] madvise never\n"[..], Some(true)),
+            (b"always [madvise] never\n", Some(true)),
+            (b"always madvise [never]\n", Some(false)),
+            (b"always [inherit] madvise never\n", None),
+            (b"always", None),
+            (b"", None),
+        ] {
+            let (path, c) = file(text);
+            assert_eq!(gives_huge(&c), gives, "{text:?}");
+            std::fs::remove_file(path).unwrap();
+        }
+        assert_eq!(gives_huge(c"/nowhere"), None);
+    }
+
+    /// A process that wants no huge pages gets none, whatever there are.
+    #[test]
+    #[allow(unsafe_code)]
+    fn huge_pages_may_be_unwanted() {
+        let all = c"/sys/kernel/mm/transparent_hugepage";
+        let of = |name| gives_huge(&std::ffi::CString::new(format!("{}/{name}", all.to_str().unwrap())).unwrap());
+        let gives = of("hugepages-2048kB/enabled").or_else(|| of("enabled")).unwrap_or(false);
+        // SAFETY: the child's own.
+        let disable = |flag: libc::c_ulong| unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, flag, 0, 0, 0) };
+        assert!(in_a_child(|| disable(1) != 0 || !huge_pages()));
+        assert!(in_a_child(|| disable(0) != 0 || huge_pages() == gives));
+    }
+
+    #[test]
     fn isolated_cpus_are_those_of_both_files() {
         let mut wanted = vec![];
         for name in ["isolated", "nohz_full"] {
