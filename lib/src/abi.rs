@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // C
 
 use crate::heap::HEAP;
+use crate::memory::PERCPU;
 use allotment_engine::arch::PAGE;
 use allotment_engine::arch::atomic::{AtomicUsize, Ordering::Relaxed};
 use allotment_engine::arch::sys::{self, Errno};
@@ -345,6 +346,8 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     }
     if matches!(option, PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS) {
         HEAP.confine();
+        // (A quota that becomes tight and a fork fence, too.)
+        PERCPU.units.confine();
     }
     // SAFETY: the caller's promise.
     match unsafe { sys::prctl(option as usize, [a, b, c, d]) } {

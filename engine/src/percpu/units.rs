@@ -658,8 +658,7 @@ impl Units {
         self.cpus.is_closed()
     }
 
-    /// From now on every fence is refused.
-    #[cfg(test)]
+    /// The process is about to filter its system calls: every fence counts as refused from now on (see [`Cpus::confine`]).
     pub fn confine(&self) {
         self.cpus.confine();
     }
