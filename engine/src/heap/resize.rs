@@ -27,6 +27,7 @@ const SPARSE: usize = 128 << 10;
 ///
 /// # Safety
 /// As [`ptr::copy_nonoverlapping`].
+#[inline(never)]
 unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: within what the caller promised.
     let line = |at: *const u8, n: usize| unsafe { at.cast::<[u64; 8]>().add(n).read_unaligned() };
@@ -142,6 +143,7 @@ impl<E: Environment> Heap<E> {
     ///
     /// # Safety
     /// As [`Heap::realloc`].
+    #[inline(never)]
     unsafe fn resize_area(&self, area: &Area, size: usize) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
         let more = size.saturating_sub(area.bytes);
@@ -164,6 +166,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Pages with old contents for an area that grows so much that its bytes are copied sooner than fresh pages are faulted in.
+    #[inline(never)]
     fn resident_for(&self, area: &Area, size: usize) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
         let more = size.checked_sub(area.bytes)?;

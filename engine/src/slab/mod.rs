@@ -173,6 +173,45 @@ impl Slab {
         // SAFETY: the caller's promise.
         unsafe { Self::bitmap(slab)[index / 64] >> (index % 64) & 1 == 1 }
     }
+    /// Takes free objects, the lowest into the last of `slots`; how many. (By itself: what it needs of the stack is not its callers'.)
+    ///
+    /// # Safety
+    /// As [`Slab::bitmap`].
+    #[inline(never)]
+    unsafe fn take_free(slab: *mut Self, slots: &mut [MaybeUninit<usize>]) -> usize {
+        let n = slots.len();
+        let mut slots = slots.iter_mut().rev();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (base, size) = ((*slab).base, SIZES[(*slab).class as usize] as usize);
+            for (at, word) in Self::bitmap(slab).iter_mut().enumerate() {
+                let mut bits = *word;
+                if bits == 0 {
+                    continue;
+                }
+                let first = base + at * 64 * size;
+                while bits != 0 && slots.len() > 0 {
+                    // Those that lie behind each other.
+                    let from = bits.trailing_zeros() as usize;
+                    let run = ((bits >> from).trailing_ones() as usize).min(slots.len());
+                    let mut next = first + from * size;
+                    for slot in slots.by_ref().take(run) {
+                        slot.write(next);
+                        next += size;
+                    }
+                    bits &= !(u64::MAX >> (64 - run) << from);
+                }
+                *word = bits;
+                if slots.len() == 0 {
+                    break;
+                }
+            }
+            let got = n - slots.len();
+            (*slab).free -= got as u16;
+            (*slab).trimmed = false;
+            got
+        }
+    }
     /// Makes objects free while nothing is remarkable: neither another's pointer, nor one that is wrong, nor the last one
     /// out. How many. The bitmap's word is in a register from one stretch to the next.
     ///
@@ -438,10 +477,9 @@ impl SlabSource<'_> {
 
     /// Takes objects out of slabs, the lowest into the last of `slots`; how many.
     fn draw(&self, class: usize, slots: &mut [MaybeUninit<usize>]) -> usize {
-        let n = slots.len();
-        let mut slots = slots.iter_mut().rev();
-        let (node, size) = (self.cache.sets.cpus.node(), SIZES[class] as usize);
-        while slots.len() > 0 {
+        let node = self.cache.sets.cpus.node();
+        let mut empty = slots.len();
+        while empty > 0 {
             // Another node's objects only when there is no memory for new ones.
             let found =
                 self.slabs.take_partial(node, class).or_else(|| self.make(class)).or_else(|| {
@@ -452,31 +490,7 @@ impl SlabSource<'_> {
                 let _bits = self.slabs.bit_lock(slab);
                 // SAFETY: the slab is in our hand and its bit lock held.
                 unsafe {
-                    (*slab).trimmed = false;
-                    let (base, before) = ((*slab).base, slots.len());
-                    for (at, word) in Slab::bitmap(slab).iter_mut().enumerate() {
-                        let mut bits = *word;
-                        if bits == 0 {
-                            continue;
-                        }
-                        let first = base + at * 64 * size;
-                        while bits != 0 && slots.len() > 0 {
-                            // Those that lie behind each other.
-                            let from = bits.trailing_zeros() as usize;
-                            let run = ((bits >> from).trailing_ones() as usize).min(slots.len());
-                            let mut next = first + from * size;
-                            for slot in slots.by_ref().take(run) {
-                                slot.write(next);
-                                next += size;
-                            }
-                            bits &= !(u64::MAX >> (64 - run) << from);
-                        }
-                        *word = bits;
-                        if slots.len() == 0 {
-                            break;
-                        }
-                    }
-                    (*slab).free -= (before - slots.len()) as u16;
+                    empty -= Slab::take_free(slab, &mut slots[..empty]);
                     (*slab).free
                 }
             };
@@ -485,7 +499,7 @@ impl SlabSource<'_> {
                 unsafe { self.relinquish(class, slab) };
             }
         }
-        let got = n - slots.len();
+        let got = slots.len() - empty;
         self.account(class, got, true);
         got
     }
