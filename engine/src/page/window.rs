@@ -99,8 +99,10 @@ pub struct Window {
     pub(super) owner: Owner,
     /// It has pages of a zone and areas.
     pub(super) mixed: AtomicBool,
-    /// Page from which on those of a zone ask for huge ones, to its end; [`NOT_HUGE`] where none does. Under the zone's lock.
+    /// Page from which on those of a zone ask for huge ones, to the next; [`NOT_HUGE`] where none does. Under the zone's lock.
     pub(super) huge: AtomicU32,
+    /// Page behind the last that does.
+    pub(super) huge_end: AtomicU32,
     /// Of a giant area's window.
     pub giant: Giant,
 }

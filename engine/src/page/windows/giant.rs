@@ -51,6 +51,7 @@ impl Windows {
             owner: Owner::Giant,
             mixed: AtomicBool::new(false),
             huge: AtomicU32::new(NOT_HUGE),
+            huge_end: AtomicU32::new(0),
             giant: Giant { bytes: AtomicUsize::new(bytes), ..Giant::default() },
         };
         Some(self.install(board, meta, window))

@@ -215,6 +215,10 @@ impl Windows {
         let (window, page) = (self.window(first), first.page());
         // Relaxed, here and below: under the lock.
         let is_first = window.huge.load(Relaxed) == NOT_HUGE;
+        // One range: what was grown by small pages in between ends it.
+        if !is_first && window.huge_end.load(Relaxed) as usize != page {
+            return;
+        }
         let from = if is_first { page.next_multiple_of(BLOCK_PAGES) } else { page };
         let Some(bytes) = (page + pages).checked_sub(from).map(|pages| pages * PAGE).filter(|&bytes| bytes > 0) else {
             return;
@@ -227,6 +231,7 @@ impl Windows {
             window.huge.store(from as u32, Relaxed);
             board.raise(Level::Mappings, 1);
         }
+        window.huge_end.store((page + pages) as u32, Relaxed);
         board.raise(Level::Huge, bytes);
     }
 
@@ -235,7 +240,7 @@ impl Windows {
         let window = self.window(page);
         let from = window.huge.swap(NOT_HUGE, Relaxed);
         (from != NOT_HUGE).then(|| {
-            let bytes = (window.end() - from as usize) * PAGE;
+            let bytes = (window.huge_end.load(Relaxed) - from) as usize * PAGE;
             board.lower(Level::Mappings, 1);
             board.lower(Level::Huge, bytes);
             (window.base + from as usize * PAGE, bytes)
@@ -253,7 +258,8 @@ impl Windows {
     pub fn is_huge(&self, number: u32) -> bool {
         let pfn = Pfn(number << BLOCK_SHIFT);
         let window = self.window(pfn);
-        pfn.page() >= window.huge.load(Relaxed) as usize && pfn.page() + BLOCK_PAGES <= window.end()
+        pfn.page() >= window.huge.load(Relaxed) as usize
+            && pfn.page() + BLOCK_PAGES <= window.huge_end.load(Relaxed) as usize
     }
 
     /// The page behind the last of a window that is ours.
@@ -419,6 +425,7 @@ impl Windows {
             owner,
             mixed: AtomicBool::new(false),
             huge: AtomicU32::new(NOT_HUGE),
+            huge_end: AtomicU32::new(0),
             giant: Giant::default(),
         };
         board.raise(Level::Reserved, meta + pages * PAGE);
