@@ -368,6 +368,11 @@ pub fn interrupt(cpu: usize) {
         }
     });
 }
+/// A membarrier without sequences: every thread writes its buffer.
+pub fn barrier() {
+    point();
+    with(|world| (0..world.buffers.len()).for_each(|thread| world.write_all(thread)));
+}
 /// This thread's index and CPU now.
 #[must_use]
 pub fn here() -> (u32, u32) {

@@ -99,6 +99,9 @@ impl Windows {
         (0..pages).for_each(|page| self.desc(pfn.add(page)).class.store(class, Relaxed));
     }
 }
+/// As the engine's.
+pub const BIASED: u8 = 1 << 7;
+
 /// The page layer.
 #[derive(Debug)]
 pub struct Pages {

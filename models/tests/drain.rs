@@ -132,21 +132,28 @@ enum DrainMode {
 }
 
 fn model(mode: Mode, way: DrainMode) {
-    let sets = sets(mode);
+    model_of(&sets(mode), way, false);
+}
+
+/// With a bias, this thread is its owner and one of the workers.
+fn model_of(sets: &Arc<Sets>, way: DrainMode, is_biased: bool) {
     // A set with a sheaf for each index.
     for first in [0, 100] {
         let word = sheaf(first, 2);
         // SAFETY: the sheaf is ours until it is done.
         while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::NONE, word) } != Outcome::Done(()) {}
     }
+    if is_biased {
+        sets.cpus.bias.grant(0);
+    }
     let workers: Vec<_> = (0..WORKERS as u64)
         .map(|thread| {
-            let sets = Arc::clone(&sets);
-            spawn(move || work(&sets, thread, way == DrainMode::Gentle))
+            let sets = Arc::clone(sets);
+            (thread > 0 || !is_biased).then(|| spawn(move || work(&sets, thread, way == DrainMode::Gentle)))
         })
         .collect();
     let drainer = {
-        let sets = Arc::clone(&sets);
+        let sets = Arc::clone(sets);
         spawn(move || {
             let mut found = Found::default();
             for _ in 0..3 {
@@ -169,13 +176,13 @@ fn model(mode: Mode, way: DrainMode) {
             found
         })
     };
+    let own = is_biased.then(|| work(sets, 0, false));
     let mut all = drainer.join().expect("no panic");
-    for worker in workers {
-        let found = worker.join().expect("no panic");
+    for found in workers.into_iter().flatten().map(|worker| worker.join().expect("no panic")).chain(own) {
         all.objects.extend(found.objects);
         all.sheaves.extend(found.sheaves);
     }
-    (0..2).for_each(|index| all.drain(&sets, index));
+    (0..2).for_each(|index| all.drain(sets, index));
     assert!((0..2).all(|index| !sets.holds(index) && !sets.is_answered(index)), "VIOLATION: something is left");
     all.objects.sort_unstable();
     all.sheaves.sort_unstable();
@@ -199,6 +206,19 @@ fn fallback() {
     model(Mode::Fallback, DrainMode::One);
 }
 
+/// An owner of the bias, another thread that takes it away, and a drain.
+fn biased() {
+    model_of(&sets(Mode::Fallback), DrainMode::One, true);
+}
+
+#[test]
+fn push_and_pop_by_a_bias_that_is_taken_away() {
+    holds("bias", 2, 40_000, biased);
+}
+#[test]
+fn canary_a_bias_without_a_barrier() {
+    fails("bias", 2, 50_000, Sabotage::NoFence, biased);
+}
 #[test]
 fn push_and_pop_against_drain() {
     holds("drain, sequences", 2, 40_000, sequences);

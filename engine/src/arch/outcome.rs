@@ -10,3 +10,11 @@ pub enum Outcome<T> {
     /// It was interrupted; nothing was committed.
     Aborted,
 }
+
+impl<T> Outcome<T> {
+    /// Whether it committed.
+    #[inline(always)]
+    pub const fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_))
+    }
+}

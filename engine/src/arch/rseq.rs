@@ -110,6 +110,8 @@ impl Fence {
     const EXPEDITED_RSEQ: usize = 1 << 7;
     const REGISTER_EXPEDITED_RSEQ: usize = 1 << 8;
     const FLAG_CPU: usize = 1;
+    const EXPEDITED: usize = 1 << 3;
+    const REGISTER_EXPEDITED: usize = 1 << 4;
 
     /// Makes the fences available.
     ///
@@ -132,6 +134,20 @@ impl Fence {
     /// The kernel refuses; nothing is promised then.
     pub fn all(self) -> Result<(), sys::Errno> {
         sys::membarrier(Self::EXPEDITED_RSEQ, 0, 0).map(drop)
+    }
+    /// Makes [`Fence::barrier`] available.
+    ///
+    /// # Errors
+    /// The kernel refuses (before Linux 4.14).
+    pub fn register_barrier(self) -> Result<(), sys::Errno> {
+        sys::membarrier(Self::REGISTER_EXPEDITED, 0, 0).map(drop)
+    }
+    /// A full fence in every thread of the process that runs: where there are no sequences.
+    ///
+    /// # Errors
+    /// The kernel refuses; nothing is promised then.
+    pub fn barrier(self) -> Result<(), sys::Errno> {
+        sys::membarrier(Self::EXPEDITED, 0, 0).map(drop)
     }
 }
 

@@ -236,12 +236,22 @@ impl Sets {
         // SAFETY: a non-zero offset in a slot or home leads to a set of the mapping.
         unsafe { &*(((&raw const *self) as usize).wrapping_add(offset) as *const Set) }
     }
+    /// The tally of a set that serves, or served, an index.
+    pub(crate) fn tally_of(&self, set: &Set) -> &Tally {
+        debug_assert!(self.number_of(set) < SETS_MAX);
+        // SAFETY: as in `board`; see `TALLY`.
+        unsafe { &*(((&raw const *set) as usize + TALLY) as *const Tally) }
+    }
     pub(super) fn number_of(&self, set: &Set) -> usize {
         ((&raw const *set) as usize - self.base.load(Relaxed)) / PAGE
     }
 
     /// The set of this index, made and adopted if need be; `None` while closed.
     pub fn ready(&self) -> Option<&Set> {
+        let is_fallback = self.mode() == Mode::Fallback;
+        if is_fallback && !self.cpus.may_use() {
+            return None;
+        }
         // A thread that is single-stepped never commits; others need one or two rounds.
         for _ in 0..16 {
             let (index, cpu) = self.cpus.here();
@@ -255,7 +265,7 @@ impl Sets {
                 continue;
             }
             let set = self.set_at(offset);
-            if set.cpu.load(Relaxed) == cpu || self.mode() == Mode::Fallback {
+            if set.cpu.load(Relaxed) == cpu || is_fallback {
                 if set.mark.load(Relaxed) == ASKED && self.answer(index, set) {
                     continue;
                 }
@@ -385,8 +395,14 @@ impl Sets {
         }
     }
 
-    /// Runs `body` under the lock of this CPU's set (fallback).
+    /// Runs `body` on this CPU's set (fallback): by the bias, or under the set's lock.
     fn locked<T>(&self, body: impl FnOnce(&Locked<'_>, &Set) -> Outcome<T>) -> Outcome<T> {
+        if self.cpus.bias.is_mine() {
+            return self.biased(body);
+        }
+        if !self.cpus.may_use() {
+            return Outcome::Aborted;
+        }
         let (index, _) = self.cpus.here();
         // Acquire: as in `ready`.
         let offset = self.slots[index % INDICES].load(Acquire);
@@ -399,7 +415,35 @@ impl Sets {
         if self.slots[index % INDICES].load(Acquire) != offset {
             return Outcome::Aborted;
         }
-        body(&Locked { tally: self.tally(self.number_of(set)) }, set)
+        body(&Locked { sets: self, set }, set)
+    }
+
+    /// Runs `body`, which commits by one store, on the set of the bias's owner; aborted for anybody else, and in a handler above it.
+    #[inline(always)]
+    fn biased<T>(&self, body: impl FnOnce(&Locked<'_>, &Set) -> Outcome<T>) -> Outcome<T> {
+        let Some(_inside) = self.cpus.bias.enter() else { return Outcome::Aborted };
+        // Acquire: as in `ready`.
+        let offset = self.slots[self.cpus.bias.index() % INDICES].load(Acquire);
+        if offset == 0 {
+            return Outcome::Refused;
+        }
+        let set = self.set_at(offset);
+        body(&Locked { sets: self, set }, set)
+    }
+
+    /// The fast `pop` of the fallback; aborted where the calling thread is not the bias's owner.
+    #[inline(always)]
+    pub fn pop_biased(&self, class: usize) -> Outcome<usize> {
+        self.biased(|steps, set| steps::pop(steps, set, class))
+    }
+
+    /// The fast `push` of the fallback; aborted where the calling thread is not the bias's owner.
+    ///
+    /// # Safety
+    /// As [`Sets::push_fast`].
+    #[inline(always)]
+    pub unsafe fn push_biased(&self, class: usize, object: usize) -> Outcome<()> {
+        self.biased(|steps, set| steps::push(steps, set, class, object))
     }
 
     /// `switch` of the contracts on a fake CPU.
@@ -421,7 +465,7 @@ impl Sets {
             Mode::Fallback => self.locked(|steps, set| body(steps, set)),
             Mode::Simulated => self.simulated(
                 |_, _| false,
-                |running, _, set, _| Ok(body(&Simulated { running, tally: self.tally(self.number_of(set)) }, set)),
+                |running, _, set, _| Ok(body(&Simulated { running, tally: self.tally_of(set) }, set)),
             ),
             _ => Outcome::Refused,
         }

@@ -1,7 +1,7 @@
 //! # The sequences as steps
 //!
 //! The contracts of `arch/contract.rs` once more in Rust: the locked
-//! fallback runs them under the set's lock, where no step can fail; the
+//! fallback runs them under the set's lock, or as the bias's owner, where no step can fail; the
 //! simulated backend and the model checker run them on fake CPUs, where any
 //! step may find that the thread was preempted.
 //!
@@ -9,6 +9,7 @@
 
 use super::layout::{SLOT, Word};
 use super::set::Set;
+use super::sets::Sets;
 use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
 use crate::arch::outcome::Outcome;
@@ -50,7 +51,7 @@ fn outcome<T>(result: Result<Option<T>, Interrupted>) -> Outcome<T> {
 }
 
 /// `pop` of the contracts.
-pub fn pop(steps: &dyn Steps, set: &Set, class: usize) -> Outcome<usize> {
+pub fn pop(steps: &(impl Steps + ?Sized), set: &Set, class: usize) -> Outcome<usize> {
     outcome((|| {
         let main = &set.pairs[class].main;
         let word = Word(steps.load(main)?);
@@ -65,7 +66,7 @@ pub fn pop(steps: &dyn Steps, set: &Set, class: usize) -> Outcome<usize> {
 }
 
 /// `push` of the contracts.
-pub fn push(steps: &dyn Steps, set: &Set, class: usize, object: usize) -> Outcome<()> {
+pub fn push(steps: &(impl Steps + ?Sized), set: &Set, class: usize, object: usize) -> Outcome<()> {
     outcome((|| {
         let main = &set.pairs[class].main;
         let word = Word(steps.load(main)?);
@@ -80,7 +81,7 @@ pub fn push(steps: &dyn Steps, set: &Set, class: usize, object: usize) -> Outcom
 }
 
 /// `swap` of the contracts.
-pub fn swap(steps: &dyn Steps, word: &AtomicU64, old: u64, new: u64) -> Outcome<()> {
+pub fn swap(steps: &(impl Steps + ?Sized), word: &AtomicU64, old: u64, new: u64) -> Outcome<()> {
     outcome((|| {
         if steps.load(word)? != old {
             return Ok(None);
@@ -90,9 +91,10 @@ pub fn swap(steps: &dyn Steps, word: &AtomicU64, old: u64, new: u64) -> Outcome<
     })())
 }
 
-/// Steps under the lock of a set: none can be interrupted.
+/// Steps under the lock of a set, or of the bias's owner: none can be interrupted but by a handler, which leaves the set alone.
 pub(super) struct Locked<'a> {
-    pub tally: &'a Tally,
+    pub sets: &'a Sets,
+    pub set: &'a Set,
 }
 
 impl Steps for Locked<'_> {
@@ -104,10 +106,10 @@ impl Steps for Locked<'_> {
         Ok(())
     }
     fn allocs(&self, class: usize, n: u64) {
-        add_under_lock(&self.tally.class[class].allocs, n);
+        add_under_lock(&self.sets.tally_of(self.set).class[class].allocs, n);
     }
     fn frees(&self, class: usize, n: u64) {
-        add_under_lock(&self.tally.class[class].frees, n);
+        add_under_lock(&self.sets.tally_of(self.set).class[class].frees, n);
     }
 }
 
@@ -132,7 +134,7 @@ impl Steps for Simulated<'_> {
     }
 }
 
-/// The set's lock is held, so nobody else writes the word: no locked add.
+/// Nobody else writes the word: no locked add.
 fn add_under_lock(word: &AtomicU64, n: u64) {
     word.store(word.load(Relaxed) + n, Relaxed);
 }

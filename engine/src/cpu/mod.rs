@@ -6,7 +6,7 @@
 //! node  ── the memory that is near
 //! ```
 //! What malloc's caches ([`crate::cache`]) and per-CPU memory ([`crate::percpu`]) ask the processor and the kernel, once: the
-//! mode, this thread's index, CPU and node, fences, and the switch that forks and vforks turn.
+//! mode, this thread's index, CPU and node, fences, the switch that forks and vforks turn, and whom the fallback favours ([`bias`]).
 //!
 //! | state | what is per CPU |
 //! |---|---|
@@ -17,6 +17,7 @@
 //! through what its own thread holds ([`Owned`]). Cost: loads.
 #![allow(unsafe_code)] // a reference that lives for ever, kept as a word
 
+pub mod bias;
 pub mod sim;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -26,6 +27,7 @@ use crate::arch::rseq::{self, Fence};
 use crate::arch::seq::RseqArea;
 use crate::arch::sys;
 use crate::stat::Mode;
+use bias::Bias;
 pub use sim::Simulation;
 
 /// Indices that can ever be: Linux's largest number of CPUs on x86-64.
@@ -48,6 +50,8 @@ pub struct Cpus {
     state: Owned,
     /// The process filters its system calls: a fence may kill.
     confined: AtomicU32,
+    /// Fallback mode: who needs no lock.
+    pub bias: Bias,
 }
 
 impl Default for Cpus {
@@ -69,6 +73,7 @@ impl Cpus {
             nodes: AtomicUsize::new(0),
             state: Owned::new(),
             confined: AtomicU32::new(0),
+            bias: Bias::new(),
         }
     }
 
@@ -119,6 +124,7 @@ impl Cpus {
                 (rseq::word(area.index) as usize, rseq::word(area.base + rseq::CPU_ID))
             }
             Mode::Simulated => (self.simulation().here)(),
+            Mode::Fallback if self.bias.is_mine() => (self.bias.index(), self.bias.index() as u32),
             _ => {
                 let cpu = sys::current_cpu();
                 (cpu as usize, cpu)
@@ -157,6 +163,7 @@ impl Cpus {
 
     /// The process is about to filter its system calls: from now on every fence is as good as refused.
     pub fn confine(&self) {
+        self.bias.take(|| self.barrier());
         // Relaxed: as in `Keeper::confine`.
         self.confined.store(1, Relaxed);
     }
@@ -181,7 +188,7 @@ impl Cpus {
                 }
                 true
             }
-            _ => true,
+            _ => self.bias.fence(|| self.barrier()),
         }
     }
 
@@ -196,8 +203,29 @@ impl Cpus {
                 self.simulation().cpus.iter().for_each(sim::Cpu::fence);
                 true
             }
-            _ => true,
+            _ => self.bias.fence(|| self.barrier()),
         }
+    }
+
+    /// A full fence on every CPU that runs us. False if the kernel refuses.
+    fn barrier(&self) -> bool {
+        !self.is_confined() && Fence.barrier().is_ok()
+    }
+
+    /// In the fallback, before anybody uses a set: the calling thread has them to itself while it is the only one. Whether it does.
+    pub fn favour(&self) -> bool {
+        let is_possible = self.mode() == Mode::Fallback && sys::program_is_single() && Fence.register_barrier().is_ok();
+        if is_possible {
+            self.bias.grant(sys::current_cpu() as usize % INDICES);
+        }
+        is_possible
+    }
+
+    /// In the fallback: whether the calling thread may use sets now, by the bias or under their locks.
+    #[inline]
+    #[must_use]
+    pub fn may_use(&self) -> bool {
+        self.bias.allows(|| self.barrier())
     }
 
     /// The lock of the switch.
@@ -217,7 +245,8 @@ impl Cpus {
         off();
         // What `off` stored is seen by every sequence that begins after the fence.
         fence(SeqCst);
-        self.fence_all()
+        // (An owner of the bias whose handler forks goes on in the child, too.)
+        self.fence_all() || self.bias.is_mine()
     }
 
     /// Ends one [`Cpus::close`]; the last turns everything on again by `on`, which is told whether another frame of this thread, which
@@ -238,6 +267,7 @@ impl Cpus {
     /// In a forked child, whose thread has so many vforks in flight: they and the fork close it.
     pub fn inherit(&self, vforks: u32) {
         self.state.inherit();
+        self.bias.inherit();
         self.closed.store(vforks + 1, Relaxed);
     }
 }

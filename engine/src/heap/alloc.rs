@@ -3,6 +3,7 @@
 //! ```text
 //! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object
 //!            │ no                           │ refused, aborted
+//!            │ (in the fallback: pop by the bias, then)
 //!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
 //! ```
 //! Beside a fork it is the side arena's ([`super::side`]). While allocations are sampled all come here.
@@ -35,7 +36,7 @@ impl<E: Environment> Heap<E> {
     pub fn malloc_or(&self, size: usize, refused: impl FnOnce(bool) -> *mut u8) -> *mut u8 {
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
         if size.wrapping_sub(1) >= self.small.load(Relaxed) {
-            return refused(false);
+            return self.malloc_biased(size).map_or_else(|| refused(false), |object| object as *mut u8);
         }
         // SAFETY: the gate lets no size above SMALL_MAX pass.
         match self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(size) }) {
@@ -51,6 +52,19 @@ impl<E: Environment> Heap<E> {
         match self.front_alloc(size) {
             Some(area) => area as *mut u8,
             None => self.malloc_cold(size, aborted),
+        }
+    }
+
+    /// The fast path of the thread that the fallback favours.
+    #[inline(always)]
+    fn malloc_biased(&self, size: usize) -> Option<usize> {
+        if size.wrapping_sub(1) >= self.biased.load(Relaxed) {
+            return None;
+        }
+        // SAFETY: the gate lets no size above SMALL_MAX pass.
+        match self.cache.sets.pop_biased(unsafe { class::offset_of_unchecked(size) } / 16) {
+            Outcome::Done(object) => Some(object),
+            _ => None,
         }
     }
 
@@ -156,8 +170,8 @@ impl<E: Environment> Heap<E> {
 
     /// An area of freed memory, with its old contents.
     fn reuse_area(&self, size: usize, align: usize) -> Option<usize> {
-        // (With sequences, whoever wants no more than a page's alignment has looked.)
-        let looked = align <= PAGE && self.small.load(Relaxed) != 0;
+        // (With a fast path, whoever wants no more than a page's alignment has looked.)
+        let looked = align <= PAGE && self.is_quick();
         let front = match looked {
             true => {
                 self.front_lacks(size);

@@ -4,6 +4,7 @@
 //! free ───► class byte of the address > 0? ─► push (sequence)
 //!            │ no                              │ refused, aborted
 //!            └────────► cold path ◄────────────┘   set, barn, slab; front, area; a block of the side arena; foreign
+//!                           │ (first, in the fallback: the class byte is negative, push by the bias)
 //!                           └── beside a fork: put off ──the fork is over──► pay
 //! ```
 //! Cost: the golden table of the fast paths is in `cli/tests/golden`.
@@ -13,7 +14,7 @@ use super::state::{Environment, Heap};
 use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
 use crate::cache::Sets;
-use crate::page::Windows;
+use crate::page::{BIASED, Windows};
 use crate::stat::{BadPointer, Event, Timing};
 use crate::vmap::Freed;
 
@@ -32,7 +33,7 @@ impl<E: Environment> Heap<E> {
         let (sets, windows) = unsafe { (&*(sets as *const Sets), &*(windows as *const Windows)) };
         let mut aborted = false;
         if let Some(class) = windows.class(object as usize)
-            && class > 0
+            && class.cast_signed() > 0
         {
             // SAFETY: the caller's promise; the class byte names its class.
             let outcome = unsafe { sets.push_fast(class as usize * 16, object as usize) };
@@ -43,6 +44,21 @@ impl<E: Environment> Heap<E> {
         }
         // SAFETY: the caller's promise.
         unsafe { Self::free_cold(object, self, aborted) };
+    }
+
+    /// The fast path of the fallback's favoured thread; false if the object is the caller's still.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[inline(always)]
+    unsafe fn free_biased(&self, address: usize) -> bool {
+        match self.pages.windows.class(address) {
+            Some(class @ BIASED..) => {
+                // SAFETY: the caller's promise; the class byte names its class.
+                unsafe { self.cache.sets.push_biased((class & !BIASED) as usize, address) }.is_done()
+            }
+            _ => false,
+        }
     }
 
     /// Frees into this CPU's own set likewise; false if it is the caller's still.
@@ -67,7 +83,8 @@ impl<E: Environment> Heap<E> {
             return;
         }
         let address = object as usize;
-        if this.front_free(address) {
+        // SAFETY: the caller's promise.
+        if unsafe { this.free_biased(address) } || this.front_free(address) {
             return;
         }
         // (Nobody has anything else of a heap that is not open.)

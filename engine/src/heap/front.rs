@@ -61,15 +61,14 @@ impl<E: Environment> Heap<E> {
         if self.is_for_front(size) && self.is_for_front(longer()) { longer() } else { size }
     }
 
-    /// An area of this CPU's front, with sequences; anything else is the slow path's.
+    /// An area of this CPU's front, by a fast path; anything else is the slow path's.
     #[inline(always)]
     pub(super) fn front_alloc(&self, size: usize) -> Option<usize> {
-        // (Closed, and in the fallback, the gate lets nothing pass.)
-        if !self.is_for_front(size) || self.small.load(Relaxed) == 0 {
+        if !self.is_for_front(size) {
             return None;
         }
         let pages = size.div_ceil(PAGE);
-        match self.cache.sets.pop_fast(front::serves(pages) * 16) {
+        match self.pop_quick(front::serves(pages) * 16) {
             Outcome::Done(address) => self.front_fits(address, pages),
             _ => None,
         }
@@ -145,10 +144,10 @@ impl<E: Environment> Heap<E> {
         is_lazy.then(|| (desc, front::holds(pages)))
     }
 
-    /// Takes an area into this CPU's front, with sequences; false if it is the caller's still.
+    /// Takes an area into this CPU's front, by a fast path; false if it is the caller's still.
     #[inline(always)]
     pub(super) fn front_free(&self, address: usize) -> bool {
-        if self.small.load(Relaxed) == 0 {
+        if !self.is_quick() {
             return false;
         }
         let Some((desc, class)) = self.front_takes(address) else { return false };
@@ -156,7 +155,7 @@ impl<E: Environment> Heap<E> {
         let tag = desc.tag.load(Relaxed);
         desc.tag.store(tag ^ OTHER, Relaxed);
         // SAFETY: an area that the caller gives up; its mark was ours to take.
-        if unsafe { self.cache.sets.push_fast(class * 16, address) } == Outcome::Done(()) {
+        if unsafe { self.push_quick(class * 16, address) }.is_done() {
             return true;
         }
         desc.tag.store(tag, Relaxed);

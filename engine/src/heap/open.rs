@@ -16,7 +16,7 @@ use crate::cpu::Simulation;
 use crate::knob::{BY_CGROUP, BadFree, Id};
 use crate::reclaim::life::SECOND;
 use crate::reclaim::mm::{ALL_CLASSES, bytes_of};
-use crate::slab::class::{CLASSES, SMALL_MAX};
+use crate::slab::class::CLASSES;
 use crate::stat::board::{MAGIC, VERSION};
 use crate::stat::{Index, Level, Mode, Reason};
 
@@ -92,11 +92,12 @@ impl<E: Environment> Heap<E> {
         if self.cache.knobs.get(Id::HardLimit) == BY_CGROUP {
             self.mm().learn_limits();
         }
-        self.door.end(State::Open);
-        if mode == Mode::Sequences && !self.slabs.is_checked() {
-            // Release: whoever passes the gate sees an open heap.
-            self.small.store(SMALL_MAX, Release);
+        // (Who asks for the fallback may live behind a filter that kills for what a bias needs.)
+        if reason != Reason::Asked {
+            sets.cpus.favour();
         }
+        self.door.end(State::Open);
+        self.set_gates(true);
         // (It is off already, on pages that nobody has touched.)
         if self.cache.knobs.get(Id::ProfileBytes) != 0 {
             self.apply_profile();

@@ -48,12 +48,10 @@ impl<E: Environment> Heap<E> {
     /// [`Error`]; nothing was changed.
     #[inline]
     pub fn pages_alloc(&self, order: usize, node: Option<usize>, flags: Flags) -> Result<usize, Error> {
-        // (Closed, and in the fallback, the gate lets nothing pass.)
         if node.is_none()
             && flags == Flags::NONE
             && order < ORDERS
-            && self.small.load(Relaxed) != 0
-            && let Outcome::Done(block) = self.cache.sets.pop_fast(OFFSET[order] as usize)
+            && let Outcome::Done(block) = self.pop_quick(OFFSET[order] as usize)
         {
             self.mark(block, order, 0);
             return Ok(block);
@@ -150,10 +148,8 @@ impl<E: Environment> Heap<E> {
             if tag & !ORDER_BITS == USER_TAG && block.is_multiple_of(PAGE) {
                 desc.tag.store(tag & !USER_BITS, Relaxed);
                 let order = tag as usize >> 8 & 15;
-                if self.small.load(Relaxed) != 0
-                    // SAFETY: the caller's promise, and its mark was ours to take.
-                    && unsafe { self.cache.sets.push_fast(OFFSET[order] as usize, block) } == Outcome::Done(())
-                {
+                // SAFETY: the caller's promise, and its mark was ours to take.
+                if unsafe { self.push_quick(OFFSET[order] as usize, block) }.is_done() {
                     return Ok(());
                 }
                 // SAFETY: as above.

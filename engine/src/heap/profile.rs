@@ -22,10 +22,9 @@
 
 use super::samples::Process;
 use super::state::{Environment, Heap};
-use crate::arch::atomic::Ordering::{Relaxed, Release};
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys;
 use crate::knob::Id;
-use crate::slab::class::SMALL_MAX;
 use crate::stat::Mode;
 use crate::stat::profile;
 use core::marker::PhantomData;
@@ -83,9 +82,7 @@ impl<E: Environment> Heap<E> {
         profile.used.store(profile.is_used() || mean != 0, Relaxed);
         profile.mean.store(mean, Relaxed);
         turn.show_mean(mean);
-        let is_open = mean == 0 && self.cache.sets.mode() == Mode::Sequences && !self.slabs.is_checked();
-        // Release: as in `open`.
-        self.small.store(if is_open { SMALL_MAX } else { 0 }, Release);
+        self.set_gates(mean == 0);
     }
 
     /// Counts an allocation; whether it is to be sampled.

@@ -14,6 +14,7 @@ use super::enter::LARGE;
 use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::knob::Id;
+use crate::page::BIASED;
 use crate::slab::class::{SIZES, SMALL_MAX};
 use crate::stat::BadPointer;
 use crate::stat::Event;
@@ -56,7 +57,7 @@ impl<E: Environment> Heap<E> {
     #[must_use]
     pub fn usable(&self, object: *const u8) -> Option<usize> {
         match self.pages.windows.class(object as usize) {
-            Some(class) if class > 0 => Some(SIZES[class as usize] as usize),
+            Some(class) if class > 0 => Some(SIZES[(class & !BIASED) as usize] as usize),
             Some(_) => match self.slab_source().class_of(object as usize) {
                 Some(class) => Some(SIZES[class] as usize),
                 None => match self.vmap().find(object as usize) {

@@ -7,18 +7,21 @@
 //! what giving back works on, and what every slow path ends with.
 //!
 //! Cost: a few loads each.
+#![allow(unsafe_code)] // takes objects back
 
 use super::countdown::Profile;
 use super::door::{Door, State};
 use super::side::Side;
-use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use crate::arch::crew::Crew;
+use crate::arch::outcome::Outcome;
 use crate::arch::sys;
 use crate::cache::Cache;
 use crate::reclaim::Mm;
 use crate::reclaim::mm::Parts;
 use crate::slab::SlabSource;
+use crate::slab::class::SMALL_MAX;
 use crate::stat::{BadPointer, Event, Mode};
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -108,6 +111,8 @@ pub struct Heap<E> {
     pub(super) door: Door,
     /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
     pub(super) small: AtomicUsize,
+    /// The same of the thread that the fallback favours (`cpu::bias`).
+    pub(super) biased: AtomicUsize,
     pub(super) parts: Parts,
     pub(super) profile: Profile,
     environment: PhantomData<fn() -> E>,
@@ -138,6 +143,7 @@ impl<E: Environment> Heap<E> {
             pid: AtomicU32::new(0),
             door: Door::new(),
             small: AtomicUsize::new(0),
+            biased: AtomicUsize::new(0),
             parts: Parts::new(),
             profile: Profile::new(),
             environment: PhantomData,
@@ -191,6 +197,47 @@ impl<E: Environment> Heap<E> {
     #[must_use]
     pub fn is_confined(&self) -> bool {
         self.reclaim.keeper.is_confined()
+    }
+
+    /// Opens the gates of the fast paths, or shuts them.
+    pub(super) fn set_gates(&self, are_open: bool) {
+        let gate = |is_its: bool| if is_its && are_open && !self.slabs.is_checked() { SMALL_MAX } else { 0 };
+        let mode = self.cache.sets.mode();
+        // Release: whoever passes a gate sees an open heap.
+        self.small.store(gate(mode == Mode::Sequences), Release);
+        self.biased.store(gate(mode == Mode::Fallback && self.cache.sets.cpus.bias.is_granted()), Release);
+    }
+
+    /// Whether fast paths serve what is no small object: with sequences, or the thread that the fallback favours.
+    #[inline(always)]
+    pub(super) fn is_quick(&self) -> bool {
+        self.small.load(Relaxed) != 0 || self.biased.load(Relaxed) != 0 && self.cache.sets.cpus.bias.is_mine()
+    }
+
+    /// The fast `pop` of either, from the class at this offset; refused where the gates let nothing pass.
+    #[inline(always)]
+    pub(super) fn pop_quick(&self, class_offset: usize) -> Outcome<usize> {
+        if self.small.load(Relaxed) != 0 {
+            return self.cache.sets.pop_fast(class_offset);
+        }
+        if self.biased.load(Relaxed) != 0 { self.cache.sets.pop_biased(class_offset / 16) } else { Outcome::Refused }
+    }
+
+    /// The fast `push` of either.
+    ///
+    /// # Safety
+    /// As [`Sets::push_fast`](crate::cache::Sets::push_fast).
+    #[inline(always)]
+    pub(super) unsafe fn push_quick(&self, class_offset: usize, object: usize) -> Outcome<()> {
+        if self.small.load(Relaxed) != 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.cache.sets.push_fast(class_offset, object) };
+        }
+        if self.biased.load(Relaxed) == 0 {
+            return Outcome::Refused;
+        }
+        // SAFETY: as above.
+        unsafe { self.cache.sets.push_biased(class_offset / 16, object) }
     }
 
     /// Whether a fast path has tried before.

@@ -694,6 +694,7 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
     assert_empty(heap);
 }
 
+mod bias;
 mod drains;
 mod front;
 mod limits;

@@ -35,7 +35,7 @@ use crate::arch::lock::{Guard, Lock};
 use crate::arch::{PAGE, prefetch};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
-use crate::page::{Kind, PageSource, Pages, Pfn};
+use crate::page::{BIASED, Kind, PageSource, Pages, Pfn};
 use crate::stat::{BadPointer, Event, Level, Mode};
 use class::{CLASSES, RECIPROCAL, RECIPROCAL_SHIFT, SIZES, SLAB_ORDER, SLAB_PAGES_MAX};
 use core::mem::MaybeUninit;
@@ -440,9 +440,12 @@ impl SlabSource<'_> {
                 desc.link.store(slab as u64, Relaxed);
                 desc.set(Kind::Slab, 0);
             }
-            // The class byte is the fast path's; the fallback and the checked have none (see `heap`).
-            if self.cache.sets.mode() == Mode::Sequences && !self.slabs.is_checked() {
-                windows.set_class(pfn, pages, class as u8);
+            // The class byte is the fast paths'; the checked have none (see `heap`).
+            match self.cache.sets.mode() {
+                _ if self.slabs.is_checked() => {}
+                Mode::Sequences => windows.set_class(pfn, pages, class as u8),
+                Mode::Fallback => windows.set_class(pfn, pages, class as u8 | BIASED),
+                Mode::Closed | Mode::Simulated => {}
             }
         }
         board.raise(Level::Slabs, PAGE << order);

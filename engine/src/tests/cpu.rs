@@ -3,6 +3,7 @@
 
 extern crate std;
 use super::units;
+use crate::arch::rseq::Fence;
 use crate::arch::seq::RseqArea;
 use crate::arch::sys;
 use crate::cpu::sim::Cpu;
@@ -120,5 +121,57 @@ fn a_child_has_what_its_thread_had() {
     for (wanted, is_closed) in [(0, true), (1, false)] {
         cpus.reopen(|_| on.set(on.get() + 1));
         assert_eq!((on.get(), cpus.is_closed()), (wanted, is_closed));
+    }
+}
+
+/// Whoever forks finds the owner of the bias outside; a child of another thread's has no owner, one of its own keeps it.
+#[test]
+fn a_child_has_the_bias_of_its_own_thread() {
+    let cpus = cpus(Mode::Fallback, RseqArea::default(), None);
+    if Fence.register_barrier().is_err() {
+        return;
+    }
+    cpus.bias.grant(3);
+    assert!(cpus.bias.is_mine() && cpus.here() == (3, 3) && cpus.may_use());
+    assert!(cpus.close(|| ()));
+    cpus.inherit(0);
+    assert!(cpus.bias.is_mine());
+    let inside = cpus.bias.enter().unwrap();
+    // A handler that interrupts it: no second time, no drain, but forks, in which the frame below goes on.
+    assert!(cpus.bias.enter().is_none() && !cpus.may_use() && !cpus.fence_all() && cpus.close(|| ()));
+    let others = || thread::scope(|scope| scope.spawn(|| (cpus.fence_all(), cpus.may_use())).join().unwrap());
+    assert_eq!(others(), (false, false));
+    // Taken away, but not yet somebody's.
+    assert!(!cpus.bias.is_granted() && !cpus.may_use());
+    drop(inside);
+    assert!(cpus.bias.enter().is_none());
+    assert_eq!(others(), (true, true));
+    assert!(cpus.may_use() && cpus.fence_all());
+    cpus.bias.grant(3);
+    thread::scope(|scope| scope.spawn(|| cpus.inherit(0)).join().unwrap());
+    assert!(!cpus.bias.is_granted() && cpus.may_use());
+}
+
+/// A process that is about to filter its calls gives the bias up while there are barriers still.
+#[test]
+fn who_filters_its_calls_has_no_bias() {
+    for is_owner in [false, true] {
+        let cpus = cpus(Mode::Fallback, RseqArea::default(), None);
+        if Fence.register_barrier().is_err() {
+            return;
+        }
+        cpus.bias.grant(0);
+        let confine = || cpus.confine();
+        if is_owner {
+            confine()
+        } else {
+            thread::scope(|scope| scope.spawn(confine).join().unwrap())
+        }
+        assert!(!cpus.bias.is_mine() && cpus.may_use() && cpus.fence_all());
+        cpus.bias.grant(0);
+        assert_eq!(
+            thread::scope(|scope| scope.spawn(|| (cpus.may_use(), cpus.fence_all())).join().unwrap()),
+            (false, false)
+        );
     }
 }

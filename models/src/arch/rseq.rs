@@ -38,6 +38,23 @@ impl Fence {
         }
         Ok(())
     }
+    /// `membarrier(REGISTER_PRIVATE_EXPEDITED)`.
+    ///
+    /// # Errors
+    /// Never.
+    pub const fn register_barrier(self) -> Result<(), Errno> {
+        Ok(())
+    }
+    /// `membarrier(PRIVATE_EXPEDITED)`: what every thread has stored is seen.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn barrier(self) -> Result<(), Errno> {
+        if machine::sabotage() != Sabotage::NoFence {
+            machine::barrier();
+        }
+        Ok(())
+    }
     /// The same for all CPUs, one after the other.
     ///
     /// # Errors

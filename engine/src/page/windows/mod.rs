@@ -11,7 +11,7 @@
 //! A window is what of an aligned 1 GiB of addresses is ours. Its pages are mapped as they are needed, each
 //! step right behind the one before, and so are their descriptors: nothing is only reserved, for `ulimit -v` and
 //! `mlockall` count that, too. A neighbour in the way ends a window; the next one begins elsewhere. Null in the
-//! root means foreign. The class of an address is two loads: root and class byte (0: no small object).
+//! root means foreign. The class of an address is two loads: root and class byte (0: no small object; negative: in the fallback).
 //!
 //! A window is a zone's or an area space's, who alone make it longer. Under a limit its free pages may change
 //! hands (see `reclaim::scarce`); then it is *mixed*, and those that a zone has go back to that zone, as blocks.
@@ -56,6 +56,9 @@ const FIRST_SLOT: usize = 0x2000;
 
 const FIRST_GIANT: usize = 0x8000;
 
+/// In a class byte: in the fallback. The fast path of sequences takes it for none.
+pub const BIASED: u8 = 1 << 7;
+
 /// All windows.
 #[derive(Debug)]
 pub struct Windows {
@@ -94,7 +97,7 @@ impl Windows {
         }
     }
 
-    /// The class byte of an address; `None` if the address is foreign.
+    /// The class byte of an address (with [`BIASED`] of a class that sequences do not serve); `None` if the address is foreign.
     #[inline(always)]
     pub fn class(&self, address: usize) -> Option<u8> {
         // Opaque: else the compare becomes a second shift of the address.

@@ -1,0 +1,193 @@
+//! # The bias: in the fallback one thread has the sets to itself
+//!
+//! ```text
+//! owner    0       nobody has: who uses a set takes its lock
+//!          thread  that thread uses its set without a lock; whoever else comes takes the bias away, or goes past the sets
+//!          GOING   taken away; nobody uses a set until the owner has been seen outside
+//!
+//! the owner:  inside := 1 ──► still the owner? ──► slot, set, one store that commits ──► inside := 0
+//! another:    owner := GOING ────┐
+//! a drain:    slot := other set ─┴► barrier of all CPUs ──► inside = 0? ──► what was there is nobody's, or the drainer's
+//! ```
+//! The barrier (membarrier, a plain one) stands for the fence between the owner's store and its loads: after it, either the owner's
+//! `inside` is seen, or the owner sees what was stored before. So the owner pays no locked instruction, as with sequences.
+//!
+//! Once taken away it is never given again. A thread of ours beside a program of one thread does not take it: it goes past the sets.
+//! A handler that interrupts the owner inside finds itself refused, and goes past them, too. Whoever has no barrier goes past them for ever.
+//!
+//! Invariant: only the owner writes `inside`. Nobody waits for the owner but a fence, for a moment: it may be stopped, or in a
+//! handler that waits for others. Locks: none. Cost: inside and out two stores and four loads; taking it away 1–10 µs, once.
+
+use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::arch::atomic::{AtomicU32, AtomicUsize, compiler_fence};
+use crate::arch::sys;
+
+/// See the module. (No thread's pointer: those are aligned.)
+const GOING: usize = 1;
+/// Naps that a fence waits for the owner to come out.
+const NAPS: u32 = 40;
+/// ns of one.
+const NAP: u64 = 50_000;
+
+/// See the module. Nobody's at first; zero bytes.
+#[derive(Debug)]
+pub struct Bias {
+    owner: AtomicUsize,
+    /// 1 while the owner is inside.
+    inside: AtomicU32,
+    /// Those who wait for the owner sleep here for a while; it never changes.
+    nap: AtomicU32,
+    /// The index whose set is the owner's, whatever CPU runs it.
+    index: AtomicUsize,
+}
+
+/// The owner is inside, until this is dropped.
+#[derive(Debug)]
+pub struct Inside<'a>(&'a Bias);
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: whoever sees the owner outside sees what it did.
+        self.0.inside.store(0, Release);
+    }
+}
+
+impl Default for Bias {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Bias {
+    /// Nobody's.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            owner: AtomicUsize::new(0),
+            inside: AtomicU32::new(0),
+            nap: AtomicU32::new(0),
+            index: AtomicUsize::new(0),
+        }
+    }
+
+    /// Makes the calling thread the owner, of the set of `index`. Nobody uses a set yet, and barriers work.
+    pub fn grant(&self, index: usize) {
+        self.index.store(index, Relaxed);
+        // Relaxed: whoever comes later is started by this thread, or waits until the heap is open.
+        self.owner.store(sys::thread_pointer(), Relaxed);
+    }
+
+    /// Whether a thread was made the owner, and nobody has taken that away.
+    #[must_use]
+    pub fn is_granted(&self) -> bool {
+        !matches!(self.owner.load(Relaxed), 0 | GOING)
+    }
+
+    /// Whether the calling thread is the owner.
+    #[inline]
+    #[must_use]
+    pub fn is_mine(&self) -> bool {
+        // Relaxed: no other thread writes or takes away this one's name unseen (see `enter`).
+        self.owner.load(Relaxed) == sys::thread_pointer()
+    }
+
+    /// The owner's index.
+    #[inline]
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index.load(Relaxed)
+    }
+
+    /// The owner goes inside, for one operation; `None` for every other thread, and where it is inside already.
+    #[inline(always)]
+    #[must_use]
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        let me = sys::thread_pointer();
+        // Relaxed: a thread that is not the owner reads some other name, whenever it looks.
+        if self.owner.load(Relaxed) != me || self.inside.load(Relaxed) != 0 {
+            return None;
+        }
+        self.inside.store(1, Relaxed);
+        // For the processor the barrier of whoever takes away, or drains, stands here.
+        compiler_fence(SeqCst);
+        let inside = Inside(self);
+        if self.owner.load(Relaxed) == me { Some(inside) } else { None }
+    }
+
+    /// Whether the calling thread may use sets, by the bias or under their locks; what it has not taken away yet it takes away by
+    /// `barrier`, which says whether the system gave one.
+    #[inline]
+    pub fn allows(&self, barrier: impl FnOnce() -> bool) -> bool {
+        // Acquire: what the owner did is seen.
+        match self.owner.load(Acquire) {
+            0 => true,
+            owner => self.allows_me(owner, barrier),
+        }
+    }
+
+    #[cold]
+    fn allows_me(&self, owner: usize, barrier: impl FnOnce() -> bool) -> bool {
+        if owner == sys::thread_pointer() {
+            return self.inside.load(Relaxed) == 0;
+        }
+        if owner != GOING && sys::program_is_single() {
+            return false;
+        }
+        self.take(barrier)
+    }
+
+    /// Takes the bias away; whether it is nobody's now.
+    pub fn take(&self, barrier: impl FnOnce() -> bool) -> bool {
+        let owner = self.owner.load(Acquire);
+        if owner == 0 {
+            return true;
+        }
+        if owner == sys::thread_pointer() {
+            let is_outside = self.inside.load(Relaxed) == 0;
+            if is_outside {
+                // Release: as in `Inside`.
+                self.owner.store(0, Release);
+            }
+            return is_outside;
+        }
+        // SeqCst, before the barrier: the owner sees it, or is seen inside. (Who fails finds that another does the same.)
+        let _ = self.owner.compare_exchange(owner, GOING, SeqCst, Relaxed);
+        // Acquire pairs with the Release of `Inside`.
+        if !barrier() || self.inside.load(Acquire) != 0 {
+            return false;
+        }
+        // Release: whoever finds it nobody's sees what the owner did.
+        let _ = self.owner.compare_exchange(GOING, 0, Release, Relaxed);
+        true
+    }
+
+    /// After it what the owner had begun is done and seen, and it sees what the caller had stored (before a full fence of its own); false
+    /// if the system gives no barrier, or the owner does not come out. The caller is not the owner inside.
+    pub fn fence(&self, barrier: impl FnOnce() -> bool) -> bool {
+        // Relaxed: after the caller's full fence; a bias that is nobody's stays so.
+        let owner = self.owner.load(Relaxed);
+        if owner == 0 || owner == sys::thread_pointer() {
+            return self.inside.load(Acquire) == 0;
+        }
+        if !barrier() {
+            return false;
+        }
+        for _ in 0..NAPS {
+            // Acquire pairs with the Release of `Inside`.
+            if self.inside.load(Acquire) == 0 {
+                return true;
+            }
+            sys::futex_wait_for(&self.nap, 0, NAP);
+        }
+        false
+    }
+
+    /// In a forked child: an owner that is not here has left it.
+    pub fn inherit(&self) {
+        if !self.is_mine() {
+            self.inside.store(0, Relaxed);
+            self.owner.store(0, Relaxed);
+        }
+    }
+}
