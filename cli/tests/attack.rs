@@ -11,13 +11,14 @@
 //! ```text
 //! // about: one line: what broke, and why
 //! // args: 60 100000     one run for each such line; one without arguments if there is none
+//! // long: 600 100000    likewise, with `ALLOTMENT_TEST_LONG=1` only
 //! // conf: KEY=VALUE,... for ALLOTMENT_CONF
 //! // limit: -v 60000     for the shell's `ulimit` before the program starts; repeatable
 //! // library             the file is first built with -DLIB into a shared library, linked before all others
 //! // flags: -ldl         more for the compiler
 //! // root                needs root, is skipped otherwise
 //! // own-errors          lines of ours on standard error are expected
-//! // alone               not beside others: it measures memory or takes many processes
+//! // alone               not beside many others: it measures memory or takes many processes
 //! // known: why          broken and not yet mended: the test passes while it fails, and fails when it passes
 //! // rare: why           likewise, but it does not always fail
 //! ```
@@ -31,7 +32,7 @@ use std::fs::{self, File};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// When a program counts as hung. One that is known to hang need not take so long.
@@ -44,6 +45,7 @@ struct Attack {
     source: PathBuf,
     about: String,
     args: Vec<String>,
+    long: Vec<String>,
     conf: String,
     limits: Vec<String>,
     flags: Vec<String>,
@@ -94,17 +96,41 @@ struct End {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most of them wait for something most of the time.
-    let threads = std::thread::available_parallelism().map_or(4, |count| count.get() * 2);
-    arguments.test_threads.get_or_insert(threads);
+    let threads = std::thread::available_parallelism().map_or(6, |count| count.get() * 3);
+    let threads = *arguments.test_threads.get_or_insert(threads);
+    let beside: &'static Beside = Box::leak(Box::new(Beside::new(threads)));
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack");
     let mut attacks: Vec<Attack> =
         fs::read_dir(directory).unwrap().map(|entry| Attack::read(entry.unwrap().path())).collect();
-    attacks.sort_by(|one, other| (one.alone, &one.source).cmp(&(other.alone, &other.source)));
+    // (Those first that wait longest, and for each other.)
+    attacks.sort_by(|one, other| (!one.alone, &one.source).cmp(&(!other.alone, &other.source)));
     let trials = attacks.into_iter().map(|attack| {
         let kind = attack.known.as_ref().map_or("", |known| if known.always { "known" } else { "rare" });
-        Trial::test(attack.name(), move || attack.test()).with_kind(kind)
+        Trial::test(attack.name(), move || beside.run(attack.alone, || attack.test())).with_kind(kind)
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// Lets so many programs run side by side, of which one that is `alone` takes half the room.
+struct Beside {
+    room: Mutex<usize>,
+    changed: Condvar,
+    half: usize,
+}
+
+impl Beside {
+    fn new(threads: usize) -> Self {
+        Self { room: Mutex::new(threads), changed: Condvar::new(), half: threads.div_ceil(2) }
+    }
+    fn run<T>(&self, alone: bool, body: impl FnOnce() -> T) -> T {
+        let wanted = if alone { self.half } else { 1 };
+        let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.changed.wait_while(room, |room| *room < wanted).unwrap_or_else(PoisonError::into_inner) -= wanted;
+        let done = body();
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner) += wanted;
+        self.changed.notify_all();
+        done
+    }
 }
 
 impl Attack {
@@ -117,6 +143,7 @@ impl Attack {
             match word {
                 "about" => rest.clone_into(&mut attack.about),
                 "args" => attack.args.push(rest.to_owned()),
+                "long" => attack.long.push(rest.to_owned()),
                 "conf" => rest.clone_into(&mut attack.conf),
                 "limit" => attack.limits.push(rest.to_owned()),
                 "flags" => attack.flags.extend(rest.split_whitespace().map(str::to_owned)),
@@ -136,13 +163,6 @@ impl Attack {
         self.source.file_stem().unwrap().to_str().unwrap().to_owned()
     }
     fn test(&self) -> Result<(), Failed> {
-        static BESIDE: RwLock<()> = RwLock::new(());
-        let (_alone, _beside);
-        if self.alone {
-            _alone = BESIDE.write().unwrap_or_else(PoisonError::into_inner);
-        } else {
-            _beside = BESIDE.read().unwrap_or_else(PoisonError::into_inner);
-        }
         let rounds = if common::long() { 20 } else { 1 };
         let said = (0..rounds).try_for_each(|_| self.compare());
         match (said, &self.known) {
@@ -167,8 +187,10 @@ impl Attack {
         }
         let scratch = Scratch::new(&name);
         let Some(program) = self.compile(&scratch) else { return Ok(()) };
-        let args: &[String] = if self.args.is_empty() { &[String::new()] } else { &self.args };
-        for args in args {
+        let none = [String::new()];
+        let long = if common::long() { &*self.long } else { &[] };
+        let args = if self.args.is_empty() { &none } else { &*self.args };
+        for args in args.iter().chain(long) {
             let plain = self.run(Way::Glibc, &program, args, &scratch, HANG);
             if plain.status.and_then(|status| status.code()) == Some(SKIPPED) {
                 common::skip(&name, plain.out.trim().trim_start_matches("skipped: "));

@@ -1,7 +1,7 @@
 //! The seed's stress: about a hundred forced drains a second, by every way, under a page test and under redis, with all
 //! contents checked, in both modes.
 //!
-//! It lasts a few seconds, a minute with `ALLOTMENT_TEST_LONG=1`, and what `ALLOTMENT_TEST_SECONDS` says (of each
+//! It lasts a second, a minute with `ALLOTMENT_TEST_LONG=1`, and what `ALLOTMENT_TEST_SECONDS` says (of each
 //! program in each mode): `ALLOTMENT_TEST_SECONDS=600 cargo test --release --test stress`.
 #![allow(unsafe_code)] // pages that one owner holds
 
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// How long a program is stressed.
 fn lasts() -> Duration {
     let asked = std::env::var("ALLOTMENT_TEST_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(asked.unwrap_or(if long() { 60 } else { 2 }))
+    Duration::from_secs(asked.unwrap_or(if long() { 60 } else { 1 }))
 }
 
 /// One program at a time.

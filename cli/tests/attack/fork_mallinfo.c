@@ -1,5 +1,6 @@
 // about: a fork beside a thread that asks for statistics left its child a lock that nobody holds, and the child waited for ever
-// args: 100
+// args: 30
+// long: 100
 #include "../c/check.h"
 #include <malloc.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // about: mlockall under a modest limit: windows of address space that is only reserved count as locked memory
-// args: 8
+// args: 9
 // args: 16
 #include "../c/check.h"
 #include <sys/mman.h>
