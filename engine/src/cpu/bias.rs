@@ -12,6 +12,7 @@
 //! The barrier (membarrier, a plain one) stands for the fence between the owner's store and its loads: after it, either the owner's
 //! `inside` is seen, or the owner sees what was stored before. So the owner pays no locked instruction, as with sequences.
 //!
+//! As a rule the owner itself gives it up, at an allocation of the C library's for the second thread, and nobody needs a barrier.
 //! Once taken away it is never given again. A thread of ours beside a program of one thread does not take it: it goes past the sets.
 //! A handler that interrupts the owner inside finds itself refused, and goes past them, too. Whoever has no barrier goes past them for ever.
 //!

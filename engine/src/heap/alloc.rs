@@ -61,10 +61,26 @@ impl<E: Environment> Heap<E> {
         if size.wrapping_sub(1) >= self.biased.load(Relaxed) {
             return None;
         }
+        if !E::is_single() {
+            self.end_bias();
+            return None;
+        }
         // SAFETY: the gate lets no size above SMALL_MAX pass.
         match self.cache.sets.pop_biased(unsafe { class::offset_of_unchecked(size) } / 16) {
             Outcome::Done(object) => Some(object),
             _ => None,
+        }
+    }
+
+    /// The program has, or is about to have, a second thread. The C library allocates for it in the first one, before it runs: so as a
+    /// rule the owner gives the bias up, which takes no barrier.
+    #[cold]
+    #[inline(never)]
+    fn end_bias(&self) {
+        let bias = &self.cache.sets.cpus.bias;
+        if bias.is_mine() && bias.take(|| false) {
+            // Relaxed: a gate that is open in vain costs a look.
+            self.biased.store(0, Relaxed);
         }
     }
 

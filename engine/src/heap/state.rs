@@ -38,6 +38,11 @@ pub trait Environment: Sized + 'static {
     }
     /// Sets it.
     fn set_error(_: i32) {}
+    /// Whether the program has one thread.
+    #[inline(always)]
+    fn is_single() -> bool {
+        sys::program_is_single()
+    }
     /// Is told of a pointer that cannot be freed.
     fn report(address: usize, wrong: BadPointer);
     /// Starts a thread that calls [`Mm::keep`]; false if it cannot.

@@ -60,6 +60,10 @@ struct Test;
 
 impl Environment for Test {
     fn start(_: &Heap<Self>) {}
+    /// (The thread that a test favours.)
+    fn is_single() -> bool {
+        true
+    }
     fn no_memory() {}
     fn report(address: usize, wrong: BadPointer) {
         BAD.lock().map(|mut bad| bad.push((address, wrong))).ok();

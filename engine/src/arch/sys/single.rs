@@ -24,12 +24,14 @@ pub fn single_threaded() -> bool {
 }
 
 /// Whether the program has one thread, whatever threads of ours there are.
+#[inline]
 #[must_use]
 pub fn program_is_single() -> bool {
     // Relaxed: as in `single_threaded`.
     c_is_single() && UNSHARED.load(Relaxed)
 }
 
+#[inline]
 fn c_is_single() -> bool {
     unsafe extern "C" {
         static __libc_single_threaded: u8;
