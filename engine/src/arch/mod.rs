@@ -33,6 +33,8 @@ pub mod sort;
 pub mod stack;
 pub mod sys;
 pub mod task;
+#[cfg(test)]
+pub mod tests;
 pub mod text;
 pub mod topology;
 pub mod unit_seq;

@@ -44,5 +44,7 @@ pub use process::{
     pid, prctl, task_limit, thread_id, trace, unshare, wait_and_leave, wait_for, wait_for_dead,
 };
 pub use signal::{Signals, set_signals, signal_wait};
+#[cfg(test)]
+pub use single::be_single;
 pub(super) use single::has_ours;
 pub use single::{program_is_single, share, single_threaded};

@@ -53,3 +53,15 @@ pub(in crate::arch) fn has_ours(are: bool) {
     // Relaxed: as in `single_threaded`.
     ALONE.store(!are, Relaxed);
 }
+
+/// A child of a test, which has one thread, is to be as a program of one is: whatever threads there were where it comes from.
+#[cfg(test)]
+pub fn be_single() {
+    unsafe extern "C" {
+        static mut __libc_single_threaded: u8;
+    }
+    // SAFETY: the child's own byte, of which it tells the truth.
+    unsafe { __libc_single_threaded = 1 };
+    UNSHARED.store(true, Relaxed);
+    ALONE.store(true, Relaxed);
+}
