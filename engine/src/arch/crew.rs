@@ -195,14 +195,18 @@ const HEAD: usize = 64;
 impl Place {
     fn find() -> Self {
         // (Where the C library reads its own area even if it has registered none.)
-        let area = rseq::told().map(|told| told.offset).filter(|&offset| offset != 0);
-        let (mut low, mut high) = (sys::errno_offset(), HEAD as isize);
+        Self::around(rseq::told().map(|told| told.offset).filter(|&offset| offset != 0), sys::errno_offset())
+    }
+
+    /// By where they are, relative to it.
+    fn around(area: Option<isize>, errno: isize) -> Self {
+        let (mut low, mut high) = (errno, HEAD as isize);
         if let Some(offset) = area {
             (low, high) = (low.min(offset), high.max(offset + AREA as isize));
         }
         let pages = |bytes: isize| bytes.max(0).unsigned_abs().next_multiple_of(PAGE);
         // (`errno` may lie above, too, where the thread pointer is at the beginning of it all.)
-        Self { below: pages(-low), above: pages(high.max(sys::errno_offset() + 8)), area }
+        Self { below: pages(-low), above: pages(high.max(errno + 8)), area }
     }
 
     /// Maps a block if it has never been, and writes what a new thread finds there; the thread pointer.
@@ -257,18 +261,21 @@ pub fn enlist(name: &core::ffi::CStr) {
 mod tests {
     use super::*;
     use crate::arch::atomic::AtomicU64;
+    use crate::arch::tests::{in_a_single_child, of_this_process, refused, status_of_a_child};
 
-    /// What the thread of the test saw: its pointer, whether it is registered, blocked signals.
-    static SAW: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+    /// What the thread of the test saw: its pointer, whether it is registered, blocked signals, CPU and node, its stack.
+    static SAW: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
     static GO: AtomicU32 = AtomicU32::new(0);
 
     extern "C" fn body(_: usize) -> ! {
+        let told = 0_u8;
         enlist(c"allotment/test");
         SAW[0].store(sys::thread_pointer() as u64, Relaxed);
         if let Ok((offset, _)) = rseq::area() {
             SAW[1].store(u64::from(rseq::word(offset + rseq::CPU_ID)), Relaxed);
         }
-        SAW[2].store(sys::set_signals(u64::MAX).unwrap_or(0), Relaxed);
+        SAW[4].store((&raw const told) as u64, Relaxed);
+        SAW[2].store(sys::set_signals(u64::MAX).unwrap_or(0), Release);
         // (By the C library's way: it may write errno, and reads its own area.)
         SAW[3].store(u64::from(sys::current_cpu()) + u64::from(sys::current_node()), Relaxed);
         while GO.load(Acquire) == 0 {
@@ -292,6 +299,12 @@ mod tests {
             assert!(CREW.count() == 1 && !sys::single_threaded());
             let tid = CREW.blocks[0].thread.load(Relaxed);
             assert!(sys::is_thread(sys::pid(), tid), "round {round}");
+            while SAW[2].load(Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(of_this_process(&std::format!("task/{tid}/comm")), "allotment/test\n");
+            let stack = CREW.blocks[0].at.load(Relaxed) + PAGE..SAW[0].load(Relaxed) as usize - Place::find().below;
+            assert!(stack.len() == STACK && stack.contains(&(SAW[4].load(Relaxed) as usize)), "{stack:x?}");
             GO.store(1, Release);
             sys::futex_wake(&GO, 1);
             assert!(!CREW.is_gone() && CREW.wait_gone(1000) && CREW.is_gone() && CREW.count() == 0);
@@ -313,5 +326,184 @@ mod tests {
         CREW.blocks[0].word.store(TAKEN, Relaxed);
         CREW.gone();
         assert!(CREW.count() == 0 && CREW.is_gone() && CREW.wait_gone(0));
+    }
+
+    extern "C" fn ends_alone(_: usize) -> ! {
+        sys::exit(false, 9)
+    }
+    extern "C" fn ends_all(_: usize) -> ! {
+        sys::exit(true, 9)
+    }
+    extern "C" fn stays(_: usize) -> ! {
+        while GO.load(Acquire) == 0 {
+            sys::futex_wait(&GO, 0);
+        }
+        sys::exit(false, 0)
+    }
+
+    /// With one block in use as the words say.
+    fn with(word: u32, thread: u32) -> Crew {
+        let crew = Crew::new();
+        crew.used.store(1, Relaxed);
+        crew.blocks[0].word.store(word, Relaxed);
+        crew.blocks[0].thread.store(thread, Relaxed);
+        crew
+    }
+
+    #[test]
+    fn a_thread_is_gone_when_its_word_is_clear_and_the_kernel_counts_it_no_more() {
+        let me = sys::thread_id();
+        for (word, thread, count, is_gone) in
+            [(0, 0, 0, true), (TAKEN, 0, 1, false), (0, me, 0, false), (TAKEN, me, 1, false)]
+        {
+            let crew = with(word, thread);
+            assert_eq!((crew.count(), crew.is_gone()), (count, is_gone), "{word} {thread}");
+            assert_eq!((crew.wait_gone(0), crew.wait_gone(2)), (is_gone, is_gone), "{word} {thread}");
+            crew.gone();
+            assert!(crew.count() == 0 && crew.is_gone() && crew.blocks[0].thread.load(Relaxed) == 0);
+        }
+        let ended = std::thread::spawn(sys::thread_id).join().unwrap();
+        let crew = with(0, ended);
+        assert!(!crew.is_gone() && crew.wait_gone(10_000) && crew.is_gone());
+    }
+
+    #[test]
+    fn a_block_has_room_for_all_that_is_read_around_its_pointer() {
+        let page = PAGE as isize;
+        let areas =
+            [None, Some(-32), Some(32), Some(2464), Some(page - 32), Some(page - 31), Some(-page), Some(-page - 1)];
+        for area in areas {
+            for errno in [-120, -4, 16, page - 8, page - 7, 2 * page, -page, -page - 1] {
+                let place = Place::around(area, errno);
+                let ranges: std::vec::Vec<_> =
+                    [Some((0, HEAD as isize)), Some((errno, errno + 8)), area.map(|at| (at, at + AREA as isize))]
+                        .into_iter()
+                        .flatten()
+                        .collect();
+                let first = ranges.iter().map(|range| range.0).min().unwrap();
+                let last = ranges.iter().map(|range| range.1).max().unwrap();
+                let (below, above) = (place.below as isize, place.above as isize);
+                assert!(below % page == 0 && (0..page).contains(&(below + first)), "{area:?} {errno}: {below}");
+                assert!(above % page == 0 && (0..page).contains(&(above - last)), "{area:?} {errno}: {above}");
+                assert_eq!(place.area, area);
+            }
+        }
+        let place = Place::find();
+        assert_eq!(place.area, rseq::told().map(|told| told.offset).filter(|&offset| offset != 0));
+        // SAFETY: an address.
+        assert_eq!(sys::thread_pointer() as isize + sys::errno_offset(), unsafe { libc::__errno_location() } as isize);
+    }
+
+    #[test]
+    fn a_block_is_mapped_once_and_laid_out_for_each_thread() {
+        let place = Place::find();
+        let bytes = PAGE + STACK + place.below + place.above;
+        // SAFETY: in a block, which is the test's.
+        let word = |at: usize| unsafe { (at as *const usize).read() };
+        let blocks =
+            [const { Block { word: AtomicU32::new(0), thread: AtomicU32::new(0), at: AtomicUsize::new(0) } }; 4];
+        for block in &blocks {
+            let pointer = place.lay_out(block).unwrap();
+            let at = block.at.load(Relaxed);
+            assert_eq!(pointer, at + PAGE + STACK + place.below);
+            // What a thread leaves there.
+            // SAFETY: as above.
+            unsafe { core::ptr::write_bytes((pointer - place.below) as *mut u8, 0xee, place.below + place.above) };
+            assert_eq!((place.lay_out(block), block.at.load(Relaxed)), (Ok(pointer), at));
+            assert_eq!((word(pointer), word(pointer + 16)), (pointer, pointer));
+            for inherited in platform::INHERITED {
+                assert_eq!(word(pointer + 8 * inherited), word(sys::thread_pointer() + 8 * inherited));
+            }
+            if let Some(area) = place.area {
+                let area = (pointer as isize + area) as usize;
+                assert_eq!([0, 8, 16, 24].map(|at| word(area + at)), [(u32::MAX as usize) << 32, 0, 0, 0]);
+            }
+        }
+        // All of a block but the guard is open. (They lie side by side, as a rule: what lies behind one is another's guard.)
+        for block in &blocks {
+            let at = block.at.load(Relaxed);
+            for page in (0..bytes).step_by(PAGE) {
+                assert_eq!(sys::is_readable(at + page), page > 0, "{page:x}");
+            }
+        }
+        for block in &blocks {
+            // SAFETY: the test's own.
+            unsafe { sys::unmap(block.at.load(Relaxed), bytes) }.unwrap();
+        }
+        let block = Block { word: AtomicU32::new(0), thread: AtomicU32::new(0), at: AtomicUsize::new(0) };
+        if let Some(made) = refused(libc::SYS_mprotect, 12, || place.lay_out(&block)) {
+            assert_eq!((made, block.at.load(Relaxed)), (Err(Errno::ENOMEM), 0));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+    fn where_few_tasks_are_allowed_or_signals_cannot_be_blocked_none_is_started() {
+        in_a_single_child(|| {
+            for (tasks, is_tried) in [(0, false), (FEW_TASKS - 1, false), (FEW_TASKS, true)] {
+                static CREW: Crew = Crew::new();
+                let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                // SAFETY: the child's own.
+                unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) };
+                limit.rlim_cur = tasks;
+                // SAFETY: as above.
+                if unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) } == 0 {
+                    // (The kernel may refuse it, too.)
+                    let started = CREW.start(ends_alone);
+                    assert!(is_tried || started == Err(Errno::EAGAIN));
+                    assert_eq!(CREW.used.load(Relaxed), u32::from(is_tried), "{tasks}");
+                    assert!(CREW.wait_gone(10_000));
+                }
+            }
+        });
+        static CREW: Crew = Crew::new();
+        let start = || (CREW.start(ends_alone), sys::Signals::block().are_blocked());
+        if let Some(refused) = refused(libc::SYS_rt_sigprocmask, 1, start) {
+            assert_eq!((refused, CREW.used.load(Relaxed)), ((Err(Errno::EAGAIN), false), 0));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+    fn a_program_of_one_thread_is_single_again_when_ours_are_gone() {
+        in_a_single_child(|| {
+            static CREW: Crew = Crew::new();
+            let single = || (sys::single_threaded(), sys::program_is_single());
+            assert_eq!(single(), (true, true));
+            for is_child in [false, true] {
+                GO.store(0, Relaxed);
+                CREW.start(stays).unwrap();
+                CREW.resign();
+                assert_eq!(single(), (false, true), "it lives");
+                GO.store(1, Release);
+                sys::futex_wake(&GO, 1);
+                assert!(CREW.wait_gone(10_000));
+                assert_eq!(single(), (false, true));
+                if is_child {
+                    CREW.gone()
+                } else {
+                    CREW.resign()
+                }
+                assert_eq!(single(), (true, true));
+            }
+            sys::share();
+            assert_eq!(single(), (false, false));
+        });
+        std::thread::spawn(|| ()).join().unwrap();
+        assert!(!sys::single_threaded() && !sys::program_is_single());
+    }
+
+    #[test]
+    #[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+    fn a_thread_ends_alone_or_with_its_process() {
+        static CREW: Crew = Crew::new();
+        let is_survived_by = |body: extern "C" fn(usize) -> !| {
+            status_of_a_child(|| {
+                CREW.start(body).unwrap();
+                assert!(CREW.wait_gone(10_000));
+            })
+        };
+        assert_eq!(is_survived_by(ends_alone), 0);
+        assert_eq!(libc::WEXITSTATUS(is_survived_by(ends_all)), 9);
     }
 }

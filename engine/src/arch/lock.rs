@@ -214,6 +214,7 @@ impl Drop for Held<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::tests::{in_a_single_child, sleeps_until};
     extern crate std;
 
     #[test]
@@ -251,5 +252,45 @@ mod tests {
         std::thread::scope(|scope| _ = scope.spawn(|| core::mem::forget(lock.lock())));
         lock.inherit();
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_lock_is_held_from_its_taking_to_its_release() {
+        std::thread::spawn(|| ()).join().unwrap();
+        let lock = Lock::new(0);
+        let is_held = || (lock.state.load(Relaxed), lock.try_lock().is_none());
+        for way in 0..3 {
+            let guard = match way {
+                0 => lock.lock(),
+                1 => lock.lock_elided(),
+                _ => lock.try_lock().unwrap(),
+            };
+            assert!(!guard.elided, "others may come");
+            assert_eq!(is_held(), (HELD, true));
+            drop(guard);
+            assert_eq!(is_held(), (FREE, false));
+        }
+        lock.wait();
+        assert_eq!(is_held(), (HELD, true), "nobody sleeps");
+        lock.release();
+        in_a_single_child(|| {
+            let lock = Lock::new(0);
+            let guard = lock.lock_elided();
+            assert!(guard.elided && lock.state.load(Relaxed) == HELD && lock.try_lock().is_none());
+            drop(guard);
+            assert_eq!(lock.state.load(Relaxed), FREE);
+        });
+    }
+
+    #[test]
+    fn who_waits_sleeps_and_is_woken_also_by_one_who_was_alone() {
+        for elided in [false, true] {
+            let lock = Lock::new(7);
+            let guard = lock.lock();
+            core::mem::forget(guard);
+            let guard = Guard { lock: &lock, elided };
+            assert_eq!(sleeps_until(|| *lock.lock(), || drop(guard)), 7);
+            assert_eq!(lock.state.load(Relaxed), FREE);
+        }
     }
 }

@@ -154,6 +154,24 @@ impl Fence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::tests::{on_each_cpu, refused};
+
+    #[test]
+    fn the_area_is_where_the_library_says_and_has_the_cpu() {
+        let told = told().filter(|told| told.usable() > 0);
+        assert_eq!(area().ok(), told.map(|told| (told.offset, told.usable())));
+        if let Ok((offset, _)) = area() {
+            on_each_cpu(|cpu| assert_eq!(word(offset + CPU_ID) as usize, cpu));
+        }
+    }
+
+    #[test]
+    fn a_fence_that_is_refused_is_none() {
+        let fences = || (Fence.register(), Fence.cpu(0), Fence.all());
+        if let Some(fences) = refused(libc::SYS_membarrier, 1, fences) {
+            assert_eq!(fences, (Err(sys::Errno::EPERM), Err(sys::Errno::EPERM), Err(sys::Errno::EPERM)));
+        }
+    }
 
     /// `mm_cid` and `node_id` are read only where the kernel fills them, whatever the C library calls its area.
     #[test]

@@ -25,3 +25,38 @@ pub fn probe() {
 pub fn finder() -> usize {
     crate::weak_address!("_dl_find_object")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::tests::status_of_a_child;
+    use crate::arch::{PAGE, sys, task};
+
+    extern "C" fn looks(_: usize) -> ! {
+        probe();
+        sys::exit(true, 9)
+    }
+    extern "C" fn does_not_look(_: usize) -> ! {
+        sys::exit(true, 9)
+    }
+
+    #[test]
+    #[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+    fn where_a_page_of_stack_is_all_there_is_the_fault_comes_at_once() {
+        let status = |body: extern "C" fn(usize) -> !| {
+            status_of_a_child(|| {
+                let at = sys::map(0, 2 * PAGE, sys::Access::None).unwrap();
+                // SAFETY: the child's own; a fault ends it.
+                unsafe {
+                    libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+                    sys::protect(at + PAGE, PAGE, sys::Access::ReadWrite).unwrap();
+                    task::spawn(task::THREAD, at + 2 * PAGE, core::ptr::null_mut(), body, 0).unwrap();
+                }
+                // (It ends all.)
+                std::thread::sleep(core::time::Duration::from_secs(10));
+            })
+        };
+        assert_eq!(status(does_not_look), 9 << 8);
+        assert_eq!(status(looks) & 0x7f, libc::SIGSEGV);
+    }
+}

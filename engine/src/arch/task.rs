@@ -95,16 +95,23 @@ pub fn is_alone() -> Option<bool> {
 /// From where to where the library or program that holds this code is mapped, and up to where from its file.
 #[must_use]
 pub fn image() -> (core::ops::Range<usize>, usize) {
+    let base = platform::header();
+    if base == 0 {
+        return (0..0, 0);
+    }
+    // SAFETY: the ELF header, which is mapped first, and its headers with it.
+    unsafe { image_at(base) }
+}
+
+/// # Safety
+/// At `base` an ELF header of 64 bits is mapped, and with it the program headers that it names.
+unsafe fn image_at(base: usize) -> (core::ops::Range<usize>, usize) {
     /// ELF: where the program headers are, how long one is, how many there are.
     const AT_HEADERS: usize = 32;
     const AT_LENGTH: usize = 54;
     const AT_COUNT: usize = 56;
     const PT_LOAD: u32 = 1;
-    let base = platform::header();
-    if base == 0 {
-        return (0..0, 0);
-    }
-    // SAFETY: the ELF header, which is mapped first; then its headers, mapped with it, as the ELF format lays them out.
+    // SAFETY: the caller's promise: as the ELF format lays them out.
     unsafe {
         let word = |at: usize| ((base + at) as *const u16).read_unaligned();
         let headers = base + ((base + AT_HEADERS) as *const usize).read_unaligned();
@@ -128,6 +135,8 @@ pub fn image() -> (core::ops::Range<usize>, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::sys;
+    use crate::arch::tests::in_a_single_child;
 
     #[test]
     fn the_image_holds_code_and_data_and_not_the_stack() {
@@ -143,7 +152,59 @@ mod tests {
 
     #[test]
     fn a_test_has_other_threads_beside_it() {
-        // (The harness's own waits for this one.)
-        assert_ne!(is_alone(), Some(true));
+        std::thread::scope(|scope| {
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            scope.spawn(move || ended.recv());
+            let told = is_alone();
+            drop(end);
+            // (Or the system will not say.)
+            assert_eq!(told, sys::unshare(0).ok().map(|_| false));
+        });
+        in_a_single_child(|| assert_eq!(is_alone(), sys::unshare(0).ok().map(|_| true)));
+    }
+
+    /// A header, behind it headers of 64 bytes each: kind, address, bytes in the file and in memory.
+    fn object(headers: &[[usize; 4]]) -> std::vec::Vec<u64> {
+        let mut words = std::vec![0; 8];
+        // 64 bytes behind; so long, so many.
+        words[4] = 64;
+        words[6] = 64 << 48;
+        words[7] = headers.len() as u64;
+        for &[kind, address, file, memory] in headers {
+            // (Flags, offset and alignment say nothing of where it is.)
+            words.extend([kind as u64 | 5 << 32, 77, address as u64, 88, file as u64, memory as u64, 4096, 0]);
+        }
+        words
+    }
+
+    #[test]
+    fn an_image_is_what_is_loaded() {
+        for base in [0, 0x40_0000] {
+            let object = object(&[
+                [6, base + 64, 900_000, 900_000],
+                [1, base + 0x123, 0x1000, 0x1000],
+                [1, base + 0x2ef0, 0x1234, 0x5000],
+                [2, base + 0x9_0000, 0x200, 0x200],
+            ]);
+            let at = object.as_ptr() as usize;
+            // SAFETY: an object is there.
+            let (image, file) = unsafe { image_at(at) };
+            let shift = at - base;
+            let page = |address: usize| (shift + address).next_multiple_of(crate::arch::PAGE);
+            assert_eq!(image, at..page(base + 0x7ef0), "{base:x}");
+            assert_eq!(file, page(base + 0x4124), "{base:x}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+    fn what_the_kernel_refuses_is_an_error() {
+        extern "C" fn never(_: usize) -> ! {
+            sys::exit(true, 1)
+        }
+        let mut word = 0;
+        // SAFETY: no task is made: a thread shares handlers, too.
+        let spawned = unsafe { spawn(CLONE_VM | CLONE_THREAD, 0, &raw mut word, never, 0) };
+        assert_eq!(spawned, Err(Errno::EINVAL));
     }
 }

@@ -120,4 +120,36 @@ mod tests {
             "{before} {quick} {after}"
         );
     }
+
+    #[test]
+    fn the_counter_counts_and_a_clock_tells_it() {
+        let clock = Clock::new();
+        for _ in 0..3 {
+            let (before, told, after) = (ticks(), clock.ticks(), ticks());
+            assert!(before <= told && told <= after && clock.stopped.load(Relaxed) == 0);
+        }
+        let first = ticks();
+        assert!((0..1_000_000).any(|_| ticks() > first));
+    }
+
+    /// A clock of the kernel's that stands.
+    unsafe extern "C" fn standing(_: i32, time: *mut [i64; 2]) -> i32 {
+        // SAFETY: the caller's words.
+        unsafe { *time = [7, 5] };
+        0
+    }
+
+    #[test]
+    fn the_kernels_function_is_asked_as_long_as_the_processor_may_be() {
+        let clock = Clock::new();
+        clock.quick.store(standing as *const () as usize, Relaxed);
+        assert_eq!(clock.now_ns(), 7_000_000_005);
+        clock.stop();
+        let (before, told, after) = (now_ns(), clock.now_ns(), now_ns());
+        assert!((before..=after).contains(&told));
+        let clock = Clock::new();
+        clock.quick.store(Clock::NONE, Relaxed);
+        let (before, told, after) = (now_ns(), clock.now_ns(), now_ns());
+        assert!((before..=after).contains(&told) && clock.quick.load(Relaxed) == Clock::NONE);
+    }
 }

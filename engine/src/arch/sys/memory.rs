@@ -374,4 +374,69 @@ mod tests {
         .join()
         .unwrap();
     }
+
+    /// What is mapped at an address: its flags, as the kernel spells them. `None` where it does not.
+    fn flags_of(at: usize) -> Option<std::string::String> {
+        let maps = crate::arch::tests::of_this_process("smaps");
+        let mut is_there = false;
+        for line in maps.lines() {
+            let range = line.split(' ').next()?.split_once('-');
+            if let Some([Ok(first), Ok(last)]) = range.map(|(a, b)| [a, b].map(|end| usize::from_str_radix(end, 16))) {
+                is_there = (first..last).contains(&at);
+            } else if is_there && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return Some(flags.into());
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn what_is_charged_when_it_is_touched_is_what_is_mapped_to_be_written() {
+        let page = crate::arch::PAGE;
+        let never = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2");
+        for (at, lazily) in [
+            (map(0, page, Access::ReadWrite), true),
+            (map(0, page, Access::None), false),
+            (map(0, page, Access::ReadExecute), false),
+            (map_charged(0, page), false),
+        ] {
+            let at = at.expect("a page");
+            if let Some(flags) = flags_of(at) {
+                assert_eq!(flags.contains(" nr"), lazily && !never, "{flags}");
+            }
+            // SAFETY: the test's own.
+            unsafe { unmap(at, page) }.expect("ours");
+        }
+    }
+
+    #[test]
+    fn a_hole_is_filled_and_what_is_there_stays() {
+        let page = crate::arch::PAGE;
+        let at = map(0, 3 * page, Access::ReadWrite).expect("pages");
+        // SAFETY: the test's own. (Another thread may be given the hole.)
+        unsafe {
+            unmap(at + page, page).expect("ours");
+            let filled = map_hole(at + page, page);
+            assert!(matches!(filled, Ok(()) | Err(Errno::EEXIST)));
+            if filled.is_ok() {
+                (at as *mut u64).byte_add(page).write(7);
+                assert_eq!(map_hole(at + page, page), Err(Errno::EEXIST));
+                assert_eq!((at as *mut u64).byte_add(page).read(), 7);
+                unmap(at + page, page).expect("ours");
+            }
+            unmap(at, page).expect("ours");
+            unmap(at + 2 * page, page).expect("ours");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_preferred_by_nothing() {
+        let page = map(0, crate::arch::PAGE, Access::ReadWrite).expect("a page");
+        bind(page, crate::arch::PAGE, 63);
+        if !std::path::Path::new("/sys/devices/system/node/node63").exists() {
+            assert!(policy_of(page).is_none_or(|policy| policy == DEFAULT));
+        }
+        // SAFETY: the test's own.
+        unsafe { unmap(page, crate::arch::PAGE) }.expect("ours");
+    }
 }

@@ -24,6 +24,8 @@ mod proc;
 mod process;
 mod signal;
 mod single;
+#[cfg(test)]
+mod tests;
 
 pub use call::Errno;
 #[cfg(test)]

@@ -80,5 +80,9 @@ mod tests {
         let mode = unsafe { prctl(21, [0; 4]) };
         assert!(mode != Ok(0) || !filtered);
         assert!(cpus.is_none_or(|cpus| cpus == cpus_allowed()));
+        assert_eq!(cpus.is_some(), crate::arch::tests::of_this_process("status").contains("\nCpus_allowed:"));
+        if !filtered || cpus.is_some() {
+            assert_eq!(cpus_told(), cpus_allowed());
+        }
     }
 }
