@@ -261,7 +261,7 @@ pub fn enlist(name: &core::ffi::CStr) {
 mod tests {
     use super::*;
     use crate::arch::atomic::AtomicU64;
-    use crate::arch::tests::{in_a_single_child, of_this_process, refused, status_of_a_child};
+    use crate::arch::tests::{fatal, in_a_single_child, of_this_process, refused, sleeps_until, status_of_a_child};
 
     /// What the thread of the test saw: its pointer, whether it is registered, blocked signals, CPU and node, its stack.
     static SAW: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
@@ -365,6 +365,12 @@ mod tests {
         let ended = std::thread::spawn(sys::thread_id).join().unwrap();
         let crew = with(0, ended);
         assert!(!crew.is_gone() && crew.wait_gone(10_000) && crew.is_gone());
+        // Each nap is slept; who is gone is not asked for.
+        let crew = with(0, me);
+        assert!(sleeps_until(|| crew.wait_gone(u32::MAX), || crew.blocks[0].thread.store(0, Relaxed)));
+        let crew = with(TAKEN, 0);
+        assert!(sleeps_until(|| crew.wait_gone(u32::MAX), || crew.blocks[0].word.store(0, Relaxed)));
+        fatal(libc::SYS_getpid, || assert!(crew.wait_gone(0)));
     }
 
     #[test]

@@ -270,6 +270,7 @@ mod tests {
             drop(guard);
             assert_eq!(is_held(), (FREE, false));
         }
+        assert!(core::ptr::eq(lock.as_ptr(), &raw const *lock.lock()));
         lock.wait();
         assert_eq!(is_held(), (HELD, true), "nobody sleeps");
         lock.release();

@@ -41,6 +41,19 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_plain_and_no_trampoline_and_the_frame_is_where_registers_say() {
+        let here = does_not_look as *const () as usize;
+        assert_eq!((plain(here), plain(0), plain(16)), (here, 0, 16));
+        // SAFETY: code is there.
+        assert!(!unsafe { is_trampoline(here) });
+        // SAFETY: a question.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+        assert_eq!(finder(), found as usize);
+        let (pointer, registers) = (frame_pointer(), registers());
+        assert_eq!(pointer, registers[FRAME]);
+    }
+
+    #[test]
     #[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
     fn where_a_page_of_stack_is_all_there_is_the_fault_comes_at_once() {
         let status = |body: extern "C" fn(usize) -> !| {

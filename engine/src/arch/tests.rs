@@ -100,23 +100,37 @@ pub fn wakes_two(word: &AtomicU32, shared: bool, wake: impl FnOnce()) -> bool {
 
 /// Runs `body` in a thread whose system call `number` is refused with `errno`. (Where there are no filters it is not run.)
 pub fn refused<T: Send>(number: i64, errno: u32, body: impl FnOnce() -> T + Send) -> Option<T> {
+    const ERRNO: u32 = 0x0005_0000;
     let filtered = move || {
-        const NO_NEW_PRIVILEGES: i32 = 38;
-        const FILTER: i32 = 22;
-        let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
-        let mut code =
-            [step(0x20, 0, 0), step(0x15, 1, number as u32), step(6, 0, 0x0005_0000 | errno), step(6, 0, 0x7fff_0000)];
-        let filter = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
-        // SAFETY: this thread alone gets a filter, which lives through the call.
-        let is_set = unsafe {
-            libc::prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 && libc::prctl(FILTER, 2, &raw const filter) == 0
-        };
+        let is_set = filter(number, ERRNO | errno);
         if !is_set {
             std::eprintln!("skipped: no filters here");
         }
         is_set.then(body)
     };
     thread::scope(|scope| scope.spawn(filtered).join().expect("no panic"))
+}
+
+/// Runs `body` in a child that ends where it makes the system call `number`.
+pub fn fatal(number: i64, body: impl FnOnce()) {
+    const KILL_PROCESS: u32 = 0x8000_0000;
+    let child = || {
+        if filter(number, KILL_PROCESS) {
+            body();
+        }
+    };
+    assert_eq!(status_of_a_child(child), 0);
+}
+
+/// From now on the system call `number` of this thread ends so; false where there are no filters.
+fn filter(number: i64, action: u32) -> bool {
+    const NO_NEW_PRIVILEGES: i32 = 38;
+    const FILTER: i32 = 22;
+    let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    let mut code = [step(0x20, 0, 0), step(0x15, 1, number as u32), step(6, 0, action), step(6, 0, 0x7fff_0000)];
+    let filter = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+    // SAFETY: this thread alone gets a filter, which lives through the call.
+    unsafe { libc::prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 && libc::prctl(FILTER, 2, &raw const filter) == 0 }
 }
 
 /// Runs `body` in a thread on each CPU that this one may run on.

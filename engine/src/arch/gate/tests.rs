@@ -1,6 +1,7 @@
 //! Threads against each other; and the words of a gate, step by step, with threads that are not here in its rooms.
 
 use super::*;
+use crate::arch::crew::Crew;
 use crate::arch::tests::{comes_to_sleep, in_a_single_child, sleeps_until, thread_number, wakes_two};
 use core::time::Duration;
 use std::thread;
@@ -154,8 +155,9 @@ fn the_words_say_who_forks_who_is_alone_and_who_is_waited_for() {
         }
     }
     gate.waits.store(0, Relaxed);
-    gate.wanting(|| assert_eq!(gate.waits.load(Relaxed), 1));
-    assert_eq!(gate.waits.load(Relaxed), 0);
+    let mut waits = 0;
+    gate.wanting(|| waits = gate.waits.load(Relaxed));
+    assert_eq!((waits, gate.waits.load(Relaxed)), (1, 0));
 }
 
 #[test]
@@ -211,7 +213,7 @@ fn where_all_rooms_are_taken_a_thread_waits_unless_it_has_one() {
 
 #[test]
 fn who_leaves_tells_those_who_wait_and_nobody_else() {
-    for (state, tells) in [(0, 0), (ALONE, 1), (FORK, 1), (2 * FORK | ALONE, 1)] {
+    for (state, tells) in [(0, 0), (ALONE, 1), (FORK, 1), ((2 * FORK) | ALONE, 1)] {
         let gate = Gate::new();
         let room = gate.take_room(sys::thread_pointer());
         gate.state.store(state, Relaxed);
@@ -296,7 +298,7 @@ fn a_patient_thread_waits_for_forks_that_are_not_its_own() {
                 continue;
             }
             let gate = Gate::new();
-            gate.state.store(forks * FORK | alone, Relaxed);
+            gate.state.store((forks * FORK) | alone, Relaxed);
             gate.alone.store(OTHER, Relaxed);
             gate.sealed.store(1, Relaxed);
             let enters = || {
@@ -384,7 +386,7 @@ fn alone_is_who_found_nobody_inside_and_no_fork() {
 fn who_was_alone_tells_those_who_wait() {
     for (forks, waits, tells) in [(0, 0, 0), (0, 1, 1), (0, 2, 1), (1, 0, 1), (2, 1, 1)] {
         let gate = Gate::new();
-        gate.state.store(forks * FORK | ALONE, Relaxed);
+        gate.state.store((forks * FORK) | ALONE, Relaxed);
         gate.waits.store(waits, Relaxed);
         gate.alone.store(OTHER, Relaxed);
         assert_eq!(told(&gate, || gate.end_alone()), tells, "{forks} {waits}");
@@ -420,17 +422,22 @@ fn who_is_abroad_lets_others_in_and_returns_when_nobody_is_alone() {
     let gate = Gate::new();
     let goes = || {
         let _inside = gate.enter();
-        gate.abroad(|| {
-            gate.alone.store(OTHER, Relaxed);
-            gate.state.store(ALONE, Relaxed);
+        let tells = told(&gate, || {
+            gate.abroad(|| {
+                gate.alone.store(OTHER, Relaxed);
+                gate.state.store(ALONE, Relaxed);
+            });
         });
-        (state(&gate), gate.own(0))
+        (state(&gate), gate.own(0), tells > 0)
     };
     let looks = || {
-        while taken(&gate).iter().any(|who| who & ABROAD == 0) {}
-        gate.end_alone();
+        // It looks whether it may be back, and steps back again.
+        let is_abroad = |taken: &[usize]| matches!(taken, [who] if who & ABROAD != 0);
+        assert!((0..1_000_000).any(|_| is_abroad(&taken(&gate))));
+        gate.alone.store(0, Relaxed);
+        gate.state.store(0, Relaxed);
     };
-    assert_eq!(sleeps_until(goes, looks), (0, 1));
+    assert_eq!(sleeps_until(goes, looks), (0, 1, true));
     assert_eq!((gate.waits.load(Relaxed), taken(&gate)), (0, std::vec![]));
 }
 
@@ -508,7 +515,7 @@ fn a_child_has_the_frames_of_its_thread_and_nothing_of_others() {
             let mine = [me, me | FORKS, me | FORKS, me | VFORKS, me | ABROAD];
             let others = [OTHER, OTHER | FORKS, OTHER | VFORKS, OTHER | ABROAD];
             let gate = with(&[&others[..3 + abroad], &mine].concat());
-            gate.state.store(5 * FORK | ALONE, Relaxed);
+            gate.state.store((5 * FORK) | ALONE, Relaxed);
             gate.alone.store(OTHER, Relaxed);
             gate.waits.store(3, Relaxed);
             gate.torn.store(torn, Relaxed);
@@ -573,11 +580,57 @@ fn the_programs_only_thread_uses_the_last_rooms_and_ours_come_in_alone() {
             assert_eq!(with(&rooms).fork_begin_within(2, || ()), begins, "{rooms:x?}");
         }
         let ours = |gate: &Gate| matches!(gate.enter_ours(), Some(Ours::Alone(_)));
-        assert!(ours(&gate) && taken(&gate) == []);
+        assert!(ours(&gate) && taken(&gate).is_empty());
         // Beside others from when there are any.
         sys::share();
         assert!(!sys::program_is_single() && matches!(gate.enter_ours(), Some(Ours::Inside(_))));
         let gate = with(&[OTHER]);
         assert!(matches!(gate.enter_ours(), Some(Ours::Inside(_))));
+    });
+}
+
+static GATE: Gate = Gate::new();
+/// The thread of ours in it, and what it has done.
+static OURS: AtomicU32 = AtomicU32::new(0);
+static STEPS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn comes_in_alone(_: usize) -> ! {
+    OURS.store(sys::thread_id(), Relaxed);
+    let ours = loop {
+        // (It gives up after a second.)
+        if let Some(ours) = GATE.enter_ours() {
+            break ours;
+        }
+    };
+    let was_alone = GATE.is_alone();
+    GATE.abroad(|| {
+        GATE.rooms[0].0.store(OTHER, Relaxed);
+        STEPS.store(1, Relaxed);
+    });
+    let is_alone = GATE.is_alone();
+    drop(ours);
+    sys::exit(!(was_alone && is_alone), 9)
+}
+
+#[test]
+#[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+fn ours_waits_for_the_programs_only_thread_and_again_when_it_was_abroad() {
+    in_a_single_child(|| {
+        static CREW: Crew = Crew::new();
+        GATE.rooms[0].0.store(OTHER, Relaxed);
+        CREW.start(comes_in_alone).expect("a thread");
+        while OURS.load(Relaxed) == 0 {
+            thread::yield_now();
+        }
+        let ours = OURS.load(Relaxed) as i32;
+        assert!(comes_to_sleep(ours) && STEPS.load(Relaxed) == 0);
+        GATE.rooms[0].0.store(0, Relaxed);
+        while STEPS.load(Relaxed) == 0 {
+            thread::yield_now();
+        }
+        assert!(comes_to_sleep(ours) && !CREW.is_gone());
+        GATE.rooms[0].0.store(0, Relaxed);
+        assert!(CREW.wait_gone(10_000));
+        assert_eq!((state(&GATE), GATE.alone.load(Relaxed), taken(&GATE)), (0, 0, std::vec![]));
     });
 }

@@ -412,20 +412,39 @@ mod tests {
     #[test]
     fn a_hole_is_filled_and_what_is_there_stays() {
         let page = crate::arch::PAGE;
-        let at = map(0, 3 * page, Access::ReadWrite).expect("pages");
-        // SAFETY: the test's own. (Another thread may be given the hole.)
-        unsafe {
-            unmap(at + page, page).expect("ours");
-            let filled = map_hole(at + page, page);
-            assert!(matches!(filled, Ok(()) | Err(Errno::EEXIST)));
-            if filled.is_ok() {
-                (at as *mut u64).byte_add(page).write(7);
-                assert_eq!(map_hole(at + page, page), Err(Errno::EEXIST));
-                assert_eq!((at as *mut u64).byte_add(page).read(), 7);
+        let fills = || {
+            let at = map(0, 3 * page, Access::ReadWrite).expect("pages");
+            // SAFETY: the test's own.
+            unsafe {
                 unmap(at + page, page).expect("ours");
+                let filled = map_hole(at + page, page);
+                if filled.is_ok() {
+                    (at as *mut u64).byte_add(page).write(7);
+                    assert_eq!(map_hole(at + page, page), Err(Errno::EEXIST));
+                    assert_eq!((at as *mut u64).byte_add(page).read(), 7);
+                    unmap(at + page, page).expect("ours");
+                }
+                unmap(at, page).expect("ours");
+                unmap(at + 2 * page, page).expect("ours");
+                filled.is_ok()
             }
-            unmap(at, page).expect("ours");
-            unmap(at + 2 * page, page).expect("ours");
+        };
+        // (Another thread may be given the hole.)
+        assert!((0..20).any(|_| fills()));
+    }
+
+    #[test]
+    fn pages_move_and_leave_zeros() {
+        let bytes = 4 * crate::arch::PAGE;
+        let at = map_charged(0, bytes).expect("pages");
+        let (from, to) = (at, at + bytes / 2);
+        // SAFETY: the test's own.
+        unsafe {
+            (from as *mut u64).write(7);
+            (to as *mut u64).write(5);
+            move_pages(from, to, bytes / 2).expect("moved");
+            assert_eq!(((to as *const u64).read(), (from as *const u64).read()), (7, 0));
+            unmap(at, bytes).expect("ours");
         }
     }
 
