@@ -74,6 +74,7 @@ const GATE: &[(&str, &str)] = &[
     ("use super::lock", "use crate::arch::lock"),
     ("use super::sys", "use crate::arch::sys"),
     ("ROOMS: usize = 128;", "ROOMS: usize = 4;"),
+    ("\n#[cfg(test)]\nmod tests;\n", "\n"),
 ];
 /// The gate as it is, and canaries.
 const GATES: &[(&str, &[(&str, &str)])] = &[

@@ -95,12 +95,8 @@ pub fn is_alone() -> Option<bool> {
 /// From where to where the library or program that holds this code is mapped, and up to where from its file.
 #[must_use]
 pub fn image() -> (core::ops::Range<usize>, usize) {
-    let base = platform::header();
-    if base == 0 {
-        return (0..0, 0);
-    }
     // SAFETY: the ELF header, which is mapped first, and its headers with it.
-    unsafe { image_at(base) }
+    unsafe { image_at(platform::header()) }
 }
 
 /// # Safety

@@ -20,6 +20,17 @@ pub mod number;
 #[path = "../../../engine/src/arch/outcome.rs"]
 pub mod outcome;
 
+/// What the engine's own tests share, which are compiled here and never run.
+#[cfg(test)]
+pub mod tests {
+    /// No child is made.
+    pub fn in_a_single_child(_: impl FnOnce()) {}
+    /// Nobody sleeps.
+    pub fn sleeps_until<T: Send>(call: impl FnOnce() -> T + Send, _: impl FnOnce()) -> T {
+        call()
+    }
+}
+
 /// No line is far away here.
 pub fn prefetch<T>(_at: *const T) {}
 
