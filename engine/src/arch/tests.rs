@@ -100,9 +100,19 @@ pub fn wakes_two(word: &AtomicU32, shared: bool, wake: impl FnOnce()) -> bool {
 
 /// Runs `body` in a thread whose system call `number` is refused with `errno`. (Where there are no filters it is not run.)
 pub fn refused<T: Send>(number: i64, errno: u32, body: impl FnOnce() -> T + Send) -> Option<T> {
+    refused_with(number, None, errno, body)
+}
+
+/// The same, with this second argument only, if one is given.
+pub fn refused_with<T: Send>(
+    number: i64,
+    second: Option<u32>,
+    errno: u32,
+    body: impl FnOnce() -> T + Send,
+) -> Option<T> {
     const ERRNO: u32 = 0x0005_0000;
     let filtered = move || {
-        let is_set = filter(number, ERRNO | errno);
+        let is_set = filter(number, second, ERRNO | errno);
         if !is_set {
             std::eprintln!("skipped: no filters here");
         }
@@ -115,19 +125,32 @@ pub fn refused<T: Send>(number: i64, errno: u32, body: impl FnOnce() -> T + Send
 pub fn fatal(number: i64, body: impl FnOnce()) {
     const KILL_PROCESS: u32 = 0x8000_0000;
     let child = || {
-        if filter(number, KILL_PROCESS) {
+        if filter(number, None, KILL_PROCESS) {
             body();
         }
     };
     assert_eq!(status_of_a_child(child), 0);
 }
 
-/// From now on the system call `number` of this thread ends so; false where there are no filters.
-fn filter(number: i64, action: u32) -> bool {
+/// From now on the system call `number` (with this second argument) of this thread ends so; false where there are no filters.
+fn filter(number: i64, second: Option<u32>, action: u32) -> bool {
     const NO_NEW_PRIVILEGES: i32 = 38;
     const FILTER: i32 = 22;
+    const LOAD: u16 = 0x20;
+    const AND: u16 = 0x54;
+    const EQUAL: u16 = 0x15;
+    const ANSWER: u16 = 6;
     let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
-    let mut code = [step(0x20, 0, 0), step(0x15, 1, number as u32), step(6, 0, action), step(6, 0, 0x7fff_0000)];
+    let mut code = [
+        step(LOAD, 0, 0),
+        step(EQUAL, 4, number as u32),
+        step(LOAD, 0, 24),
+        // (Any, if none is given.)
+        step(AND, 0, if second.is_some() { u32::MAX } else { 0 }),
+        step(EQUAL, 1, second.unwrap_or(0)),
+        step(ANSWER, 0, action),
+        step(ANSWER, 0, 0x7fff_0000),
+    ];
     let filter = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
     // SAFETY: this thread alone gets a filter, which lives through the call.
     unsafe { libc::prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 && libc::prctl(FILTER, 2, &raw const filter) == 0 }

@@ -4,7 +4,9 @@
 use super::*;
 use crate::arch::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::arch::crew::Crew;
-use crate::arch::tests::{in_a_single_child, on_each_cpu, refused, sleeps_until, status_of_a_child, wakes_two};
+use crate::arch::tests::{
+    in_a_single_child, on_each_cpu, refused, refused_with, sleeps_until, status_of_a_child, wakes_two,
+};
 use std::ffi::CString;
 use std::{env, format, fs, process, vec, vec::Vec};
 
@@ -262,10 +264,16 @@ fn a_program_without_a_name_may_be_executed_and_is_not_inherited() {
     }
     assert_eq!((status, write(file, b"x")), ([0o111], Ok(1)));
     close(file);
-    for errno in [22, 13] {
-        if let Some(made) = refused(libc::SYS_memfd_create, errno, nameless_program) {
-            assert_eq!(made, Err(Errno(errno as i32)));
+    // Where the flag is unknown, without it; and what is refused is.
+    const FLAGS: u32 = 1 | 16;
+    for (errno, is_made) in [(22, true), (13, false)] {
+        if let Some(made) = refused_with(libc::SYS_memfd_create, Some(FLAGS), errno, nameless_program) {
+            assert_eq!(made.is_ok(), is_made, "{made:?}");
+            made.map_or_else(|error| assert_eq!(error, Errno(errno as i32)), close);
         }
+    }
+    if let Some(made) = refused(libc::SYS_memfd_create, 22, nameless_program) {
+        assert_eq!(made, Err(Errno::EINVAL));
     }
 }
 
@@ -304,6 +312,7 @@ fn tasks_are_counted_and_a_dead_leader_is_known() {
         let told = tasks();
         let of = |count| told.map(|_| Tasks { count, owner });
         assert!(told == of(1) && leader_lives());
+        assert_eq!(told.is_some(), fs::exists("/proc/self/task").unwrap());
         CREW.start(stays).unwrap();
         assert_eq!(tasks(), of(2));
         GO.store(1, Relaxed);
