@@ -9,7 +9,7 @@
 //! Units: pages; bytes at the door. Locks: a space's, held across the `mmap` of the next step. Cost: O(log n) where nothing
 //! is reused.
 
-use super::areas::{Area, Fresh, MOST, Vmap};
+use super::areas::{Fresh, MOST, Vmap};
 use super::lists::Want;
 use super::space::{GUARD, HUGE, LIKE, Space};
 use crate::arch::PAGE;
@@ -118,16 +118,7 @@ impl Vmap<'_> {
             return None;
         }
         let pfn = self.windows.reserve_giant(self.board(), bytes, align * PAGE)?;
-        if !self.windows.address(pfn).is_multiple_of(align * PAGE) {
-            // The kernel's own choice, where there was no room for a better one.
-            let desc = self.windows.desc(pfn);
-            desc.set_len(0);
-            desc.set(Kind::Area, 0);
-            self.board().raise(Level::Mapped, bytes);
-            self.account(bytes as isize, 0);
-            self.drop_giant(&Area { pfn, bytes, flags: 0 });
-            return None;
-        }
+        debug_assert!(self.windows.address(pfn).is_multiple_of(align * PAGE));
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
         if huge_bytes > 0 && bytes >= huge_bytes {
             // SAFETY: fresh and ours; the window's small-page advice is replaced.

@@ -166,6 +166,12 @@ impl Areas {
         self.contended.store(CONTENDED, Relaxed);
     }
 
+    /// A thread found its space locked, lately.
+    #[cfg(test)]
+    pub(super) fn is_contended(&self) -> bool {
+        self.contended.load(Relaxed) > 0
+    }
+
     /// A thread found its space locked, at `now` ticks.
     #[cold]
     pub(super) fn was_locked(&self, now: u64) {

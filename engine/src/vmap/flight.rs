@@ -76,3 +76,27 @@ impl Drop for Flight<'_> {
         self.flying.fetch_sub(1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flights_are_counted_until_they_land() {
+        let flights = Flights::new(5);
+        assert_eq!((flights.flying(), flights.taken()), (0, (0, false)));
+        assert!(flights.begin(|_| None::<()>).is_none());
+        assert_eq!((flights.flying(), flights.taken()), (0, (0, false)));
+        let (one, taken) = flights.begin(|queue| Some(core::mem::replace(queue, 7))).expect("a slice");
+        assert_eq!((taken, *flights.lock()), (5, 7));
+        let (two, ()) = flights.begin(|_| Some(())).expect("a slice");
+        assert_eq!((flights.flying(), flights.taken()), (2, (2, true)));
+        drop(one);
+        assert_eq!((flights.flying(), flights.taken()), (1, (2, true)));
+        // In a child nothing lands but what its own frame had, which it no longer counts.
+        flights.lose();
+        assert_eq!((flights.flying(), flights.taken()), (0, (2, false)));
+        drop(two);
+        assert_eq!((flights.flying(), flights.taken()), (0, (2, false)));
+    }
+}

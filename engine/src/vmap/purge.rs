@@ -29,8 +29,6 @@ use crate::stat::{Event, Timing};
 
 /// Ranges in a slice. (They are on the stack, which may be small.)
 const RANGES: usize = 32;
-/// Most bytes in one vector call: above 2 GiB − 4 KiB the kernel stops silently.
-const VECTOR_BYTES: usize = 1 << 30;
 /// Bytes that a purge gives back between two settlements, where a fork waits for it.
 pub const SLICE: usize = 64 << 20;
 /// The same for a worker: a fork waits for what is in flight only.
@@ -39,6 +37,9 @@ pub const TURN: usize = 256 << 20;
 pub const BATCH: usize = CONGRUENT * PAGE;
 /// Pages after which a thread that gives back looks for a fork that waits: whole page tables, below the kernel's 10,000.
 const YIELD: usize = 10_000 / CONGRUENT * CONGRUENT;
+/// All ranges of a slice may be in one vector call, which the kernel ends silently at 2 GiB − 4 KiB: a slice has no more pages than
+/// these, and its first run may go on to a page table's end.
+const _: () = assert!((YIELD + CONGRUENT) * PAGE < 1 << 30);
 /// ns that whoever waits for a giant area sleeps between two looks.
 const LOOK: u64 = 1_000_000;
 
@@ -431,13 +432,9 @@ impl Vmap<'_> {
             let mut from = 0;
             while from < runs.len() {
                 let mut ranges = [Range::default(); RANGES];
-                let (mut count, mut bytes) = (0, 0);
-                for run in runs[from..].iter().take_while(|run| plain(run)) {
-                    if bytes + run.pages * PAGE > VECTOR_BYTES {
-                        break;
-                    }
-                    ranges[count] = Range { at: self.windows.address(run.first), bytes: run.pages * PAGE };
-                    bytes += ranges[count].bytes;
+                let mut count = 0;
+                for (range, run) in ranges.iter_mut().zip(runs[from..].iter().take_while(|run| plain(run))) {
+                    *range = Range { at: self.windows.address(run.first), bytes: run.pages * PAGE };
                     count += 1;
                 }
                 if count > 1 {
@@ -566,3 +563,6 @@ impl Vmap<'_> {
         head
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,13 +5,15 @@
 use super::areas::{CONTENDED, WINDOW};
 use super::space::{GUARD, HOME_SHIFT};
 use super::tree::Tree;
-use super::{Areas, DIFFERENTIAL, Freed, Vmap};
+use super::{Area, Areas, DIFFERENTIAL, Freed, Vmap};
 use crate::arch::PAGE;
 use crate::arch::gate::Gate;
 use crate::arch::seq;
-use crate::arch::sys::{self, Access, fault};
+use crate::arch::sys::fault::{Call, Seen, watched};
+use crate::arch::sys::{self, Access, Advice, Errno, fault};
 use crate::cache::{Cache, sets};
 use crate::cpu::Simulation;
+use crate::knob::Id;
 use crate::page::windows::WINDOW_PAGES;
 use crate::page::{Owner, Paging, Pfn, Windows};
 use crate::stat::{Board, Event, Level, Mode, Timing};
@@ -93,11 +95,11 @@ fn here() -> (usize, u32) {
 }
 
 /// What a heap has for its areas.
-struct World {
-    areas: Areas,
+pub(super) struct World {
+    pub(super) areas: Areas,
     windows: Box<Windows>,
-    cache: Box<Cache>,
-    gate: Gate,
+    pub(super) cache: Box<Cache>,
+    pub(super) gate: Gate,
 }
 
 impl World {
@@ -115,12 +117,78 @@ impl World {
         world.cache.knobs.reset();
         world
     }
-    fn vmap(&self) -> Vmap<'_> {
+    pub(super) fn vmap(&self) -> Vmap<'_> {
         Vmap { areas: &self.areas, windows: &self.windows, cache: &self.cache, gate: &self.gate }
     }
-    fn exact(&self, level: Level) -> usize {
+    pub(super) fn exact(&self, level: Level) -> usize {
         self.cache.sets.level(level) as usize
     }
+    /// One that stays, for what is watched.
+    pub(super) fn leaked() -> &'static Self {
+        Box::leak(Box::new(Self::new()))
+    }
+    /// One with so many free pages in a row, and its first page.
+    pub(super) fn with_free(pages: usize) -> (&'static Self, Pfn) {
+        let world = Self::leaked();
+        world.cache.knobs.set(Id::HugeBytes as usize, 0);
+        let area = world.area(pages);
+        world.vmap().free(&area);
+        world.vmap().purge(usize::MAX);
+        (world, area.pfn)
+    }
+    pub(super) fn set(&self, knob: Id, value: usize) {
+        self.cache.knobs.set(knob as usize, value as u64);
+    }
+    /// A new area of so many pages.
+    pub(super) fn area(&self, pages: usize) -> Area {
+        self.found(self.vmap().alloc(pages * PAGE, PAGE))
+    }
+    fn found(&self, fresh: Option<super::Fresh>) -> Area {
+        self.vmap().find(fresh.expect("memory").address).expect("an area")
+    }
+    /// All that is counted (but peaks, and what is another's business).
+    fn counts(&self) -> BTreeMap<&'static str, i64> {
+        const OTHERS: [&str; 6] = ["taken_peak", "recent", "reserved", "meta", "slowpath_ticks", "large_free"];
+        let sets = &self.cache.sets;
+        let levels = Level::ALL.iter().map(|&level| (level.name(), sets.level(level)));
+        let events = Event::ALL.iter().map(|&event| (event.name(), sets.event(event)));
+        let purged = sets.board().spaces.iter().map(|space| space.purged.load(Relaxed)).sum();
+        let own = [
+            ("backlog", self.areas.backlog() as u64),
+            ("landed", u64::from(self.areas.landed.load(Relaxed))),
+            ("moved", u64::from(self.areas.moved.load(Relaxed))),
+            ("purged", purged),
+            ("slices", u64::from(self.areas.taken().0)),
+            ("timed", sets.times(Timing::Purge).0.iter().sum()),
+            ("untold", sets.board().differentials()),
+        ];
+        let all = levels.chain(events).chain(own).filter(|(name, _)| !OTHERS.contains(name));
+        all.map(|(name, value)| (name, value as i64)).collect()
+    }
+    /// Runs `body`, which changes what is counted by just so much; all structures are checked.
+    #[track_caller]
+    pub(super) fn step<T>(&self, changes: &[(&'static str, i64)], body: impl FnOnce() -> T) -> T {
+        let before = self.counts();
+        let result = body();
+        let mut after = self.counts();
+        after.iter_mut().for_each(|(name, value)| *value -= before[name]);
+        after.retain(|_, change| *change != 0);
+        assert_eq!(after, changes.iter().copied().collect::<BTreeMap<_, _>>());
+        assert_eq!(self.areas.taken().1, self.areas.flying() > 0);
+        self.vmap().verify();
+        result
+    }
+}
+
+/// What a call is answered: as the kernel does.
+pub(super) fn nothing(_: &Seen) -> Option<Result<usize, Errno>> {
+    None
+}
+/// An answer in the kernel's place.
+pub(super) const NO: Option<Result<usize, Errno>> = Some(Err(Errno::ENOMEM));
+/// Bytes of so many pages.
+pub(super) const fn p(pages: usize) -> i64 {
+    (pages * PAGE) as i64
 }
 
 #[derive(Clone, Debug)]
@@ -312,7 +380,7 @@ fn areas_match_the_model() {
 #[test]
 fn areas_of_both_kinds_match_the_model() {
     let world = World::new();
-    world.cache.knobs.set(crate::knob::Id::HugeBytes as usize, 100 * PAGE as u64);
+    world.set(Id::HugeBytes, 100 * PAGE);
     against_the_model(&world, 0, 60);
 }
 
@@ -321,7 +389,7 @@ fn areas_of_both_kinds_match_the_model() {
 fn areas_in_spaces_of_cpus_match_the_model() {
     for (storm, huge) in [(0, 1 << 30), (0, 100), (5, 1 << 30)] {
         let world = World::new();
-        world.cache.knobs.set(crate::knob::Id::HugeBytes as usize, huge * PAGE as u64);
+        world.set(Id::HugeBytes, huge * PAGE);
         world.areas.split();
         against_the_model(&world, storm, 60);
     }
@@ -339,7 +407,7 @@ fn a_contended_space_becomes_several() {
     let begin = 100 << WINDOW;
     for event in 0..u64::from(CONTENDED) {
         assert!(!areas.is_split(), "after {event}");
-        areas.was_locked(begin + event * each);
+        areas.was_locked(begin + event * (each - 1));
     }
     areas.was_locked(begin << 2);
     assert!(areas.is_split());
@@ -383,7 +451,7 @@ fn a_space_lends_what_it_has_for_good() {
 #[test]
 fn a_neighbour_may_be_of_the_other_kind() {
     let world = World::new();
-    world.cache.knobs.set(crate::knob::Id::HugeBytes as usize, 100 * PAGE as u64);
+    world.set(Id::HugeBytes, 100 * PAGE);
     let vmap = world.vmap();
     let [one, other] = [300, 300].map(|pages| vmap.alloc(pages * PAGE, PAGE).unwrap().address);
     vmap.free(&vmap.find(other).unwrap());
@@ -561,4 +629,9 @@ fn threads_and_purges(split: bool) {
     world.vmap().verify();
 }
 
+mod behind;
+mod calls;
+mod counts;
 mod giants;
+mod slices;
+mod spaces;

@@ -54,9 +54,43 @@ pub(super) unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> 
 #[cfg(test)]
 pub mod fault {
     use crate::arch::sys::call::{Errno, call, nr};
-    use std::cell::Cell;
+    use std::boxed::Box;
+    use std::cell::{Cell, RefCell};
+    use std::vec::Vec;
 
     const MAP_FIXED: usize = 0x10;
+
+    /// What a call is, of those that are watched.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Call {
+        /// `mmap`.
+        Map,
+        /// `mprotect`.
+        Protect,
+        /// `mremap`.
+        Remap,
+        /// `madvise`.
+        Advise,
+        /// `process_madvise`.
+        AdviseMany,
+        /// `munmap`.
+        Unmap,
+        /// `futex`.
+        Futex,
+    }
+
+    /// A call, and the ranges that a vector call is given: where they begin and their bytes.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Seen {
+        /// Which.
+        pub call: Call,
+        /// Its arguments.
+        pub args: [usize; 6],
+        /// Of a vector call.
+        pub ranges: Vec<[usize; 2]>,
+    }
+
+    type Watch = Box<dyn FnMut(&Seen) -> Option<Result<usize, Errno>>>;
 
     std::thread_local! {
         /// One call in so many of this thread fails; 0: none.
@@ -65,6 +99,53 @@ pub mod fault {
         static STRUCK: Cell<u64> = const { Cell::new(0) };
         /// Calls of this thread that wanted fresh memory.
         static WANTED: Cell<u64> = const { Cell::new(0) };
+        /// Whether calls of this thread are watched: no word here but this one is touched by a thread that has none of these.
+        static WATCHED: Cell<bool> = const { Cell::new(false) };
+        /// What is asked before a call of this thread is made, and those that were.
+        static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
+        static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// The calls of this thread that manage memory or wait, while `body` runs. Each is told to `watch` before it is made, which may
+    /// answer in the kernel's place (its own calls are not watched).
+    pub fn watched<T>(
+        watch: impl FnMut(&Seen) -> Option<Result<usize, Errno>> + 'static,
+        body: impl FnOnce() -> T,
+    ) -> (T, Vec<Seen>) {
+        WATCH.replace(Some(Box::new(watch)));
+        WATCHED.set(true);
+        let result = body();
+        WATCHED.set(false);
+        WATCH.replace(None);
+        (result, SEEN.take())
+    }
+
+    fn watch(number: usize, args: [usize; 6]) -> Option<Result<usize, Errno>> {
+        let call = match number {
+            nr::MMAP => Call::Map,
+            nr::MPROTECT => Call::Protect,
+            nr::MREMAP => Call::Remap,
+            nr::MADVISE => Call::Advise,
+            nr::PROCESS_MADVISE => Call::AdviseMany,
+            nr::MUNMAP => Call::Unmap,
+            nr::FUTEX => Call::Futex,
+            _ => return None,
+        };
+        if !WATCHED.replace(false) {
+            return None;
+        }
+        let mut watch = WATCH.take()?;
+        let range = |at: usize| {
+            // SAFETY: the vector that the kernel is to read.
+            unsafe { *(args[1] as *const [usize; 2]).add(at) }
+        };
+        let ranges = if call == Call::AdviseMany { (0..args[2]).map(range).collect() } else { Vec::new() };
+        let seen = Seen { call, args, ranges };
+        let answer = watch(&seen);
+        WATCH.replace(Some(watch));
+        WATCHED.set(true);
+        SEEN.with_borrow_mut(|all| all.push(seen));
+        answer
     }
 
     /// Calls of this thread so far that wanted fresh memory, or to open what was reserved.
@@ -92,6 +173,9 @@ pub mod fault {
 
     pub(super) fn strike(number: usize, a: [usize; 6]) -> Option<Result<usize, Errno>> {
         const FAIL: [usize; 6] = [nr::MMAP, nr::MPROTECT, nr::MREMAP, nr::MADVISE, nr::PROCESS_MADVISE, nr::MUNMAP];
+        if let Some(answer) = watch(number, a) {
+            return Some(answer);
+        }
         if number == nr::MPROTECT || number == nr::MMAP && a[3] & MAP_FIXED == 0 {
             WANTED.set(WANTED.get() + 1);
         }
