@@ -387,6 +387,86 @@ mod tests {
     }
 
     #[test]
+    fn runs_end_where_they_say() {
+        let (windows, board) = unsafe {
+            let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
+            (Box::leak(windows.assume_init()), board.assume_init())
+        };
+        let (first, pages) = windows.reserve(&board, Owner::Areas(Paging::Small), 100, 100).unwrap();
+        let mut dirty = Dirty::new();
+        dirty.insert(windows, first.add(10), 5, 0);
+        dirty.insert(windows, first.add(20), 1, 0);
+        dirty.insert(windows, first.add(21), 2, 1);
+        dirty.insert(windows, first, 3, 0);
+        let ends_at = |at: usize, flags: u32| dirty.ends_at(windows, first.add(at), flags).map(|run| run.0 - first.0);
+        let found: Vec<_> = (0..30).filter_map(|at| Some((at, ends_at(at, 0)?))).collect();
+        assert_eq!(found, [(3, 0), (15, 10), (21, 20)]);
+        let found: Vec<_> = (0..30).filter_map(|at| Some((at, ends_at(at, 1)?))).collect();
+        assert_eq!(found, [(23, 21)]);
+        // Behind the window's last page, and where it has none.
+        assert_eq!((ends_at(pages, 0), ends_at(pages + 1, 0), ends_at(pages + 50, 0)), (None, None, None));
+        assert_eq!(dirty.ends_at(windows, Pfn(first.0 / (1 << 18) << 18), 0), None);
+        // What another space's page says that is no tail any more: of no window, of another one, behind itself.
+        let (other, _) = windows.reserve(&board, Owner::Areas(Paging::Small), 100, 100).unwrap();
+        for link in [Pfn::NONE, other, first.add(60), first.add(40)] {
+            windows.desc(first.add(50)).set_links(link, Pfn::NONE);
+            windows.desc(first.add(50)).set(Kind::Tail, 0);
+            windows.desc(other).set(Kind::Dirty, 0);
+            windows.desc(other).set_len((first.0.wrapping_sub(other.0)) as usize + 51);
+            assert_eq!(ends_at(51, 0), None, "{link:?}");
+        }
+        assert_eq!([0, 1, 4, 5].map(|at| skipped(Pfn(at), 4)), [0, 3, 0, 3]);
+        assert_eq!([0, 1, 7].map(|at| skipped(Pfn(at), 1)), [0; 3]);
+    }
+
+    #[test]
+    fn the_longest_are_looked_at() {
+        let (windows, board) = unsafe {
+            let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
+            (Box::leak(windows.assume_init()), board.assume_init())
+        };
+        let (first, _) = windows.reserve(&board, Owner::Areas(Paging::Small), 8000, 8000).unwrap();
+        let mut dirty = Dirty::new();
+        let longest = |dirty: &Dirty| dirty.some_longest(windows).map(|at| windows.desc(at).len()).collect::<Vec<_>>();
+        assert_eq!((longest(&dirty), dirty.take_longest(windows, 9, 1)), (Vec::new(), None));
+        // Of several words of bits; twelve of one length, of which the latest are the first.
+        let lens = [1, 3, 64, 65, 130, 700, 2];
+        for (at, len) in lens.into_iter().enumerate() {
+            dirty.insert(windows, first.add(at * 1000), len, 0);
+        }
+        assert_eq!(longest(&dirty), [700, 130, 65, 64, 3, 2, 1]);
+        (0..12).for_each(|at| dirty.insert(windows, first.add(7000 + at * 10), 4, 0));
+        assert_eq!(longest(&dirty), [700, 130, 65, 64, 4, 4, 4, 4]);
+        let four: Vec<_> = dirty.some_longest(windows).skip(4).map(|at| at.0 - first.0 - 7000).collect();
+        assert_eq!(four, [110, 100, 90, 80]);
+        // The end of the longest, from a multiple on; all of it where it is not longer, or none lies in it.
+        let take = |dirty: &mut Dirty, most: usize, cut: usize| {
+            dirty.take_longest(windows, most, cut).map(|(at, pages, flags)| (at.0 - first.0, pages, flags))
+        };
+        assert_eq!(first.0 as usize % 2048, 0);
+        assert_eq!(take(&mut dirty, 100, 64), Some((5568, 132, 0)));
+        assert_eq!(take(&mut dirty, 568, 8), Some((5000, 568, 0)));
+        assert_eq!(take(&mut dirty, 100, 1), Some((4030, 100, 0)));
+        assert_eq!(take(&mut dirty, 65, 1), Some((3000, 65, 0)));
+        assert_eq!(take(&mut dirty, 10, 512), Some((2048, 16, 0)));
+        assert_eq!(take(&mut dirty, 10, 4096), Some((2000, 48, 0)));
+        assert_eq!(take(&mut dirty, 1000, 1), Some((4000, 30, 0)));
+        dirty.verify(windows, &mut |_, _| ());
+        // Exactly long enough, from its aligned page on; of what is longer the shortest.
+        let mut dirty = Dirty::new();
+        for (at, len) in [(5, 11), (33, 9), (64, 20)] {
+            dirty.insert(windows, first.add(at), len, 0);
+        }
+        assert_eq!(dirty.take(windows, 9, 8), Some(first.add(64)));
+        assert_eq!(dirty.take(windows, 8, 8), Some(first.add(8)));
+        assert_eq!(dirty.take(windows, 9, 1), Some(first.add(33)));
+        assert_eq!(dirty.take(windows, 12, 1), None);
+        assert_eq!(dirty.take(windows, 11, 1), Some(first.add(73)));
+        assert_eq!(dirty.take(windows, 3, 1), Some(first.add(5)));
+        assert_eq!(dirty.take(windows, 1, 1), None);
+    }
+
+    #[test]
     fn buckets_go_up_with_the_length() {
         assert_eq!((bucket(1), bucket(64), bucket(65), bucket(66)), (0, 63, 64, 65));
         assert_eq!(bucket(1 << 18), BUCKETS - 32);

@@ -134,9 +134,9 @@ impl State {
         let before = pages - len - behind;
         let first = Pfn(run.0 - before as u32);
         self.dirty.unlink(windows, run);
-        let mut whole = behind == 0 || self.tree.take_at(windows, run.add(len), behind);
+        let whole = behind == 0 || self.tree.take_at(windows, run.add(len), behind);
         if before > 0 {
-            whole &= self.tree.carve(windows, Pfn(run.0 - free as u32), first, before).is_some();
+            self.tree.carve(windows, Pfn(run.0 - free as u32), first, before);
         }
         debug_assert!(whole, "it was there");
         Some((first, len))
@@ -158,7 +158,7 @@ impl State {
             let then = aligned(run).add(pages);
             // (A run that has room as it is would have been taken, but for its alignment.)
             if then <= end || self.extend(windows, board, self.newest, (then.0 - end.0) as usize) {
-                return self.tree.carve(windows, run, aligned(run), pages);
+                return Some(self.tree.carve(windows, run, aligned(run), pages));
             }
         }
         // A window begins well aligned: for half of one that is enough.
@@ -167,6 +167,6 @@ impl State {
         self.newest = first;
         self.opened += len;
         self.tree.insert(windows, first, len);
-        self.tree.carve(windows, first, aligned(first), pages)
+        Some(self.tree.carve(windows, first, aligned(first), pages))
     }
 }

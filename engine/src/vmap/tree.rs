@@ -152,15 +152,13 @@ impl Tree {
                 run = nodes.right(run);
             }
         }
-        self.carve(windows, run, Pfn(run.0.next_multiple_of(align as u32)), pages)
+        Some(self.carve(windows, run, Pfn(run.0.next_multiple_of(align as u32)), pages))
     }
 
-    /// Takes `pages` pages from `at` on out of a run; the rest of it stays. `None` if they are not in it.
-    pub fn carve(&mut self, windows: &Windows, run: Pfn, at: Pfn, pages: usize) -> Option<Pfn> {
+    /// Takes `pages` pages from `at` on out of a run that has them; the rest of it stays.
+    pub fn carve(&mut self, windows: &Windows, run: Pfn, at: Pfn, pages: usize) -> Pfn {
         let (len, skipped) = (windows.desc(run).len(), (at.0 - run.0) as usize);
-        if skipped + pages > len {
-            return None;
-        }
+        debug_assert!(skipped + pages <= len, "they are not in it");
         self.remove(windows, run);
         if skipped > 0 {
             self.insert(windows, run, skipped);
@@ -168,7 +166,7 @@ impl Tree {
         if len > skipped + pages {
             self.insert(windows, at.add(pages), len - skipped - pages);
         }
-        Some(at)
+        at
     }
 
     /// The run that ends right before `end`.
@@ -242,5 +240,70 @@ impl Tree {
 impl Default for Tree {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::{Owner, Paging};
+    use crate::stat::Board;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    #[test]
+    fn runs_are_found_by_either_end() {
+        let (windows, board) = unsafe {
+            let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
+            (Box::leak(windows.assume_init()), board.assume_init())
+        };
+        let (first, pages) = windows.reserve(&board, Owner::Areas(Paging::Small), 1000, 1000).unwrap();
+        let mut tree = Tree::new();
+        assert_eq!((tree.ends_at(windows, first.add(9)), tree.begins_at(windows, first)), (None, 0));
+        assert!(!tree.take_at(windows, first, 0) && tree.largest(windows) == 0);
+        // Every tenth page, so many of them.
+        let lens: Vec<_> = (0..100).map(|at| 1 + at * 7 % 9).collect();
+        for at in 0..100 {
+            let at = at * 37 % 100;
+            tree.insert(windows, first.add(at * 10), lens[at]);
+        }
+        assert_eq!(tree.largest(windows), 9);
+        let begins: Vec<_> = (0..1000).map(|at| tree.begins_at(windows, first.add(at))).collect();
+        let ends: Vec<_> =
+            (0..=1000).map(|at| tree.ends_at(windows, first.add(at)).map(|run| run.0 - first.0)).collect();
+        for at in 0..100 {
+            assert_eq!((begins[at * 10], ends[at * 10 + lens[at]]), (lens[at], Some(at as u32 * 10)));
+        }
+        assert_eq!(begins.iter().filter(|len| **len > 0).count(), 100);
+        assert_eq!(ends.iter().flatten().count(), 100);
+        // Another's run, the same page with another kind, and no page of ours.
+        let mut other = Tree::new();
+        assert_eq!(other.begins_at(windows, first), 0);
+        assert_eq!(tree.begins_at(windows, first.add(pages)), 0);
+        let (next, _) = windows.reserve(&board, Owner::Areas(Paging::Small), 1000, 1000).unwrap();
+        other.insert(windows, next, 1000);
+        assert_eq!((other.begins_at(windows, next), tree.begins_at(windows, next)), (1000, 0));
+        assert_eq!((other.ends_at(windows, next.add(1000)), tree.ends_at(windows, next.add(1000))), (Some(next), None));
+        windows.desc(first).set(Kind::Area, 1);
+        assert_eq!(tree.begins_at(windows, first), 0);
+        windows.desc(first).set(Kind::Run, lens[0] as u32);
+        // Exactly so many, or some of them: what is taken is no run any more.
+        let mut left: Vec<_> = lens.iter().enumerate().map(|(at, &len)| (at as u32 * 10, len)).collect();
+        for at in (0..100).filter(|at| at % 3 > 0) {
+            let (begin, len) = (at as u32 * 10, lens[at]);
+            let pages = if at % 3 == 1 { len } else { 1 };
+            assert!(!tree.take_at(windows, Pfn(first.0 + begin), len + 1));
+            assert!(tree.take_at(windows, Pfn(first.0 + begin), pages));
+            assert_eq!(windows.desc(Pfn(first.0 + begin)).kind(), Kind::None);
+            left.retain(|run| run.0 != begin);
+            if len > pages {
+                left.push((begin + 1, len - 1));
+            }
+            left.sort_unstable();
+            let mut runs = Vec::new();
+            tree.verify(windows, &mut |at, pages| runs.push((at.0 - first.0, pages)));
+            assert_eq!(runs, left);
+        }
     }
 }

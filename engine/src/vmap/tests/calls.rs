@@ -356,6 +356,9 @@ fn flights_are_waited_for() {
     world.areas.orphaned.store(true, Relaxed);
     let (_, seen) = watched(|_| Some(Ok(0)), || vmap.wait_flights());
     assert_eq!(none(&seen), 0);
+    world.areas.inherit(false);
+    assert!(world.areas.orphaned.load(Relaxed), "they are lost in its children, too");
+    world.areas.orphaned.store(false, Relaxed);
     world.areas.inherit(true);
     assert!(world.areas.orphaned.load(Relaxed));
 }

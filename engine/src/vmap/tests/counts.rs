@@ -118,9 +118,19 @@ fn guarded_areas_count_their_guards() {
     world.step(&[], || assert!(vmap.alloc_guarded(600 << 20, PAGE).is_none()));
     let (none, _) = watched(|_| NO, || world.step(&[], || vmap.alloc_guarded(5000 * PAGE, PAGE)));
     assert!(none.is_none());
-    world.set(Id::HardLimit, 5042 * PAGE);
+    world.set(Id::HardLimit, 1 << 40);
     let (none, _) = watched(|_| NO, || world.step(&[], || vmap.alloc_guarded(5000 * PAGE, PAGE)));
     assert!(none.is_none());
+    // Its guard is charged, too.
+    let held = world.cache.sets.board().held() as usize;
+    world.set(Id::HardLimit, held + 60 * PAGE);
+    world.step(&[], || assert!(vmap.alloc_guarded(60 * PAGE, PAGE).is_none()));
+    fresh(world, &[("areas", p(60)), ("area_alloc", 1)], guarded(59));
+    world.set(Id::HardLimit, 0);
+    // What got no guard is as others are.
+    assert_eq!(vmap.reuse(41 * PAGE, PAGE).map(|fresh| fresh.address), Some(vmap.windows.address(first)));
+    world.set(Id::HugeBytes, PAGE);
+    assert_eq!(world.found(vmap.alloc_guarded(40 * PAGE, PAGE)).flags, GUARD | 1);
 }
 
 /// With a hard limit what is fresh is counted before it is taken; the limit itself may be reached.
@@ -134,6 +144,8 @@ fn a_hard_limit_is_kept_to_the_page() {
     let base = world.cache.sets.board().held() as usize / PAGE;
     world.set(Id::HardLimit, (base + 100) * PAGE);
     world.step(&[], || assert_eq!([charge(101, 0), charge(1 << 40, 0), charge(104, 3)], [None; 3]));
+    // (So much that it would be less than nothing.)
+    world.step(&[], || assert_eq!(vmap.charge(usize::MAX - PAGE + 1, 0), None));
     world.step(&[("areas", p(100))], || assert_eq!((charge(100, 0), charge(1, 0)), (Some(true), None)));
     world.step(&[("areas", -p(100))], || vmap.discharge(true, 100 * PAGE));
     world.step(&[("areas", p(103))], || assert_eq!(charge(103, 3), Some(true)));
@@ -158,6 +170,12 @@ fn a_hard_limit_is_kept_to_the_page() {
     let one = world.area(3000);
     let (grown, _) = watched(|_| NO, || world.step(&[], || vmap.resize(&one, 4200 * PAGE)));
     assert!(!grown);
+    // A giant one, too, is counted once.
+    let bytes = 600 << 20;
+    world.set(Id::HardLimit, world.cache.sets.board().held() as usize + bytes);
+    let before = world.exact(Level::Areas);
+    assert!(vmap.alloc(bytes, PAGE).is_some() && vmap.alloc(PAGE, PAGE).is_none());
+    assert_eq!(world.exact(Level::Areas) - before, bytes);
 }
 
 /// What a space has not told is bounded: by twice the area, between a sixty-fourth of the soft limit and 1 to 8 MiB.
