@@ -35,7 +35,7 @@ impl Vmap<'_> {
         let bytes = giant.bytes.load(Relaxed);
         giant.handed.store(clean, Relaxed);
         giant.clean.store(clean, Relaxed);
-        giant.out.store(0, Relaxed);
+        debug_assert_eq!(giant.out.load(Relaxed), 0, "somebody has a part of it");
         queue.serial = (queue.serial + 1).max(1);
         desc.set_len(queue.serial as usize);
         desc.set_links(queue.giants, Pfn::NONE);
@@ -76,8 +76,7 @@ impl Vmap<'_> {
 
     /// A giant area that waits and has about the right size, with what is left of its contents.
     pub(super) fn reuse_giant(&self, pages: usize, align: usize) -> Option<Fresh> {
-        // Relaxed: a hint, as `Lists::may_have`.
-        if !self.areas.is_pending() || pages > MOST / PAGE || align > MOST / PAGE {
+        if pages > MOST / PAGE {
             return None;
         }
         let wanted = pages * PAGE;

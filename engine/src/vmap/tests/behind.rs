@@ -65,6 +65,19 @@ fn areas_grow_over_what_is_behind_them() {
     vmap.verify();
 }
 
+/// Free pages, and dirty ones behind those.
+#[test]
+fn areas_grow_over_all_that_is_behind_them() {
+    let (world, _, [one, _, dirty, _]) = rows([40, 20, 30, 9]);
+    let vmap = world.vmap();
+    vmap.purge(usize::MAX);
+    vmap.free(&dirty);
+    let behind = [60, 61, 90, 99].map(|pages| vmap.fresh_behind(&one, pages * PAGE));
+    assert_eq!(behind, [Some(20), Some(0), Some(20), Some(29)]);
+    let changes = [("areas", p(45)), ("lazy", -p(25)), ("untold", -p(25)), ("area_grow", 1)];
+    world.step(&changes, || assert!(vmap.resize(&one, 85 * PAGE)));
+}
+
 /// What a purge has gathered and nobody has released yet.
 #[test]
 fn areas_grow_over_what_is_pending() {

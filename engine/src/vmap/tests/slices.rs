@@ -53,11 +53,16 @@ fn giants_go_in_slices() {
     assert!(woken.len() == 1 && woken[0][1] & 127 == 1 && woken[0][2] == i32::MAX as usize, "{woken:?}");
     assert_eq!(woken[0][0], world.areas.landed.as_ptr() as usize);
     assert_eq!(vmap.find(vmap.windows.address(area.pfn)), None);
+    vmap.each(|shown| assert!(!shown.giant, "it has gone"));
     // The window is used again, and what it said is forgotten.
     let again = world.found(vmap.alloc(bytes, PAGE));
     assert!(again.pfn == area.pfn && vmap.is_giant(&again));
-    vmap.purge_giant(ticket);
+    vmap.free(&world.area(600));
+    vmap.purge_first_of_all(1);
+    assert!(world.areas.backlog() > 0);
+    world.step(&[], || vmap.purge_giant(ticket));
     assert!(vmap.find(vmap.windows.address(again.pfn)).is_some(), "an old ticket");
+    vmap.purge(usize::MAX);
     // By its ticket, whatever else waits.
     let other = world.found(vmap.alloc(bytes, PAGE));
     let [Freed::Queued(first), Freed::Queued(second)] = [vmap.free(&again), vmap.free(&other)] else { panic!() };
@@ -82,7 +87,7 @@ fn giants_are_taken_back() {
         assert!(vmap.reuse((bytes / PAGE + 1) * PAGE, PAGE).is_none());
         assert!(vmap.reuse(eight_ninths * PAGE, PAGE).is_none());
         assert!(vmap.reuse(bytes, 1 << 45).is_none() && vmap.reuse(bytes, 1 << 62).is_none());
-        assert!(vmap.reuse(1 << 60, PAGE).is_none());
+        assert!(vmap.reuse(1 << 60, PAGE).is_none() && vmap.reuse(usize::MAX, PAGE).is_none());
     });
     // The latest; then the one of which a part has gone.
     let gone = vmap.purge_pending(100 * BATCH);
@@ -140,7 +145,14 @@ fn giants_that_stay_are_kept() {
     let (gone, _) = watched(no(Call::Unmap), || world.step(&changes, || vmap.purge(usize::MAX)));
     assert_eq!(gone, bytes);
     assert!(world.areas.backlog() == 0 && !vmap.areas.is_pending());
-    // It is neither taken back nor given back a second time, but tried.
+    // It waits for who wants one of its size, and is clean.
+    let reused = [("areas", bytes as i64), ("area_reuse", 1)];
+    let again = world.step(&reused, || vmap.reuse(bytes, PAGE)).expect("the one that is kept");
+    assert_eq!(again.address, vmap.windows.address(area.pfn));
+    vmap.free(&area);
+    let (gone, _) = watched(no(Call::Unmap), || vmap.purge_pending(usize::MAX));
+    assert_eq!((gone, world.areas.backlog()), (bytes, 0));
+    // It is not given back a second time, but tried.
     let changes = [("purge", 1), ("purge_refused", 1), ("timed", 1), ("slices", 16), ("landed", 1)];
     world.step(&[], || assert_eq!(vmap.purge_pending(usize::MAX), 0));
     let (gone, _) = watched(no(Call::Unmap), || world.step(&changes, || vmap.purge(usize::MAX)));
@@ -253,6 +265,7 @@ fn giants_move_or_stay() {
         ("slices", 1),
     ];
     world.step(&counts, || vmap.drop_giant(&moved));
+    vmap.each(|shown| assert!(!shown.giant, "it has gone"));
 }
 
 /// A fork that wants to be ends a slice after the call that is on its way: what is left of it waits.
