@@ -285,6 +285,14 @@ mod tests {
         other.insert(windows, next, 1000);
         assert_eq!((other.begins_at(windows, next), tree.begins_at(windows, next)), (1000, 0));
         assert_eq!((other.ends_at(windows, next.add(1000)), tree.ends_at(windows, next.add(1000))), (Some(next), None));
+        // At the very end of a window.
+        const MOST: usize = (1 << 18) - 2048;
+        let (last, all) = windows.reserve(&board, Owner::Areas(Paging::Small), MOST, MOST).unwrap();
+        let mut third = Tree::new();
+        third.insert(windows, last.add(all - 10), 10);
+        assert!(!last.same_window(last.add(all)) && last.same_window(last.add(all - 1)));
+        assert_eq!(third.ends_at(windows, last.add(all)), Some(last.add(all - 10)));
+        assert_eq!(third.begins_at(windows, last.add(all)), 0);
         windows.desc(first).set(Kind::Area, 1);
         assert_eq!(tree.begins_at(windows, first), 0);
         windows.desc(first).set(Kind::Run, lens[0] as u32);

@@ -78,6 +78,41 @@ fn areas_grow_over_all_that_is_behind_them() {
     world.step(&changes, || assert!(vmap.resize(&one, 85 * PAGE)));
 }
 
+/// What is in the way of a part is in the way of all: what is free stays free.
+#[test]
+fn areas_do_not_grow_by_a_part() {
+    let (world, _, [one, _, _wall]) = rows([40, 20, 9]);
+    let vmap = world.vmap();
+    vmap.purge(usize::MAX);
+    world.step(&[], || assert!(!vmap.resize(&one, 61 * PAGE)));
+    world.step(&[("areas", p(20)), ("area_grow", 1)], || assert!(vmap.resize(&one, 60 * PAGE)));
+}
+
+/// What is behind it may be of its space, whether it was moved or not, and of no other.
+#[test]
+fn areas_grow_in_their_spaces() {
+    let grown = [("areas", p(15)), ("lazy", -p(15)), ("untold", -p(15)), ("area_grow", 1)];
+    let world = World::leaked();
+    let vmap = world.vmap();
+    world.set(Id::HugeBytes, PAGE);
+    let [one, two, _wall] = [40, 20, 9].map(|pages| world.area(pages));
+    vmap.free(&two);
+    assert_eq!((one.flags, vmap.fresh_behind(&one, 55 * PAGE)), (HUGE, Some(0)));
+    world.step(&grown, || assert!(vmap.resize(&one, 55 * PAGE)));
+    let (world, _) = World::with_free(9000);
+    let vmap = world.vmap();
+    let [low, two, _wall] = [700, 20, 9].map(|pages| world.area(pages));
+    let source = world.area(600);
+    vmap.free(&low);
+    vmap.purge(usize::MAX);
+    let one = vmap.find(unsafe { vmap.relocate(&source, 700 * PAGE) }.expect("moved")).unwrap();
+    assert_eq!((one.pfn, one.flags), (low.pfn, MOVED));
+    vmap.free(&two);
+    assert_eq!(vmap.fresh_behind(&one, 715 * PAGE), Some(0));
+    world.step(&grown, || assert!(vmap.resize(&one, 715 * PAGE)));
+    assert_eq!(again(world, &one).flags, MOVED);
+}
+
 /// What a purge has gathered and nobody has released yet.
 #[test]
 fn areas_grow_over_what_is_pending() {
@@ -331,6 +366,9 @@ fn what_moves_is_advised_as_its_neighbours() {
     });
     assert_eq!(advised(&seen, to), [(2 * giant, Advice::NoHuge as usize), (2 * giant, Advice::Huge as usize)]);
     world.set(Id::HugeBytes, 0);
+    let area = world.area(1000);
+    let (to, seen) = watched(nothing, || unsafe { vmap.relocate(&area, giant * PAGE) }.expect("moved"));
+    assert_eq!(advised(&seen, to), [(giant, Advice::NoHuge as usize)]);
     let (none, seen) = watched(nothing, || vmap.alloc(giant * PAGE, PAGE).unwrap().address);
     assert_eq!(advised(&seen, none), [(giant, Advice::NoHuge as usize)]);
     world.set(Id::HugeBytes, (giant + 1) * PAGE);
