@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(found, [(23, 21)]);
         // Behind the window's last page, and where it has none.
         assert_eq!((ends_at(pages, 0), ends_at(pages + 1, 0), ends_at(pages + 50, 0)), (None, None, None));
-        assert_eq!(dirty.ends_at(windows, Pfn(first.0 / (1 << 18) << 18), 0), None);
+        assert_eq!(dirty.ends_at(windows, Pfn(first.0 & !((1 << 18) - 1)), 0), None);
         // What another space's page says that is no tail any more: of no window, of another one, behind itself.
         let (other, _) = windows.reserve(&board, Owner::Areas(Paging::Small), 100, 100).unwrap();
         for link in [Pfn::NONE, other, first.add(60), first.add(40)] {
