@@ -137,6 +137,9 @@ fn areas_grow_over_what_is_pending() {
         assert!(left == 0 || at.len() == left);
         assert_eq!(vmap.purge(usize::MAX), left * PAGE);
         vmap.verify();
+        // Nothing inside says any more what it was.
+        vmap.free(&again(world, &one));
+        vmap.verify();
     }
 }
 
@@ -183,6 +186,10 @@ fn areas_end_where_windows_do() {
     assert!(last.pfn.add(last.bytes / PAGE) == end && !end.same_window(last.pfn), "{big:?} {last:?} {end:?}");
     assert!(!vmap.resize(&last, last.bytes + PAGE));
     assert_eq!(vmap.fresh_behind(&last, last.bytes + 5 * PAGE), Some(5));
+    // Nor does a younger window get longer for it.
+    let next = world.area(600);
+    assert!(next.pfn.0 > end.0);
+    world.step(&[], || assert!(!vmap.resize(&last, last.bytes + PAGE)));
     // What is cut off there is a run like others, and so is what is free.
     assert!(vmap.resize(&last, last.bytes - 50 * PAGE));
     let last = again(world, &last);
@@ -251,6 +258,13 @@ fn areas_move_when_they_are_long_enough() {
     world.step(&changes, || assert!(vmap.resize(&moved, 2000 * PAGE)));
     let moved = vmap.find(at).unwrap();
     world.step(&[], || assert_eq!([1000, 999].map(|pages| vmap.resize(&moved, pages * PAGE)), [true, false]));
+    // As a whole it serves who wants zeros, too, if it is just as long.
+    vmap.free(&moved);
+    assert!(vmap.alloc_zero(1999 * PAGE, PAGE, 0).unwrap().zero);
+    let whole = vmap.alloc_zero(2000 * PAGE, PAGE, 0).unwrap();
+    assert_eq!((whole.address, whole.zero), (at, false));
+    let moved = vmap.find(at).unwrap();
+    assert_eq!((moved.bytes, moved.flags & MOVED), (2000 * PAGE, MOVED));
     vmap.free(&moved);
     assert_eq!(vmap.purge(usize::MAX), 3000 * PAGE);
     assert_eq!((world.areas.moved.load(Relaxed), world.exact(Level::Mappings)), (0, 2));

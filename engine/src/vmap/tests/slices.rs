@@ -251,6 +251,14 @@ fn giants_move_or_stay() {
     assert!(seen.iter().any(|seen| seen.call == Call::Unmap && seen.args[1] == 2 * bytes));
     let (moved, _) = watched(refused, || world.step(&[&changes[..], &[("slices", 1)]].concat(), relocate));
     assert_eq!((moved, vmap.find(vmap.windows.address(area.pfn))), (None, Some(area)));
+    // Refused altogether: it is kept, without pages that are lazy.
+    let no = |seen: &Seen| if matches!(seen.call, Call::Remap | Call::Unmap) { NO } else { None };
+    let kept = [("slices", 1), ("purge_refused", 1), ("mapped", p(2 * bytes / PAGE)), ("mappings", 2)];
+    let (moved, _) = watched(no, || world.step(&[&changes[..], &kept].concat(), relocate));
+    assert_eq!(moved, None);
+    let gone = [("mapped", -p(2 * bytes / PAGE)), ("mappings", -2)];
+    let tried = [("purge", 1), ("timed", 1), ("slices", 32), ("landed", 1)];
+    world.step(&[&gone[..], &tried].concat(), || assert_eq!(vmap.purge(usize::MAX), 0));
     let changes =
         [("areas", bytes as i64), ("mapped", bytes as i64), ("area_alloc", 1), ("area_free", 1), ("area_move", 1)];
     // (However many others have moved: its mapping goes with it.)
