@@ -32,6 +32,8 @@ mod shared;
 pub mod sheaf;
 pub mod steps;
 mod tally;
+#[cfg(test)]
+mod tests;
 
 use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};

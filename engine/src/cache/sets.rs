@@ -764,3 +764,6 @@ impl Sets {
             .sum()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -9,5 +9,5 @@ pub mod level_states;
 pub mod percpu;
 mod random;
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(allotment_other)))]
-mod sequences;
+pub mod sequences;
 pub mod units;

@@ -1,0 +1,118 @@
+//! Sheaves and barns.
+
+use super::*;
+use crate::cache::layout::OBJECTS;
+use crate::cache::sheaf::{Barn, FULL_MAX};
+use crate::meta::Meta;
+use crate::stat::Board;
+
+/// Metadata, and a board to count it on.
+fn with(body: impl FnOnce(&Meta, &Board)) {
+    let sets: Box<Sets> = Box::default();
+    simulate(&sets, 1, 1);
+    body(&Meta::new(), sets.board());
+}
+
+/// Where its block is.
+fn block(sheaf: Sheaf) -> (u64, Sheaf) {
+    let len = sheaf.len();
+    let word = sheaf.into_word(OBJECTS);
+    assert_eq!(word.count() as usize, len);
+    (word.objects(), unsafe { Sheaf::from_word(word) }.unwrap())
+}
+
+#[test]
+fn a_sheaf_has_the_block_that_its_objects_need() {
+    with(|meta, board| {
+        let sizes = [(1, 30), (30, 30), (32, 30), (33, 126), (126, 126), (128, 126), (129, OBJECTS), (254, OBJECTS)];
+        for (objects, slots) in sizes {
+            let mut sheaf = Sheaf::new(meta, board, objects).unwrap();
+            assert_eq!((sheaf.slots(), sheaf.len(), sheaf.is_empty()), (slots, 0, true));
+            for at in 0..slots {
+                assert!(sheaf.push(at));
+            }
+            assert!(!sheaf.push(slots), "{slots} slots are taken");
+            assert_eq!((sheaf.len(), sheaf.objects().last()), (slots, Some(&(slots - 1))));
+            assert_eq!(sheaf.into_word(OBJECTS).room(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_sheaf_moves_to_a_larger_block_only() {
+    with(|meta, board| {
+        let mut sheaf = Sheaf::new(meta, board, 4).unwrap();
+        for at in 1..=30 {
+            assert!(sheaf.push(at));
+        }
+        let (first, sheaf) = block(sheaf);
+        let (same, sheaf) = block(sheaf.fitting(meta, board, 32));
+        assert_eq!(same, first, "it fits");
+        let (larger, mut sheaf) = block(sheaf.fitting(meta, board, 33));
+        assert!(larger != first && sheaf.slots() == 126);
+        assert!(sheaf.objects().iter().copied().eq(1..=30), "the same objects");
+        let (same, _sheaf) = block(sheaf.fitting(meta, board, 4));
+        assert_eq!(same, larger, "it is large enough");
+        assert_eq!(block(Sheaf::new(meta, board, 4).unwrap()).0, first, "the block that it left is free");
+    });
+}
+
+#[test]
+fn the_oldest_objects_are_the_first() {
+    with(|meta, board| {
+        let mut sheaf = Sheaf::new(meta, board, 4).unwrap();
+        sheaf.fill(4, |slots| {
+            (1..4).for_each(|at| _ = slots[at].write(at));
+            3
+        });
+        assert_eq!(sheaf.objects(), [1, 2, 3]);
+        sheaf.forget_oldest(2);
+        assert_eq!(sheaf.objects(), [3]);
+        sheaf.clear();
+        assert!(sheaf.is_empty());
+    });
+}
+
+/// Its full ones are as many as somebody says, its empty ones as many as a barn has at most; what is beyond is free.
+#[test]
+fn a_barn_counts_its_sheaves() {
+    with(|meta, board| {
+        let barn = Barn::new();
+        let empty = || Sheaf::new(meta, board, 4).unwrap();
+        let full = |objects| {
+            let mut sheaf = empty();
+            (0..objects).for_each(|at| assert!(sheaf.push(at)));
+            sheaf
+        };
+        let state = || (barn.objects(), barn.empties());
+        assert!(barn.put_full(full(3), 2).is_ok() && barn.put_full(full(4), 2).is_ok());
+        assert_eq!(state(), (7, 0));
+        assert_eq!(barn.put_full(full(5), 2).unwrap_err().len(), 5);
+        assert!(
+            barn.take_empty_below(2, meta, board, 4).is_none() && barn.take_empty_below(3, meta, board, 4).is_some()
+        );
+        // The last is the first.
+        assert_eq!((barn.take_full().unwrap().len(), state()), (4, (3, 0)));
+        assert!(barn.take_empty_below(2, meta, board, 4).is_some());
+        assert!(barn.put_full(full(6), 2).is_ok(), "one was taken");
+        assert_eq!(barn.trade_empty(empty()).unwrap().len(), 6);
+        assert_eq!(state(), (3, 1));
+        assert!(barn.trade_full(full(2), 1).is_err());
+        assert_eq!((barn.trade_full(full(2), 2).unwrap().map(|sheaf| sheaf.len()), state()), (Some(0), (5, 0)));
+        assert!(barn.trade_full(full(2), 3).unwrap().is_none());
+        assert_eq!([7, 5, 3].map(|before| (barn.objects(), barn.take_full().unwrap().len()).0 - before), [0; 3]);
+        assert!(barn.take_full().is_none() && barn.trade_empty(empty()).is_err());
+        assert_eq!(state(), (0, 0));
+        for at in 0..FULL_MAX as usize {
+            barn.put_empty(meta, empty());
+            assert_eq!(barn.empties(), at + 1);
+        }
+        let (beyond, sheaf) = block(empty());
+        barn.put_empty(meta, sheaf);
+        assert_eq!((barn.empties(), block(empty()).0), (FULL_MAX as usize, beyond), "its block is free");
+        let (kept, sheaf) = block(barn.take_empty(meta, board, 4).unwrap());
+        assert_eq!(barn.empties(), FULL_MAX as usize - 1);
+        barn.put_empty(meta, sheaf);
+        assert_eq!((barn.empties(), block(barn.take_empty(meta, board, 4).unwrap()).0), (FULL_MAX as usize, kept));
+    });
+}
