@@ -32,8 +32,6 @@ mod shared;
 pub mod sheaf;
 pub mod steps;
 mod tally;
-#[cfg(test)]
-mod tests;
 
 use crate::arch::atomic::AtomicU8;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
@@ -717,3 +715,6 @@ impl Cache {
             + self.barns[..self.sets.cpus.nodes()].iter().map(|barns| barns[class].objects()).sum::<usize>()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,13 +43,15 @@ fn events<const N: usize>(sets: &Sets, of: [Event; N]) -> [u64; N] {
     of.map(|event| sets.event(event))
 }
 
+type Then = (usize, Box<dyn FnOnce()>);
+
 /// A bag of numbers, all of one size.
 struct Bag {
     size: Cell<usize>,
     objects: RefCell<Vec<usize>>,
     is_near: Cell<bool>,
     /// What somebody else does when the size is asked for, which is in the middle of most things; after so many such moments.
-    then: Cell<Option<(usize, Box<dyn FnOnce()>)>>,
+    then: Cell<Option<Then>>,
 }
 
 impl Bag {

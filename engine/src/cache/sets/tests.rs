@@ -2,8 +2,9 @@
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)] // numbers for objects, and memory of the tests' own
 
 use super::*;
+use crate::arch::atomic::AtomicU32;
 use crate::cache::tests::simulate;
-use crate::tests::units::stand;
+use crate::tests::units::{between, stand};
 
 /// Sets in memory for few, which grows.
 fn roomy(sets: &Sets, cpus: usize) {
@@ -56,6 +57,12 @@ fn room_is_for_few_at_first() {
     }
     let whole = Room::whole().unwrap();
     assert!(whole.base.is_multiple_of(2 * TALLY) && (whole.bytes, whole.mapped) == (BYTES, 0));
+    let trimmed = alone(|| {
+        let before = pages();
+        let (first, second) = (Room::whole().unwrap(), Room::whole().unwrap());
+        i32::from(pages() != before + 2 * BYTES / PAGE) + 2 * i32::from(first.base.abs_diff(second.base) < BYTES)
+    });
+    assert_eq!(trimmed, 0, "as many addresses as it says");
     // What came elsewhere than it was asked for is not kept.
     let leaked = alone(|| {
         let before = pages();
@@ -126,6 +133,21 @@ fn there_are_no_more_sets_than_the_board_says() {
     assert!(sets.ready().is_none());
 }
 
+/// The last time, fewer than twice as many.
+#[test]
+fn the_last_sets_are_mapped_up_to_the_board() {
+    let sets: Box<Sets> = Box::default();
+    roomy(&sets, 1);
+    let mapped = SETS_MAX.next_power_of_two() / 2;
+    sets.mapped.store(mapped, Relaxed);
+    let state = sets.cpus.lock();
+    assert!(sets.map_more() && sets.there() == SETS_MAX && !sets.map_more());
+    drop(state);
+    let last = (sets.base.load(Relaxed) + SETS_MAX * PAGE - 8) as *const u64;
+    assert_eq!((unsafe { last.read_volatile() }, sets.tally(SETS_MAX - 1).event(Event::Purge)), (0, 0));
+    assert_eq!(sets.board().level(Level::Reserved), ((SETS_MAX - mapped) * (PAGE + TALLY_BYTES)) as u64);
+}
+
 #[test]
 fn indices_are_found_in_their_windows() {
     let sets: Box<Sets> = Box::default();
@@ -158,6 +180,18 @@ fn strangers_are_refused() {
     // No CPU has such a number.
     stand(1, INDICES as u32);
     assert!(sets.ready().is_none());
+}
+
+/// A fork comes before it is adopted.
+#[test]
+fn what_was_not_adopted_is_not_counted() {
+    let sets: &'static Sets = Box::leak(Box::default());
+    simulate(sets, 4, 1);
+    let set = ready(sets, 1);
+    stand(1, 2);
+    between(1, || assert!(sets.close()));
+    assert!(sets.ready().is_none());
+    assert_eq!((set.cpu.load(Relaxed), sets.event(Event::SetAdopt)), (1, 1));
 }
 
 /// By class, main and spare; many at once as far as there are some.
@@ -197,6 +231,64 @@ fn operations_are_of_their_class() {
     simulate(&sets, 4, 1);
     ready(&sets, 2);
     operate(&sets);
+}
+
+/// Keeps this thread on the last CPU that it may run on; its number.
+fn pinned() -> usize {
+    unsafe {
+        let mut set = core::mem::zeroed::<libc::cpu_set_t>();
+        let bytes = size_of_val(&set);
+        assert_eq!(libc::sched_getaffinity(0, bytes, &raw mut set), 0);
+        let last = (0..8 * bytes).rfind(|&cpu| libc::CPU_ISSET(cpu, &set)).unwrap();
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(last, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, bytes, &raw const set), 0);
+        last
+    }
+}
+
+/// Sets in the fallback, of which this thread has one to itself; its index.
+fn fallback(sets: &Sets) -> usize {
+    let cpu = pinned();
+    unsafe { sets.open(Room::whole().unwrap().base, Mode::Fallback, RseqArea::default(), None) };
+    assert!(sets.ready().is_some() && sets.home_of(cpu).is_some());
+    cpu
+}
+
+#[test]
+fn locked_operations_are_of_their_class() {
+    let sets: Box<Sets> = Box::default();
+    assert!(fallback(&sets) < INDICES);
+    operate(&sets);
+}
+
+/// In the fallback, who waits for a set that is drained meanwhile leaves it alone.
+#[test]
+fn who_waited_for_a_drained_set_looks_again() {
+    use std::sync::mpsc::channel;
+    let sets: Box<Sets> = Box::default();
+    let index = fallback(&sets);
+    let word = sheaf(&sets, &[16, 32]);
+    assert_eq!(unsafe { sets.swap(2, false, Word::NONE, word) }, Outcome::Done(()));
+    let (sets, (told, heard)) = (&*sets, channel());
+    std::thread::scope(|scope| {
+        let set = sets.home_of(index).unwrap().0;
+        let held = set.held.lock();
+        scope.spawn(move || (pinned(), told.send(sets.pop(2)).unwrap()));
+        // SAFETY: the word that a lock begins with: 2 once somebody waits.
+        let is_awaited = || unsafe { &*core::ptr::from_ref(&set.held).cast::<AtomicU32>() }.load(Relaxed) == 2;
+        let mut early = None;
+        while !is_awaited() && early.is_none() {
+            early = heard.try_recv().ok();
+            std::thread::yield_now();
+        }
+        let mut all = CpuSet::around(index);
+        all.insert(index);
+        assert_eq!((early, sets.switch_off(&all).done.len()), (None, 1));
+        drop(held);
+        assert_eq!(heard.recv(), Ok(Outcome::Aborted));
+        assert_eq!(Word(set.pairs[2].main.load(Relaxed)).count(), 2);
+    });
 }
 
 /// What a set did since the keeper looked, on all classes, on pages and on areas.

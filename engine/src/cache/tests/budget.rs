@@ -99,3 +99,34 @@ fn caches_have_their_part_of_what_is_in_use() {
     board.lower(Level::Meta, 1);
     assert!(!cache.is_tight());
 }
+
+#[test]
+fn knobs_are_shown_on_the_board() {
+    let cache = caches(1, 1, 254, 64);
+    cache.knobs.set(Id::CacheFloor as usize, 12_345);
+    cache.publish_knobs();
+    let shown: Vec<_> = cache.sets.board().knobs.iter().map(|word| word.load(Relaxed)).collect();
+    assert!((0..crate::knob::TABLE.len()).all(|at| shown[at] == cache.knobs.at(at)));
+    assert_eq!(shown[Id::CacheFloor as usize], 12_345);
+}
+
+/// Where a source does not say, all that it has is near, and a sheaf's bytes are those of its objects.
+#[test]
+fn what_sources_have_in_common() {
+    struct Plain;
+    impl Source for Plain {
+        fn fill(&self, _: usize, _: &mut Sheaf, _: usize) {}
+        fn flush(&self, _: usize, _: &mut Sheaf) {}
+        fn take(&self, _: usize) -> Option<usize> {
+            None
+        }
+        fn give(&self, _: usize, _: usize) {}
+        fn size(&self, class: usize) -> usize {
+            class * 100
+        }
+    }
+    let cache = caches(1, 1, 4, 64);
+    let mut sheaf = Sheaf::new(&cache.meta, cache.sets.board(), 4).unwrap();
+    (1..4).for_each(|object| assert!(sheaf.push(object << 4)));
+    assert_eq!((Plain.bytes(5, &mut sheaf), Plain.is_near(16)), (1500, true));
+}

@@ -329,6 +329,55 @@ mod sequences {
         assert_eq!(collected(&sets, 3), Some(1));
     }
 
+    unsafe extern "C" {
+        static mut __libc_single_threaded: u8;
+    }
+
+    /// From now on this thread's fences of CPU 5 are refused; false where that cannot be.
+    fn refuse_fences() -> bool {
+        let filter = |code: u32, yes, no, k| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
+        let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+        let (equal, give) = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::BPF_RET | libc::BPF_K);
+        let mut filters = [
+            // The call, and the low half of its third argument.
+            filter(load, 0, 0, 0),
+            filter(equal, 0, 3, libc::SYS_membarrier as u32),
+            filter(load, 0, 0, 32),
+            filter(equal, 0, 1, 5),
+            filter(give, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            filter(give, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filters.len() as u16, filter: filters.as_mut_ptr() };
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+        }
+    }
+
+    /// What was switched off and could not be fenced is not done: a sequence may still commit there.
+    #[test]
+    fn what_a_fence_was_refused_for_waits() {
+        let sets: Box<Sets> = Box::default();
+        let Some(_made) = open(&sets) else { return };
+        put(&sets, 2);
+        let first = home(&sets, 3);
+        let wrong = crate::cache::sets::tests::alone(|| {
+            // (Who is alone needs no fences.)
+            unsafe { __libc_single_threaded = 0 };
+            if !refuse_fences() || sets.cpus.fence_cpu(5) {
+                return 0;
+            }
+            let all = i32::from(!sets.cpus.fence_all());
+            let switched = sets.switch_off(&of(&[3]));
+            all + 16 * i32::from(!switched.done.is_empty())
+                + 2 * i32::from((switched.refused, switched.fences) != (1, 1))
+                + 4 * i32::from(first.mark.load(Relaxed) != UNFENCED || core::ptr::eq(home(&sets, 3), first))
+                // (All CPUs' fence is not refused.)
+                + 8 * i32::from(collected(&sets, 3) != Some(2) || first.mark.load(Relaxed) != NONE)
+        });
+        assert_eq!(wrong, 0);
+    }
+
     #[test]
     fn with_fences_what_had_none_is_collected() {
         let sets: Box<Sets> = Box::default();

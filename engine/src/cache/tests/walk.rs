@@ -130,6 +130,14 @@ fn objects_go_the_short_way() {
     walk.follow("without a budget", Walk::free, &[(UP, 4, [4, 4], [0, 4]); 2]);
 }
 
+/// A set that has nothing has no spare either, once it has a main.
+#[test]
+fn the_first_that_comes_is_freed() {
+    let mut walk = Walk::new(4, 1024);
+    walk.hand.push(walk.bag.take(CLASS).unwrap());
+    walk.follow("freed", Walk::free, &[(&[1], -1, [0; 2], [0; 2])]);
+}
+
 /// What fast paths that were refused once try: the set's own, or nothing.
 #[test]
 fn the_own_way_is_spare_and_the_sets_barn() {
