@@ -1,4 +1,5 @@
 //! The caches alone, without a heap: sets of fake CPUs, or of an rseq area that the test made, over a bag of numbers.
+#![cfg(not(allotment_models))] // (The models compile the engine's files over a machine of their own.)
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)] // numbers for objects, and memory of the tests' own
 
 use super::sets::Room;

@@ -1,4 +1,5 @@
 //! The sets of indices and the switch, in each mode that needs no luck: fake CPUs, and an rseq area that the test made.
+#![cfg(not(allotment_models))] // (The models compile the engine's files over a machine of their own.)
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)] // numbers for objects, and memory of the tests' own
 
 use super::*;
@@ -32,11 +33,19 @@ pub(in crate::cache) fn pages() -> usize {
     text.iter().take_while(|digit| digit.is_ascii_digit()).fold(0, |n, digit| n * 10 + usize::from(digit - b'0'))
 }
 
-/// What a forked child that has no other thread says.
+/// What a forked child that has no other thread says, and does not panic.
 pub(in crate::cache) fn alone(body: impl FnOnce() -> i32) -> i32 {
+    /// (What unwinds would end a thread, and with the last of them the process, as if all were well.)
+    struct Ends;
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            unsafe { libc::_exit(255) };
+        }
+    }
     unsafe {
         let child = libc::fork();
         if child == 0 {
+            let _ends = Ends;
             libc::_exit(body());
         }
         let mut status = -1;

@@ -15,7 +15,7 @@ use crate::stat::board::{BOARD_BYTES, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, T
 macro_rules! must {
     ($what:expr) => {
         if !$what {
-            return line!() as i32 % 255 + 1;
+            return line!() as i32 % 250 + 1;
         }
     };
 }
