@@ -12,7 +12,6 @@ use crate::tests::units::{here, stand};
 use std::cell::{Cell, RefCell};
 
 mod barns;
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod boards;
 mod budget;
 mod drains;

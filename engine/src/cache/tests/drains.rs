@@ -141,6 +141,7 @@ fn a_fence_is_for_one_cpu_or_for_all() {
     fill(&[2]);
     assert!(sets.park() && slot(&sets, 2) == 0 && sets.is_parked(2));
     assert_eq!((fenced(&[2]), sets.is_parked(2), slot(&sets, 2)), ((0, [false; 4]), false, 0));
+    assert_eq!(sets.other_of(2).unwrap().mark.load(Relaxed), NONE);
     // While a fork is in flight nothing is switched.
     fill(&[1]);
     sets.close();
@@ -282,6 +283,23 @@ fn a_drain_reports_what_it_took() {
     cache.empty_barns(&bag, CLASS + 1);
     assert_eq!((near(), cache.barn(CLASS).objects(), cache.cached(CLASS)), (0, 0, 8));
     assert!(cache.barn(CLASS).empties() <= FULL_MAX as usize && bag.len() == 92);
+}
+
+/// Who is asked instead of interrupted, by mode: of an isolated CPU and another, where somebody runs.
+#[test]
+fn a_drain_is_gentle_where_it_is_told() {
+    for (mode, wanted) in [(DrainMode::Auto, vec![1]), (DrainMode::Gentle, vec![0, 1]), (DrainMode::Expedited, vec![])]
+    {
+        let (cache, bag) = (caches(2, 1, 4, 1024), Bag::new(1024, 60));
+        cache.sets.isolated.insert(1);
+        [0, 1].into_iter().for_each(|cpu| _ = fill(cache, &bag, cpu));
+        let mut report = DrainReport::default();
+        let asked = cache.drain(&bag, &of(&[0, 1]), mode, |_| true, &mut report);
+        assert_eq!((list(&asked), report.reached), (wanted.clone(), 2 - wanted.len()), "{mode:?}");
+        // Nobody runs: nobody is interrupted.
+        let asked = cache.drain(&bag, &of(&[0, 1]), mode, |_| false, &mut report);
+        assert!(asked.is_empty() && report.reached == 2, "{mode:?}");
+    }
 }
 
 #[test]
