@@ -404,7 +404,8 @@ mod tests {
         SETS.set_at(SETS.other[index].load(Relaxed)).mark.store(UNFENCED, Relaxed);
         fill(&SETS, index);
         let switched = switch_off(&SETS);
-        assert_eq!((switched.done.len(), switched.refused), (1, 0));
+        // (With those of other CPUs on which this thread ran meanwhile.)
+        assert_eq!((switched.done.contains(index), switched.refused), (true, 0));
     }
 
     /// A sequence of the parent may have been about to commit when the child's memory was copied.
