@@ -415,7 +415,7 @@ impl Sets {
         if self.slots[index % INDICES].load(Acquire) != offset {
             return Outcome::Aborted;
         }
-        body(&Locked { sets: self, set }, set)
+        body(&Locked { tally: self.tally_of(set) }, set)
     }
 
     /// Runs `body`, which commits by one store, on the set of the bias's owner; aborted for anybody else, and in a handler above it.
@@ -428,7 +428,7 @@ impl Sets {
             return Outcome::Refused;
         }
         let set = self.set_at(offset);
-        body(&Locked { sets: self, set }, set)
+        body(&Locked { tally: self.tally_of(set) }, set)
     }
 
     /// The fast `pop` of the fallback; aborted where the calling thread is not the bias's owner.

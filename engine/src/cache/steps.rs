@@ -9,7 +9,6 @@
 
 use super::layout::{SLOT, Word};
 use super::set::Set;
-use super::sets::Sets;
 use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
 use crate::arch::outcome::Outcome;
@@ -93,8 +92,7 @@ pub fn swap(steps: &(impl Steps + ?Sized), word: &AtomicU64, old: u64, new: u64)
 
 /// Steps under the lock of a set, or of the bias's owner: none can be interrupted but by a handler, which leaves the set alone.
 pub(super) struct Locked<'a> {
-    pub sets: &'a Sets,
-    pub set: &'a Set,
+    pub tally: &'a Tally,
 }
 
 impl Steps for Locked<'_> {
@@ -106,10 +104,10 @@ impl Steps for Locked<'_> {
         Ok(())
     }
     fn allocs(&self, class: usize, n: u64) {
-        add_under_lock(&self.sets.tally_of(self.set).class[class].allocs, n);
+        add_under_lock(&self.tally.class[class].allocs, n);
     }
     fn frees(&self, class: usize, n: u64) {
-        add_under_lock(&self.sets.tally_of(self.set).class[class].frees, n);
+        add_under_lock(&self.tally.class[class].frees, n);
     }
 }
 
