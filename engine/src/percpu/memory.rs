@@ -136,7 +136,7 @@ impl Memory {
     }
 
     /// Maps `len` bytes at a multiple of `align`, near `hint` if that is free.
-    fn map_aligned(&self, hint: usize, len: usize, align: usize) -> Option<usize> {
+    pub(crate) fn map_aligned(&self, hint: usize, len: usize, align: usize) -> Option<usize> {
         let at = self.map(hint, len)?;
         if at.is_multiple_of(align) {
             return Some(at);

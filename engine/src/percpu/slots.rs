@@ -119,6 +119,7 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
 
     #[test]
@@ -128,5 +129,64 @@ mod tests {
             assert!(least(slot) <= n, "{n}");
             assert!(slot as usize + 1 == SLOTS || least(slot + 1) > n, "{n}");
         }
+    }
+
+    /// Lists beside a naive one: chunks come first where they are added, and a slot without any is not found.
+    #[test]
+    fn chunks_are_found_in_the_slots_of_their_hints() {
+        let chunks: &'static [Chunk] = (0..4).map(|_| Chunk::new()).collect::<std::vec::Vec<_>>().leak();
+        let mut slots = Slots::new();
+        let mut naive: [std::vec::Vec<usize>; SLOTS] = [const { std::vec::Vec::new() }; SLOTS];
+        let check = |slots: &Slots, naive: &[std::vec::Vec<usize>; SLOTS]| {
+            for slot in 0..SLOTS as u32 {
+                let next = (slot..SLOTS as u32).find(|&at| !naive[at as usize].is_empty());
+                assert_eq!(slots.next(slot), next);
+                let (mut at, mut before) = (slots.first(slot).cast_const(), null_mut());
+                for &number in &naive[slot as usize] {
+                    let chunk = &chunks[number];
+                    assert!(core::ptr::eq(at, chunk), "{number} in {slot}");
+                    assert!(core::ptr::eq(chunk.prev.load(Relaxed), before));
+                    (at, before) = (chunk.next.load(Relaxed), (&raw const *chunk).cast_mut());
+                }
+                assert!(at.is_null());
+            }
+        };
+        for chunk in chunks {
+            chunk.body.lock().free = BITS;
+        }
+        // Which one, and its hint: 0 takes it off, twice.
+        for (number, hint) in [
+            (0, 100),
+            (1, 100),
+            (2, 100),
+            (1, 0),
+            (1, 40),
+            (2, 0),
+            (0, 0),
+            (0, BITS),
+            (3, BITS),
+            (2, 3),
+            (1, 0),
+            (0, 0),
+            (2, 0),
+            (3, 0),
+        ] {
+            let (chunk, mut body) = (&chunks[number], chunks[number].body.lock());
+            if hint == 0 {
+                slots.remove(chunk, &mut body);
+                assert_eq!((body.slot, body.raise_at), (NO_SLOT, u32::MAX));
+                naive.iter_mut().for_each(|slot| slot.retain(|&other| other != number));
+                check(&slots, &naive);
+                slots.remove(chunk, &mut body);
+            } else {
+                body.contig_hint = hint;
+                slots.add(chunk, &mut body);
+                assert_eq!(body.slot, slot_of(hint));
+                assert!(body.raise_at > BITS || slot_of(body.raise_at) == body.slot + 1);
+                naive[body.slot as usize].insert(0, number);
+            }
+            check(&slots, &naive);
+        }
+        assert_eq!(slots.next(SLOTS as u32), None);
     }
 }

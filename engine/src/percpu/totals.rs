@@ -81,3 +81,26 @@ impl Sizes {
         self.largest = self.largest.max(largest);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_chunks_are_added_up() {
+        let mut sizes = Sizes::new();
+        let all = |sizes: &Sizes| (sizes.allocs, sizes.smallest, sizes.largest);
+        // A chunk without an allocation has no smallest one.
+        for (chunk, sum) in [
+            ((0, u32::MAX, 0), (0, 0, 0)),
+            ((3, 8, 20), (3, 8, 20)),
+            ((0, u32::MAX, 0), (3, 8, 20)),
+            ((2, 12, 16), (5, 8, 20)),
+            ((1, 4, 4), (6, 4, 20)),
+            ((1, 30, 30), (7, 4, 30)),
+        ] {
+            sizes.add(chunk.0, chunk.1, chunk.2);
+            assert_eq!(all(&sizes), sum, "with {chunk:?}");
+        }
+    }
+}

@@ -99,3 +99,19 @@ proptest! {
         prop_assert!(to == end || (to < end && to - start - n >= FAR), "{} {}", to, end);
     }
 }
+
+/// Every range of a few words in which something is taken here and there.
+#[test]
+fn a_range_is_free_if_a_linear_scan_says_so() {
+    for lengths in
+        [&[700_u32][..], &[60, 3, 130, 1, 300], &[64, 64, 64, 64, 192, 1], &[1, 1, 128, 62, 128, 2], &[0, 64]]
+    {
+        let (words, naive) = build(lengths);
+        for start in (0..200).chain([BITS - 130, BITS - 65, BITS - 64, BITS - 1]) {
+            for n in (1..=BITS - start).filter(|&n| n < 200 || n % 61 == 0) {
+                let expect = naive[start as usize..(start + n) as usize].iter().all(|taken| !taken);
+                assert_eq!(is_free(&words, start, n), expect, "{n} at {start} of {lengths:?}");
+            }
+        }
+    }
+}

@@ -5,6 +5,8 @@ pub mod bitmap;
 pub mod chunk;
 pub mod counters;
 mod cpu;
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(allotment_other)))]
+mod indices;
 pub mod level_states;
 pub mod percpu;
 mod random;

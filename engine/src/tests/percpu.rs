@@ -2,6 +2,16 @@
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // reads and writes copies, frees
 
+mod bounds;
+mod claim;
+mod counts;
+mod made;
+mod memory;
+mod pages;
+mod paths;
+mod report;
+mod ways;
+
 extern crate std;
 use super::random::Random;
 use super::units::{MODES, area, stand};

@@ -15,7 +15,7 @@ use core::ops::Range;
 
 /// The first word from `from` on that reaches `least`, which is not 0.
 #[inline]
-fn next_reach(reach: &[u8; WORDS as usize], from: usize, least: u8) -> Option<usize> {
+pub(super) fn next_reach(reach: &[u8; WORDS as usize], from: usize, least: u8) -> Option<usize> {
     const BLOCK: usize = 64;
     const GROUP: usize = 8;
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -46,7 +46,7 @@ fn next_reach(reach: &[u8; WORDS as usize], from: usize, least: u8) -> Option<us
 
 /// Where a key's cursor is kept.
 #[inline]
-fn place(n: u32, mask: u32) -> usize {
+pub(super) fn place(n: u32, mask: u32) -> usize {
     (n.wrapping_mul(0x9E37_79B1) ^ mask.wrapping_mul(0x85EB_CA6B)) as usize >> 28 & (KEYS - 1)
 }
 

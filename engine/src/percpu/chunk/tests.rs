@@ -3,11 +3,65 @@
 
 extern crate std;
 
-use super::{BITS, Body, KEYS, NO_RUN, PAGE_BITS, PAGES, REACH, WORDS, bit};
+use super::take::{next_reach, place};
+use super::{BITS, Body, GRANULE, KEYS, NO_RUN, PAGE_BITS, PAGES, REACH, WORDS, bit, pages, parts};
 use crate::percpu::bitmap::{self, WORD_BITS};
+use crate::percpu::taken::Taken;
+use crate::percpu::totals::Totals;
 use std::vec::Vec;
 
 impl Body {
+    /// The address of a granule.
+    pub fn address(&self, granule: u32) -> usize {
+        self.base + granule as usize * GRANULE
+    }
+    /// Allocates `n` free granules from a place on.
+    pub fn put(&mut self, start: u32, n: u32, totals: &Totals) {
+        assert!(self.take_at(self.address(start), n, totals).is_some(), "{start} is not free");
+    }
+    /// The granule where an allocation begins.
+    pub fn granule(&self, taken: Taken) -> u32 {
+        ((taken.address() - self.base) / GRANULE) as u32
+    }
+    /// What is live, by both bitmaps: start, and granules.
+    pub fn live(&self) -> Vec<(u32, u32)> {
+        self.live_from(0).map(|(start, end)| (start, end - start)).collect()
+    }
+    /// The cursor of a size and alignment, if it has one.
+    pub fn cursor(&self, n: u32, mask: u32) -> Option<u32> {
+        let key = place(n, mask);
+        let known = (self.sizes[key], self.masks[key]) == ((n - 1) as u16, mask as u16);
+        known.then(|| u32::from(self.cursors[key]))
+    }
+    /// Where a key's cursor is kept.
+    pub fn place(n: u32, mask: u32) -> usize {
+        place(n, mask)
+    }
+    /// Where what has no cursor is looked for first, and the free run around the last free.
+    pub fn rover(&self) -> (u32, (u32, u32)) {
+        (u32::from(self.rover), self.run)
+    }
+    /// Bounds of free runs by the words that they begin in.
+    pub fn reach(&mut self) -> &mut [u8] {
+        &mut self.reach
+    }
+    /// The first word from `from` on that reaches `least`, of such bounds.
+    pub fn next_reach(reach: &[u8], from: usize, least: u8) -> Option<usize> {
+        next_reach(reach.try_into().unwrap(), from, least)
+    }
+    /// Pages that a range touches, and how much of each.
+    pub fn pages(start: u32, end: u32) -> (u64, Vec<(u32, u32)>) {
+        (pages(start, end), parts(start, end).collect())
+    }
+    /// Places of what is parked.
+    pub fn kept(&self) -> u16 {
+        self.kept
+    }
+    /// `live` when it was last added to the space's.
+    pub fn folded(&self) -> u32 {
+        self.folded
+    }
+
     /// Every claim of the module's table, by a linear scan; `live` allocations as (start, granules).
     pub fn verify(&self, live: &[(u32, u32)]) {
         let taken: Vec<bool> = (0..BITS).map(|at| self.words[(at / 64) as usize].alloc >> (at % 64) & 1 == 1).collect();
@@ -30,6 +84,9 @@ impl Body {
             assert!(self.used[page as usize] == 0 || self.populated & bit(page) != 0);
         }
         assert_eq!(self.empty, self.empty_pages().count_ones());
+        let bare = (self.reserved / PAGE_BITS..PAGES).filter(|&page| self.used[page as usize] == 0);
+        let bare = bare.filter(|&page| self.populated & bit(page) == 0).map(bit).sum::<u64>();
+        assert_eq!(self.bare_pages(), bare);
         // Free runs by where they begin.
         let mut run = std::vec![0_u32; BITS as usize + 1];
         for at in (self.reserved..BITS).rev() {
