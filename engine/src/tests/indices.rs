@@ -168,19 +168,24 @@ fn the_index_behind_the_last_has_no_copy() {
         check(&Single::new(Mode::Sequences, RseqArea { base, index: base + offset }));
     }
     // The fallback's index is the CPU: on one that is not the first, if there is one.
-    std::thread::spawn(move || {
-        // SAFETY: bits of a set, and this thread's own.
-        let moved = unsafe {
-            let mut set: libc::cpu_set_t = core::mem::zeroed();
-            libc::CPU_SET(1, &mut set);
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0
-        };
-        if moved {
-            check(&Single::new(Mode::Fallback, RseqArea::default()));
-        }
-    })
-    .join()
-    .unwrap();
+    on_cpu(1, || check(&Single::new(Mode::Fallback, RseqArea::default())));
+}
+
+/// Does something on a CPU, if there is such a one for this process.
+fn on_cpu(cpu: usize, then: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // SAFETY: bits of a set, and this thread's own.
+            let moved = unsafe {
+                let mut set: libc::cpu_set_t = core::mem::zeroed();
+                libc::CPU_SET(cpu, &mut set);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0
+            };
+            if moved {
+                then();
+            }
+        });
+    });
 }
 
 /// The fallback works on copies, by locked operations; only in it and in simulations no sequence is tried.
@@ -288,6 +293,21 @@ fn an_index_that_cannot_be_raises_nothing() {
     units.raise(3);
     units.raise(0);
     assert_eq!(units.high(), 4);
+}
+
+/// An area that may not be used, because there are no fences, is not.
+#[test]
+fn the_fallback_leaves_the_area_alone() {
+    on_cpu(0, || {
+        for (offset, _) in BY {
+            let base = fill(0, 0, 0);
+            let single = Single::new(Mode::Fallback, RseqArea { base, index: base + offset });
+            let at = single.at(64);
+            // SAFETY: an allocation.
+            unsafe { single.units.add(at, 1) };
+            assert_eq!((word(at, Some(0)), word(at, None)), (1, 0));
+        }
+    });
 }
 
 #[test]

@@ -23,6 +23,10 @@ impl Space {
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
+    /// What follows a free that has found a chunk listed.
+    pub fn follow_free(&'static self, chunk: &'static Chunk) {
+        self.relocate(chunk);
+    }
     /// Whether nobody has its lock.
     pub fn is_unheld(&self) -> bool {
         self.state.try_lock().is_some()

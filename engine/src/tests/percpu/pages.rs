@@ -174,22 +174,19 @@ fn pages_of_chunks_that_are_gone_are_not_filled() {
     space.units.raise(0);
     full_first(space);
     let kept = alloc(space, UNIT);
-    let claimed = alloc(space, UNIT);
-    let newest = alloc(space, 400);
-    // Moves on from the newest, which goes: it has a page populated and the others bare.
-    let last = alloc(space, UNIT);
+    let half = alloc(space, UNIT / 2);
+    let gone = alloc(space, UNIT / 2 + PAGE);
+    alloc(space, UNIT);
     free(space, kept);
-    free(space, newest);
-    assert_eq!(space.chunk_count(), 4);
-    assert!(space.memory.chunk_of(newest).is_none());
-    free(space, last);
-    let some = alloc(space, 400);
-    space.balance();
+    free(space, gone);
+    assert!(space.memory.chunk_of(gone).is_none());
+    assert_eq!(alloc(space, UNIT), kept);
+    assert_eq!((space.chunk_count(), space.stats().empty_pages), (4, 0));
     space.totals().empty_least.store(LOW, Relaxed);
-    let before = space.stats().empty_pages;
-    let filled = space.balance().populated;
-    assert_eq!(filled, (HIGH as usize).saturating_sub(before));
-    assert_ne!(chunk_of(some), chunk_of(claimed));
+    // A walk comes by the one that is gone, which has bare pages, before the one that can be filled.
+    assert_eq!(space.balance(), balanced(0, HIGH as usize));
+    let resident = (0..PAGES as usize).filter(|page| is_resident(chunk_of(half) + page * PAGE));
+    assert_eq!(resident.collect::<Vec<_>>(), [60, 61, 62, 63]);
     space.verify();
 }
 

@@ -54,23 +54,23 @@ fn what_is_freed_is_taken_again_by_its_size_the_last_first() {
 fn holes_are_filled_from_their_beginning_the_last_first() {
     let space = fresh();
     let claim = space.claim(0);
-    let taken: Vec<usize> = (0..5).map(|_| alloc(space, 300 * GRANULE)).collect();
+    let taken: Vec<usize> = (0..5).map(|_| alloc(space, 330 * GRANULE)).collect();
     // (So that there is a cursor for this size.)
     let last = alloc(space, (FAR as usize + 1) * GRANULE);
     free(space, taken[0]);
     free(space, taken[2]);
-    let slot = 1 << slot_of(300);
+    let slot = 1 << slot_of(330);
     assert_eq!(claim.full.load(Relaxed), slot);
     // What is larger is looked for by the bitmap: the lowest. Then that hole is none any more.
     assert_eq!(alloc(space, (FAR as usize + 1) * GRANULE), taken[0]);
     assert_eq!(alloc(space, FAR as usize * GRANULE), taken[2]);
-    assert_eq!(claim.full.load(Relaxed), slot | 1 << slot_of(44), "its rest");
-    assert_eq!(alloc(space, 40 * GRANULE), taken[2] + 256 * GRANULE);
-    assert_eq!(claim.full.load(Relaxed), slot | 1 << slot_of(4));
-    assert_eq!(alloc(space, 13), taken[2] + 296 * GRANULE);
+    assert_eq!(claim.full.load(Relaxed), slot | 1 << slot_of(74), "its rest");
+    assert_eq!(alloc(space, 42 * GRANULE), taken[2] + 256 * GRANULE);
+    assert_eq!(claim.full.load(Relaxed), slot | 1 << slot_of(32));
+    assert_eq!(alloc(space, 125), taken[2] + 298 * GRANULE);
     assert_eq!(claim.full.load(Relaxed), slot, "no rest");
     let stats = space.stats();
-    assert_eq!((stats.smallest, stats.largest), (13, 1200));
+    assert_eq!((stats.smallest, stats.largest), (125, 1320));
     assert!(alloc(space, 256 * GRANULE) > last, "the first hole is stale");
     assert_eq!(claim.full.load(Relaxed), 0);
     space.verify();
@@ -177,6 +177,39 @@ fn a_claim_is_given_up_with_nothing_parked() {
     assert_eq!(owners(space), [1, 0]);
     assert!(space.bodies(Body::keeps_nothing).into_iter().all(|nothing| nothing));
     space.verify();
+    // Also where another chunk has room, so that nobody looks for what is parked.
+    let space = fresh();
+    let first = alloc(space, 600 * GRANULE);
+    alloc(space, UNIT - RESERVED - 600 * GRANULE);
+    let taken: Vec<usize> = (0..6).map(|_| alloc(space, 32)).collect();
+    alloc(space, UNIT - 192);
+    free(space, first);
+    free(space, taken[1]);
+    free(space, taken[3]);
+    assert_eq!(space.bodies(Body::keeps_nothing), [false, true]);
+    assert_eq!(alloc(space, 520 * GRANULE), first);
+    assert_eq!(owners(space), [0, 1]);
+    assert_eq!(space.bodies(Body::keeps_nothing), [true, true]);
+    space.verify();
+}
+
+/// Of claims without an allocation that are given up one is kept, and the others' chunks go back.
+#[test]
+fn claims_without_allocations_leave_one_chunk() {
+    let space = fresh_threads();
+    full_first(space);
+    // Both allocate again after they were looked at.
+    for index in [1, 2, 1, 2] {
+        stand(index, index as u32);
+        free(space, alloc(space, UNIT));
+    }
+    assert_eq!(owners(space), [3, 2, 0]);
+    stand(0, 0);
+    alloc(space, UNIT);
+    assert_eq!(owners(space), [1, 3, 2, 0], "in use, for all that is known");
+    alloc(space, UNIT);
+    assert_eq!((space.chunk_count(), space.bodies(|body| body.live)), (3, [1, 1, 1].into()));
+    space.verify();
 }
 
 /// A search that proves less than the slot says moves the chunk there.
@@ -226,7 +259,7 @@ fn what_is_large_comes_from_a_chunk_without_allocations_first() {
     let whole = alloc(space, UNIT);
     alloc(space, UNIT);
     free(space, whole);
-    assert_eq!(chunk_of(alloc(space, 20_000 * GRANULE)), whole);
+    assert_eq!(chunk_of(alloc(space, 24_576 * GRANULE)), whole);
     assert_eq!(chunk_of(alloc(space, BITS as usize / 2 * GRANULE)), whole);
     assert_eq!(chunk_of(alloc(space, BITS as usize / 2 * GRANULE)), chunk_of(half));
     space.verify();
@@ -308,6 +341,18 @@ fn a_free_that_moves_a_chunk_leaves_what_is_parked_elsewhere() {
     space.balance();
     assert!(!space.totals().parked.load(Relaxed));
     assert!(space.bodies(Body::keeps_nothing).into_iter().all(|nothing| nothing));
+    space.verify();
+}
+
+/// A chunk that was listed when a free looked, and has been claimed since, stays where it is.
+#[test]
+fn a_chunk_that_is_claimed_meanwhile_is_not_moved() {
+    let space = fresh();
+    full_first(space);
+    free(space, alloc(space, UNIT));
+    let chunk = space.chunk_claimed(0).unwrap();
+    space.follow_free(chunk);
+    assert_eq!(owners(space), [1, 0]);
     space.verify();
 }
 
