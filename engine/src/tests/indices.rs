@@ -295,6 +295,28 @@ fn an_index_that_cannot_be_raises_nothing() {
     assert_eq!(units.high(), 4);
 }
 
+/// Every sequence does what its contract says, and there are fences; else there are none to be used.
+#[test]
+fn sequences_pass_their_own_test_and_nothing_else_does() {
+    std::thread::spawn(|| ()).join().unwrap();
+    let fences = rseq::Fence.register().is_ok();
+    for (offset, _) in BY {
+        let base = fill(2, 2, 2);
+        let fixture = Fixture::by_area(RseqArea { base, index: base + offset });
+        let at = fixture.alloc(8);
+        for confined in [false, true] {
+            // SAFETY: an allocation.
+            assert_eq!(unsafe { fixture.units.self_test(at) }, fences && !confined);
+            assert_eq!([word(at, None), word(at, Some(2))], [0, 0], "left as it was");
+            fixture.units.confine();
+        }
+    }
+    let fixture = Fixture::new(Mode::Fallback, 4096).unwrap();
+    let at = fixture.alloc(8);
+    // SAFETY: an allocation.
+    assert!(!unsafe { fixture.units.self_test(at) });
+}
+
 /// An area that may not be used, because there are no fences, is not.
 #[test]
 fn the_fallback_leaves_the_area_alone() {

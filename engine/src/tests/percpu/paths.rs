@@ -404,3 +404,32 @@ fn bad_frees_beside_the_reserved_region_are_told_apart() {
     multithreaded();
     space.verify();
 }
+
+/// Without memory for another chunk there is what others have claimed, in use or not.
+#[test]
+fn the_last_memory_is_what_others_have_claimed() {
+    let space = fresh_threads();
+    stand(1, 1);
+    let own = alloc(space, 64);
+    space.memory.refuse.store(Memory::REFUSE_MAP, Relaxed);
+    stand(0, 0);
+    let other = alloc(space, 5);
+    assert_eq!((chunk_of(other), owners(space)), (chunk_of(own), [2].into()));
+    assert_eq!(space.stats().smallest, 5);
+    space.verify();
+}
+
+#[test]
+fn many_are_freed_and_each_wrong_one_is_told() {
+    let space = fresh();
+    let mut addresses: Vec<usize> = (0..30).map(|at| alloc(space, 40 + at)).collect();
+    let (wrong, twice) = (64, addresses[3]);
+    addresses.insert(7, wrong);
+    addresses.push(twice);
+    let mut bad = Vec::new();
+    // SAFETY: nobody uses them; the wrong ones are refused.
+    unsafe { space.free_bulk(&addresses, |address, why| bad.push((address, why))) };
+    assert_eq!(bad, [(wrong, BadPointer::Foreign), (twice, BadPointer::Double)]);
+    assert_eq!(space.stats().live, 0);
+    space.verify();
+}
