@@ -277,11 +277,11 @@ pub struct Mailbox {
     pub asked: AtomicU32,
     /// The request that was answered last; stored last (a futex).
     pub answered: AtomicU32,
-    /// An [`Request`].
+    /// A [`Request`].
     pub order: AtomicU32,
     /// What it takes.
     pub arguments: [AtomicU64; 2],
-    /// An [`Reply`].
+    /// A [`Reply`].
     pub status: AtomicU32,
     /// What it gave.
     pub results: [AtomicU64; 8],
