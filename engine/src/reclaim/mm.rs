@@ -29,7 +29,8 @@ use core::ops::Deref;
 /// All classes of a set: sizes, then page lists.
 pub const ALL_CLASSES: usize = CLASSES + LISTED.len();
 // (Behind them are the classes of areas.)
-const _: () = assert!(ALL_CLASSES <= FIRST_FRONT);
+const _: () =
+    assert!(ALL_CLASSES <= FIRST_FRONT, "FIRST_FRONT of stat/board.rs is behind the sizes and the page orders");
 
 /// Bytes of an object (or block of pages) of a class.
 #[must_use]

@@ -20,6 +20,16 @@ pub mod number;
 #[path = "../../../engine/src/arch/outcome.rs"]
 pub mod outcome;
 
+/// No line is far away here.
+pub fn prefetch<T>(_at: *const T) {}
+
+/// Bits of a program's addresses.
+pub const ADDRESS_BITS: u32 = 47;
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+/// log2 of [`PAGE`].
+pub const PAGE_SHIFT: u32 = 12;
+
 /// What the engine's own tests share, which are compiled here and never run.
 #[cfg(test)]
 pub mod tests {
@@ -30,13 +40,3 @@ pub mod tests {
         call()
     }
 }
-
-/// No line is far away here.
-pub fn prefetch<T>(_at: *const T) {}
-
-/// Bits of a program's addresses.
-pub const ADDRESS_BITS: u32 = 47;
-/// Bytes of a page.
-pub const PAGE: usize = 4096;
-/// log2 of [`PAGE`].
-pub const PAGE_SHIFT: u32 = 12;
