@@ -110,6 +110,12 @@ impl Pages {
         self.huge.store(!pages, Relaxed);
     }
 
+    /// What was said last.
+    #[cfg(test)]
+    pub(crate) fn huge_from(&self) -> usize {
+        !self.huge.load(Relaxed)
+    }
+
     /// How the zone of a node grows, with so many nodes in use.
     fn growth(&self, node: usize, nodes: usize) -> Growth {
         Growth { node, bind: self.places(node, nodes), huge: !self.huge.load(Relaxed) }

@@ -236,3 +236,6 @@ impl Mm<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -154,3 +154,6 @@ impl Mm<'_> {
         self.areas.backlog() * PAGE
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,5 +77,9 @@ mod tests {
             (900, 900, 8)
         );
         assert_eq!(highs.look(&board, 1008, 2000), 2000, "what is in use is the least");
+        // Nor is one there again that was passed over.
+        board.set(Level::Recent, 500);
+        let looks = [2001, 2005, 2008, 2011].map(|window| highs.look(&board, window, 7));
+        assert_eq!(looks, [500, 500, 500, 7]);
     }
 }

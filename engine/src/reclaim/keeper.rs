@@ -187,6 +187,12 @@ impl Tending {
         Some((duty, self.turns.fetch_add(1, Relaxed).is_multiple_of(RECENT) || periods >= RECENT))
     }
 
+    /// Something is due now, after a long silence: for tests, which wait for no period.
+    #[cfg(test)]
+    pub(super) fn end_rest(&self) {
+        self.next.store(1, Relaxed);
+    }
+
     /// At `now`, after `allocs`, a thread ends that has looked till now: the next look is due a period later.
     pub fn put_off(&self, now: u64, allocs: u64) {
         self.next.fetch_max(now + TICKS, Relaxed);
@@ -365,6 +371,12 @@ impl Keeper {
         }
     }
 
+    /// How many have entered.
+    #[cfg(test)]
+    pub(super) fn exposed(&self) -> u32 {
+        self.exposed.load(Relaxed)
+    }
+
     /// Whether [`Keeper::confine`] was called.
     #[inline]
     pub fn is_confined(&self) -> bool {
@@ -505,168 +517,4 @@ fn ring(bell: &AtomicU32) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn idleness_grows_until_all_is_due_and_work_ends_it() {
-        let mut watch = Watch::default();
-        assert_eq!(watch.look(1000, 3), Duty::Usual);
-        assert_eq!(watch.look(1000 + NOISE, 3), Duty::Fall);
-        assert_eq!(watch.look(1000 + NOISE, 3), Duty::Fall);
-        assert_eq!(watch.look(1000 + NOISE, 3), Duty::All);
-        assert_eq!(watch.look(1001 + 2 * NOISE, 3), Duty::Usual);
-    }
-
-    #[test]
-    fn limits_are_looked_at_now_and_then() {
-        let mut watch = Watch::default();
-        let looks = (0..2 * RECENT).filter(|_| watch.looks_at_limits()).count();
-        assert_eq!(looks, 2);
-    }
-
-    #[test]
-    fn it_rests_after_two_looks_in_vain() {
-        let mut watch = Watch::default();
-        assert!(!watch.rests(Duty::All, 0));
-        assert!(!watch.rests(Duty::All, 4096));
-        assert!(!watch.rests(Duty::All, 0));
-        assert!(watch.rests(Duty::All, 0));
-        assert!(!watch.rests(Duty::Fall, 0));
-    }
-
-    #[test]
-    fn without_a_thread_what_is_due_comes_by_time() {
-        let tending = Tending::new();
-        let ask = |periods: u64, allocs| tending.is_due(TICKS * periods + 5, allocs, 5);
-        assert_eq!(ask(10, 1000), Some((Duty::Usual, true)), "at first: the limits, and no idleness");
-        assert_eq!(ask(10, 2000), None, "once a period");
-        assert_eq!(ask(11, 1000 + 2 * NOISE), Some((Duty::Usual, false)));
-        assert_eq!(ask(12, 1000 + 3 * NOISE), Some((Duty::Fall, false)));
-        assert_eq!(ask(16, 1000 + 3 * NOISE), Some((Duty::Fall, false)));
-        assert_eq!(ask(21, 1000 + 3 * NOISE), Some((Duty::All, false)));
-        assert_eq!(ask(30, 1000 + 3 * NOISE), Some((Duty::All, true)), "after a long silence");
-        assert_eq!(ask(31, 9000), Some((Duty::Usual, false)));
-        tending.put_off(TICKS * 31 + 5, 18_000);
-        assert_eq!(ask(31, 18_000), None);
-        assert_eq!(ask(32, 18_000), Some((Duty::Fall, false)), "a period after a thread ended");
-        let limits = (33..33 + 2 * RECENT).filter(|&period| ask(period, 0).unwrap().1).count();
-        assert_eq!(limits, 2);
-    }
-
-    #[test]
-    fn a_refused_start_is_tried_again_later_and_later() {
-        let keeper = Keeper::new();
-        let mut now = 7;
-        for before in 0..20 {
-            assert!(keeper.claim(now) && !keeper.claim(now), "one at a time");
-            assert_eq!(keeper.is_out(|| now), before > 0);
-            keeper.refused(now);
-            assert!(keeper.is_none() && keeper.is_out(|| now));
-            now += TICKS << before.min(PATIENCE);
-            assert!(!keeper.claim(now - 1));
-        }
-        assert!(keeper.claim(now) && keeper.begin());
-        keeper.is_well();
-        keeper.end();
-        assert!(!keeper.is_out(|| now) && keeper.claim(now));
-    }
-
-    #[test]
-    fn after_a_fork_none_is_started_for_a_while() {
-        let keeper = Keeper::new();
-        keeper.rest(7);
-        assert!(keeper.is_out(|| 6 + REST) && !keeper.claim(6 + REST) && keeper.is_resting());
-        assert!(!keeper.is_out(|| 7 + REST), "the next slow path starts one");
-        assert!(keeper.claim(7 + REST) && !keeper.is_resting());
-        keeper.refused(7 + REST);
-        keeper.rest(8 + REST);
-        assert!(!keeper.claim(8 + 2 * REST), "a refusal keeps it away for longer");
-    }
-
-    #[test]
-    fn one_thread_starts_and_a_parked_one_is_woken() {
-        let (keeper, bell) = (Keeper::new(), AtomicU32::new(0));
-        let hibernate = |lives: bool| keeper.hibernate(&Clock::new(), &bell, true, (|| false, || lives), (0, || 0));
-        assert!(keeper.is_none() && keeper.claim(0) && !keeper.claim(0) && !keeper.is_none());
-        assert!(keeper.begin());
-        std::thread::scope(|scope| {
-            let hibernating = scope.spawn(|| assert!(hibernate(true)));
-            while !hibernating.is_finished() {
-                keeper.wake(&bell);
-                std::thread::yield_now();
-            }
-        });
-        assert!(!hibernate(false), "the process has ended");
-        keeper.end();
-        assert!(keeper.claim(0) && keeper.begin());
-        keeper.hold(Some(&bell));
-        keeper.hold(None);
-        assert!(!hibernate(true) && keeper.is_held());
-        keeper.end();
-        keeper.release();
-        assert!(!keeper.claim(0), "held by another");
-        keeper.release();
-        assert!(keeper.claim(0));
-        keeper.hold(None);
-        assert!(!keeper.begin() && keeper.is_none(), "held before it ran");
-        keeper.gone();
-        assert!(keeper.claim(0));
-        keeper.gone();
-        keeper.confine();
-        assert!(!keeper.claim(0) && keeper.is_out(|| 0), "confined");
-    }
-
-    #[test]
-    fn one_that_nobody_watches_ends_after_a_period_without_work() {
-        let (keeper, bell) = (Keeper::new(), AtomicU32::new(0));
-        assert!(keeper.claim(0) && keeper.begin());
-        assert!(!keeper.hibernate(&Clock::new(), &bell, false, (|| false, || true), (0, || 0)) && keeper.is_none());
-    }
-
-    /// Or a filter would kill the process in the middle of a look.
-    #[test]
-    fn a_filter_waits_for_who_looks() {
-        let (keeper, outside) = (Keeper::new(), AtomicU32::new(0));
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while keeper.enter() {
-                        std::thread::sleep(std::time::Duration::from_millis(3));
-                        assert_eq!(outside.load(SeqCst), 0, "the filter came while a thread looked");
-                        keeper.leave();
-                    }
-                });
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            keeper.confine();
-            outside.store(1, SeqCst);
-        });
-        assert!(!keeper.enter() && keeper.exposed.load(Relaxed) == 0);
-    }
-
-    #[test]
-    fn who_parks_serves_and_sees_what_was_freed_at_that_moment() {
-        let (keeper, bell, served) = (Keeper::new(), AtomicU32::new(0), AtomicU32::new(0));
-        assert!(keeper.claim(0) && keeper.begin());
-        // Nobody wakes it: there is more than before its last look.
-        let looks = AtomicU32::new(0);
-        let more = || u64::from(looks.fetch_add(1, Relaxed)) + 1;
-        assert!(keeper.hibernate(&Clock::new(), &bell, false, (|| false, || true), (0, more)));
-        assert!(!keeper.is_hibernating() && looks.load(Relaxed) == 1);
-        let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
-        std::thread::scope(|scope| {
-            let hibernating = scope.spawn(|| keeper.hibernate(&Clock::new(), &bell, true, (serve, || true), (0, || 0)));
-            while !keeper.is_hibernating() {
-                std::thread::yield_now();
-            }
-            served.store(1, Relaxed);
-            ring(&bell);
-            while served.load(Relaxed) != 2 {
-                std::thread::yield_now();
-            }
-            assert!(!hibernating.is_finished(), "serving does not wake it");
-            keeper.wake(&bell);
-        });
-    }
-}
+mod tests;

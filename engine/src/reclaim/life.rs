@@ -280,3 +280,6 @@ impl Mm<'_> {
         watch.rests(duty, bytes)
     }
 }
+
+#[cfg(test)]
+mod tests;

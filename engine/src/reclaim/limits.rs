@@ -127,6 +127,7 @@ mod tests {
     #[test]
     fn drains_rest_as_long_as_they_pay() {
         let limits = Limits::new();
+        assert!(Limits::new().relieves(0), "at the tick itself");
         assert!(limits.relieves(1) && !limits.relieves(1) && !limits.relieves(PERIOD));
         limits.relieved(1, 1 + PERIOD);
         assert!(!limits.relieves(PERIOD * 17) && limits.relieves(2 + PERIOD * 17));

@@ -37,5 +37,8 @@ mod squeeze;
 mod state;
 pub mod workers;
 
+#[cfg(test)]
+mod tests;
+
 pub use mm::{Host, Mm};
 pub use state::Reclaim;

@@ -233,3 +233,6 @@ impl Mm<'_> {
         given
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -149,3 +149,6 @@ impl Mm<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,3 +123,6 @@ impl Mm<'_> {
         served
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -181,6 +181,7 @@ mod tests {
     fn the_least_of_what_is_allowed_counts() {
         let all = Allowance { nodes: 2, cpus: 64, quota: None, pressure: 0 };
         assert_eq!(all.threads(), 4);
+        assert_eq!(Allowance { nodes: 3, ..all }.threads(), 6);
         assert_eq!(Allowance { cpus: 3, ..all }.threads(), 3);
         assert_eq!(Allowance { quota: Some(2), ..all }.threads(), 2);
         assert_eq!(Allowance { pressure: BUSY, ..all }.threads(), 1);
@@ -208,6 +209,37 @@ mod tests {
         assert!(workers.claim(2) && workers.claim(2) && !workers.claim(2));
         assert!(workers.leave_to(1) && !workers.leave_to(1));
         assert_eq!(workers.alive(), 1);
+    }
+
+    /// A sleeper that nobody wakes sleeps for ever here.
+    #[test]
+    fn a_call_wakes_all_who_sleep_and_nobody_sleeps_behind_it() {
+        const FOR_EVER: u64 = 1 << 62;
+        let (workers, called) = (Workers::new(), AtomicU32::new(0));
+        let seen = workers.calls();
+        assert!(!workers.sleep(seen, 1000) && workers.sleep(seen.wrapping_sub(1), FOR_EVER));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    assert!(workers.sleep(seen, FOR_EVER) && called.load(SeqCst) == 1);
+                });
+            }
+            while workers.sleeping.load(SeqCst) < 3 {
+                std::thread::yield_now();
+            }
+            // (Asleep by then, unless others have the CPU.)
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            called.store(1, SeqCst);
+            workers.call(true);
+        });
+        assert_eq!((workers.calls(), workers.sleeping.load(SeqCst)), (seen + 1, 0));
+        assert!(workers.claim(1));
+        workers.unclaim();
+        assert!(workers.alive() == 0 && workers.claim(1) && workers.leave(seen + 1));
+        // Who was called at the end stays, but where another has come in his place.
+        assert!(workers.claim(1) && !workers.leave(seen) && workers.claim(2) && workers.leave(seen));
+        workers.gone();
+        assert_eq!(workers.alive(), 0);
     }
 
     #[test]

@@ -1,0 +1,380 @@
+//! When the keeper is started, what a look does, what slow paths do in its place, and how its thread comes and goes.
+#![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+
+use super::*;
+use crate::arch::atomic::Ordering::SeqCst;
+use crate::arch::crew::Crew;
+use crate::reclaim::tests::{MIB, Rig};
+use crate::stat::board::SHARE_BYTES;
+use std::boxed::Box;
+
+/// A heap that others can see.
+fn shared() -> Rig {
+    let file = unsafe { libc::memfd_create(c"board".as_ptr(), 0) };
+    assert!(file >= 0 && unsafe { libc::ftruncate(file, SHARE_BYTES as i64) } == 0);
+    Rig::shared(1, 1, Some(file as usize))
+}
+
+/// One that has something in use, something lazy and something dirty.
+fn used(rig: Rig) -> (Rig, u64) {
+    rig.lazy(32, MIB);
+    rig.dirty(4, 10);
+    let board = rig.heap.cache.sets.board();
+    let held = board.in_use() + board.level(Level::Lazy) + board.level(Level::PagesDirty);
+    rig.set(Id::KeeperBytes, held);
+    (rig, held)
+}
+
+/// Whether slow paths have done a look.
+fn tended(rig: &Rig) -> bool {
+    rig.heap.reclaim.tending.is_due(0, 0, 1).is_none()
+}
+
+#[test]
+fn a_keeper_is_started_where_there_is_enough_to_keep() {
+    // What is changed; threads that were asked for and started, whether there is one then, whether this path did its work.
+    type Case = (&'static str, fn(&Rig, u64), (u32, u64, bool, bool));
+    let cases: [Case; 7] = [
+        ("as much as the knob says", |_, _| (), (1, 1, true, false)),
+        ("less", |rig, held| rig.set(Id::KeeperBytes, held + 1), (0, 0, false, false)),
+        ("the knob says none", |rig, _| rig.set(Id::IdleSeconds, 0), (0, 0, false, true)),
+        ("refused", |rig, _| rig.gives_threads.store(0, SeqCst), (1, 0, false, true)),
+        ("held", |rig, _| rig.heap.reclaim.keeper.hold(None), (0, 0, false, true)),
+        ("sets are closed", |rig, _| assert!(rig.heap.cache.sets.close()), (0, 0, false, false)),
+        ("there is one", |rig, _| assert!(rig.heap.reclaim.keeper.claim(0)), (0, 0, true, false)),
+    ];
+    for (what, change, (asked, started, is_there, is_tended)) in cases {
+        let (rig, held) = used(Rig::new(1, 1));
+        change(&rig, held);
+        rig.mm().consider_keeper();
+        let found =
+            (rig.keepers.load(SeqCst), rig.event(Event::Keeper), !rig.heap.reclaim.keeper.is_none(), tended(&rig));
+        assert_eq!(found, (asked, started, is_there, is_tended), "{what}");
+        assert_eq!(rig.heap.cache.sets.is_watched(), asked > 0, "{what}");
+        if what == "refused" {
+            assert!(rig.heap.reclaim.keeper.is_out(|| 0) && rig.heap.reclaim.is_short() == false);
+        }
+    }
+}
+
+#[test]
+fn a_process_that_others_see_has_one_when_it_is_no_trifle_or_somebody_asks() {
+    let ask = |rig: &Rig| rig.heap.cache.sets.board().mailbox.asked.store(1, SeqCst);
+    for is_shared in [false, true] {
+        for is_old in [false, true] {
+            for is_asked in [false, true] {
+                let rig = if is_shared { shared() } else { Rig::new(1, 1) };
+                rig.heap.reclaim.youth.begin(if is_old { 0 } else { u64::MAX });
+                if is_asked {
+                    ask(&rig);
+                }
+                rig.mm().consider_keeper();
+                let starts = is_shared && (is_old || is_asked);
+                assert_eq!(rig.keepers.load(SeqCst), u32::from(starts), "{is_shared} {is_old} {is_asked}");
+                assert_eq!((rig.mm().is_asked(), tended(&rig)), (is_asked, false));
+            }
+        }
+    }
+    // It is no large one all the same: slow paths do nothing for it.
+    let rig = shared();
+    rig.heap.reclaim.youth.begin(0);
+    rig.gives_threads.store(0, SeqCst);
+    rig.mm().consider_keeper();
+    assert!(rig.keepers.load(SeqCst) == 1 && !tended(&rig));
+}
+
+#[test]
+fn what_is_freed_wakes_it_or_starts_another() {
+    let (rig, _) = used(Rig::new(1, 1));
+    let keeper = &rig.heap.reclaim.keeper;
+    let bell = || rig.mm().bell().load(SeqCst);
+    rig.mm().wake_keeper();
+    assert_eq!((rig.keepers.load(SeqCst), bell()), (1, 0));
+    assert!(keeper.begin());
+    rig.mm().wake_keeper();
+    assert_eq!((rig.keepers.load(SeqCst), bell()), (1, 0), "it is awake");
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let (clock, mm) = (&rig.heap.cache.sets.clock, rig.mm());
+            keeper.hibernate(clock, mm.bell(), true, (|| false, || true), (0, || 0))
+        });
+        while !keeper.is_hibernating() {
+            std::thread::yield_now();
+        }
+        rig.mm().wake_keeper();
+        assert!(sleeper.join().unwrap());
+    });
+    assert_eq!((rig.keepers.load(SeqCst), bell()), (1, 1));
+}
+
+#[test]
+fn a_slow_path_does_what_a_look_would_once_a_period() {
+    let (rig, _) = used(Rig::new(1, 1));
+    let (mm, knobs) = (rig.mm(), &rig.heap.cache.knobs);
+    mm.learn_limits();
+    let real = knobs.soft_limit();
+    let forget = || knobs.set_cgroup(Some(1 << 45), None);
+    forget();
+    rig.heap.reclaim.set_short(true);
+    let now = rig.heap.cache.sets.clock.ticks();
+    mm.tend(now);
+    // The usual: what passes the limit, and what the system says.
+    assert!(!mm.is_passed() && mm.free_resident() == 0 && knobs.soft_limit() == real);
+    assert!(!rig.heap.reclaim.learns() && rig.heap.reclaim.keeper.exposed() == 0);
+    rig.lazy(32, MIB);
+    forget();
+    mm.tend(now + 1);
+    assert!(mm.free_resident() > 16 << 20 && knobs.soft_limit() == 1 << 45, "once");
+    // After a long silence it has been idle; but what worked meanwhile has not.
+    rig.heap.reclaim.set_short(false);
+    rig.set(Id::LazyFloor, 1 << 36);
+    rig.set(Id::SoftLimit, 1 << 20);
+    for (event, idles) in [(Event::AreaReuse, false), (Event::AllocSlowpath, false), (Event::Purge, true)] {
+        rig.heap.reclaim.tending.end_rest();
+        let relieved = rig.event(Event::SoftLimit);
+        rig.heap.cache.sets.count(event, 65);
+        rig.set(Id::SoftLimit, if idles { 1 << 20 } else { 0 });
+        rig.set(Id::IdleSeconds, if event == Event::AreaReuse { 0 } else { 5 });
+        let before = mm.free_resident();
+        mm.tend(now);
+        assert_eq!(mm.free_resident(), if idles { 0 } else { before }, "{event:?}");
+        assert_eq!(rig.event(Event::SoftLimit) - relieved, u64::from(idles), "near it caches are drained");
+    }
+    rig.verify();
+}
+
+#[test]
+fn nothing_is_tended_where_it_may_not_be() {
+    // No call is allowed any more.
+    let (rig, _) = used(Rig::new(1, 1));
+    let left = rig.mm().free_resident();
+    rig.heap.reclaim.freeze();
+    rig.mm().tend(9);
+    assert!(!tended(&rig) && rig.mm().free_resident() == left);
+    // A fork is in flight: the next does it.
+    let (rig, _) = used(Rig::new(1, 1));
+    rig.heap.gate.fork_begin(|| ());
+    rig.mm().tend(9);
+    assert!(!tended(&rig));
+    rig.heap.gate.fork_end(false, || ());
+    rig.mm().tend(9);
+    // A filter kills for an open file, not for what manages memory.
+    let (rig, _) = used(Rig::new(1, 1));
+    rig.heap.reclaim.set_short(true);
+    rig.heap.reclaim.keeper.confine();
+    rig.mm().tend(9);
+    assert!(tended(&rig) && rig.heap.reclaim.learns() && rig.heap.reclaim.keeper.exposed() == 0);
+    assert_eq!(rig.mm().free_resident(), 0);
+}
+
+#[test]
+fn work_is_slow_allocations_and_areas_that_are_used_again() {
+    let rig = Rig::new(1, 1);
+    let before = rig.mm().activity();
+    assert_eq!(before, rig.event(Event::AllocSlowpath) + rig.event(Event::AreaReuse));
+    rig.heap.cache.sets.count(Event::AllocSlowpath, 5);
+    rig.heap.cache.sets.count(Event::AreaReuse, 70);
+    assert_eq!(rig.mm().activity(), before + 75);
+}
+
+#[test]
+fn who_makes_calls_of_its_own_is_inside_and_counted() {
+    let rig = Rig::new(1, 1);
+    let (mm, keeper, gate) = (rig.mm(), &rig.heap.reclaim.keeper, &rig.heap.gate);
+    let seen = |allowed: bool| (allowed, keeper.exposed(), gate.is_inside());
+    assert_eq!((mm.exposed(seen), mm.among_calls(seen)), ((true, 1, false), Some((true, 1, true))));
+    assert_eq!((keeper.exposed(), gate.is_inside()), (0, false));
+    keeper.confine();
+    assert_eq!((mm.exposed(seen), mm.among_calls(seen)), ((false, 0, false), Some((false, 0, true))));
+    assert_eq!(keeper.exposed(), 0);
+}
+
+#[test]
+fn a_look_gives_back_by_how_long_the_program_has_been_idle() {
+    let (rig, _) = used(Rig::new(1, 1));
+    let (mm, mut watch) = (rig.mm(), Watch::default());
+    rig.set(Id::IdleSeconds, 2);
+    rig.set(Id::SoftLimit, 1 << 20);
+    rig.set(Id::LazyFloor, 1 << 36);
+    rig.heap.cache.sets.count(Event::AllocSlowpath, 65);
+    rig.heap.reclaim.set_short(true);
+    // Nobody may look at the pressure: memory is not short.
+    assert!(!mm.look(&mut watch) && !rig.heap.reclaim.is_short() && rig.event(Event::SoftLimit) == 1);
+    rig.set(Id::SoftLimit, 0);
+    rig.lazy(40, 8 * MIB);
+    let all = mm.free_resident();
+    assert!(!mm.look(&mut watch));
+    let half = mm.free_resident();
+    assert!(half > 0 && half < all, "{half} of {all}");
+    assert!(!mm.look(&mut watch) && mm.free_resident() == 0, "idle for as long as the knob says");
+    while !mm.look(&mut watch) {}
+    assert!(mm.look(&mut watch));
+    assert!(rig.tracers.load(SeqCst) >= 5);
+    rig.heap.cache.sets.count(Event::AllocSlowpath, 65);
+    assert!(!mm.look(&mut watch), "it works again");
+    // (A knob of nothing is one of a second.)
+    rig.set(Id::IdleSeconds, 0);
+    rig.lazy(4, MIB);
+    assert!(!mm.look(&mut watch) && mm.free_resident() == 0);
+}
+
+#[test]
+fn a_look_that_may_read_asks_what_is_short_and_now_and_then_for_the_limits() {
+    let rig = Rig::new(1, 1);
+    let rig = &rig;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mm, knobs) = (rig.mm(), &rig.heap.cache.knobs);
+            mm.learn_limits();
+            let real = knobs.soft_limit();
+            rig.heap.reclaim.keeper.withdraw();
+            if !rig.heap.reclaim.keeper.may_read() {
+                return;
+            }
+            knobs.set_cgroup(Some(1 << 45), None);
+            let (mut watch, mut read) = (Watch::default(), 0);
+            for look in 1..=16 {
+                mm.look(&mut watch);
+                if knobs.soft_limit() == real {
+                    read += look;
+                    knobs.set_cgroup(Some(1 << 45), None);
+                }
+                let is_short = cgroup::pressure() >= keeper::SHORT;
+                assert!(rig.heap.reclaim.is_short() == is_short || is_short);
+            }
+            assert!(read == 8 + 16 || real == 1 << 45, "{read}");
+        });
+    });
+}
+
+#[test]
+fn zones_ask_for_huge_pages_where_there_are_any_and_no_limit_is_near() {
+    let rig = Rig::new(1, 1);
+    let mm = rig.mm();
+    let from = |rig: &Rig| {
+        rig.mm().allow_huge();
+        rig.heap.pages.huge_from()
+    };
+    assert_eq!(from(&rig), usize::MAX, "nobody has asked the system");
+    rig.heap.reclaim.learn_huge();
+    let has = rig.heap.reclaim.has_huge();
+    assert_eq!(has, crate::arch::topology::huge_pages());
+    let some = |pages: usize| if has { pages } else { usize::MAX };
+    assert_eq!(from(&rig), some((64 << 20) / PAGE));
+    rig.set(Id::HugeZoneBytes, PAGE as u64 + 1);
+    assert_eq!(from(&rig), some(2));
+    rig.set(Id::HugeZoneBytes, 0);
+    assert_eq!(from(&rig), usize::MAX);
+    rig.set(Id::HugeZoneBytes, 1);
+    rig.heap.reclaim.set_short(true);
+    assert_eq!(from(&rig), usize::MAX);
+    rig.heap.reclaim.set_short(false);
+    rig.set(Id::HardLimit, 1 << 45);
+    assert_eq!(from(&rig), usize::MAX);
+    rig.set(Id::HardLimit, 0);
+    assert_eq!(from(&rig), some(1));
+    rig.heap.malloc(8 * MIB);
+    rig.set(Id::SoftLimit, 1 << 20);
+    assert_eq!(from(&rig), usize::MAX);
+    rig.set(Id::SoftLimit, 0);
+    assert_eq!(from(&rig), some(1));
+    // A fork leaves none, whoever forks.
+    mm.dismiss_threads();
+    assert_eq!(rig.heap.pages.huge_from(), usize::MAX);
+}
+
+#[test]
+fn a_thread_of_ours_lives_with_its_process_and_its_owner() {
+    let mut rig = Rig::new(1, 1);
+    let tasks = sys::tasks();
+    assert!(rig.mm().lives(tasks), "of no kind that ends with the process");
+    rig.crew = Some(Box::leak(Box::new(Crew::new())));
+    assert!(rig.mm().lives(None) && rig.mm().lives(tasks));
+    let other = tasks.map(|tasks| sys::Tasks { owner: tasks.owner.map(|id| id ^ 1), ..tasks });
+    assert_eq!(rig.mm().lives(other), tasks.is_none());
+    assert_eq!((rig.ends.load(SeqCst), rig.mm().parting()), (0, 0));
+    assert!(!rig.heap.reclaim.keeper.is_held() && !rig.heap.reclaim.keeper.is_outlived());
+}
+
+#[test]
+fn who_wants_them_gone_waits_for_threads_and_not_for_ever() {
+    let mut rig = Rig::new(1, 1);
+    let calls = |rig: &Rig| rig.heap.reclaim.workers.calls();
+    rig.mm().await_threads(1000);
+    assert_eq!(calls(&rig), 0, "there are none of that kind");
+    rig.crew = Some(Box::leak(Box::new(Crew::new())));
+    rig.mm().await_threads(1000);
+    assert_eq!(calls(&rig), 1);
+    let (rig, left) = (&rig, &AtomicU32::new(0));
+    let (workers, keeper) = (&rig.heap.reclaim.workers, &rig.heap.reclaim.keeper);
+    for which in 0..2 {
+        assert!(if which == 0 { workers.claim(1) } else { keeper.claim(0) });
+        left.store(0, SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(3));
+                left.store(1, SeqCst);
+                if which == 0 {
+                    workers.unclaim();
+                } else {
+                    keeper.end();
+                }
+            });
+            rig.mm().await_threads(60_000);
+            assert_eq!(left.load(SeqCst), 1);
+        });
+    }
+    // One that does not leave.
+    assert!(workers.claim(1));
+    rig.mm().await_threads(2);
+    assert_eq!((workers.alive(), calls(rig)), (1, 4));
+}
+
+/// As a thread of ours does it, but for the thread: see [`Mm::keep`].
+#[test]
+fn a_keeper_lives_from_its_start_to_its_end() {
+    let mut rig = Rig::new(1, 1);
+    rig.crew = Some(Box::leak(Box::new(Crew::new())));
+    let keeper = &rig.heap.reclaim.keeper;
+    rig.set(Id::IdleSeconds, 1);
+    rig.mm().learn_limits();
+    let real = rig.heap.cache.knobs.soft_limit();
+    rig.heap.cache.knobs.set_cgroup(Some(1 << 45), None);
+    // Held before it runs.
+    assert!(keeper.claim(0));
+    keeper.hold(None);
+    rig.mm().keep();
+    assert!(keeper.is_none() && !keeper.is_out(|| 0));
+    keeper.release();
+    keeper.refused(0);
+    rig.heap.reclaim.set_short(true);
+    assert!(keeper.claim(u64::MAX));
+    rig.requests.store(3, SeqCst);
+    let rig = &rig;
+    std::thread::scope(|scope| {
+        scope.spawn(move || rig.mm().keep());
+        // It serves before it looks.
+        while rig.served.load(SeqCst) < 3 {
+            std::thread::yield_now();
+        }
+        assert_eq!((keeper.is_none(), keeper.is_starting(), keeper.is_out(|| 0)), (false, false, false));
+        assert!(rig.tracers.load(SeqCst) == 0 && !rig.heap.reclaim.learns());
+        assert!(!keeper.may_read() || rig.heap.cache.knobs.soft_limit() == real);
+        // Woken between two looks it serves, too.
+        rig.requests.store(1, SeqCst);
+        rig.mm().bell().fetch_add(1, SeqCst);
+        sys::futex_wake_shared(rig.mm().bell());
+        let nap = || std::thread::sleep(std::time::Duration::from_millis(1));
+        while rig.served.load(SeqCst) < 4 {
+            nap();
+        }
+        // Two looks that find nothing.
+        while !keeper.is_hibernating() {
+            nap();
+        }
+        assert_eq!(rig.tracers.load(SeqCst), 2);
+        keeper.hold(Some(rig.mm().bell()));
+    });
+    assert!(keeper.is_none() && !rig.heap.reclaim.is_short() && keeper.exposed() == 0);
+    assert_eq!((rig.ends.load(SeqCst), rig.keepers.load(SeqCst)), (0, 0));
+}

@@ -1,0 +1,195 @@
+//! Limits that are near: what is drained for them, how often, and what a request is told.
+
+use super::*;
+use crate::knob::Id;
+use crate::reclaim::mm::ALL_CLASSES;
+use crate::reclaim::tests::{HERE, MIB, Rig};
+use crate::slab::class;
+use core::cell::Cell;
+use std::vec::Vec;
+
+#[allow(unsafe_code)]
+fn fill(rig: &Rig, cpu: usize) {
+    HERE.set(cpu);
+    let objects: Vec<_> = (0..20).map(|_| rig.heap.malloc(100)).collect();
+    // SAFETY: our own.
+    objects.into_iter().for_each(|object| unsafe { rig.heap.free(object) });
+    assert!(holds(rig, cpu));
+}
+fn holds(rig: &Rig, cpu: usize) -> bool {
+    rig.heap.cache.sets.list(cpu, class::offset_of(100) / 16).is_some_and(|list| list.0 > 0)
+}
+fn cached(rig: &Rig) -> usize {
+    (1..ALL_CLASSES).map(|class| rig.heap.cache.sets.cached(class)).sum()
+}
+
+#[test]
+fn near_the_soft_limit_caches_are_drained_now_and_then() {
+    let rig = Rig::new(2, 1);
+    let mm = rig.mm();
+    let area = rig.heap.malloc(8 * MIB);
+    fill(&rig, 0);
+    fill(&rig, 1);
+    mm.approach();
+    assert_eq!((rig.event(Event::SoftLimit), rig.timed(Timing::Drain)), (0, 0), "there is none");
+    rig.set(Id::SoftLimit, 4 * MIB as u64);
+    let held = rig.heap.reclaim.lock();
+    mm.approach();
+    drop(held);
+    assert_eq!((rig.event(Event::SoftLimit), cached(&rig) > 0), (0, true), "somebody else drains, who had its turn");
+    let rig = Rig::new(2, 1);
+    let mm = rig.mm();
+    let more = rig.heap.malloc(8 * MIB);
+    fill(&rig, 0);
+    rig.set(Id::SoftLimit, 4 * MIB as u64);
+    mm.approach();
+    assert_eq!((rig.event(Event::SoftLimit), rig.timed(Timing::Drain), cached(&rig)), (1, 1, 0));
+    assert!(mm.reclaim.try_lock().is_some(), "and goes on");
+    rig.set(Id::SoftLimit, 0);
+    assert!(!area.is_null() && !more.is_null());
+    rig.verify();
+}
+
+#[test]
+fn who_runs_is_asked_where_drains_are_gentle() {
+    let rig = Rig::new(2, 1);
+    let mm = rig.mm();
+    rig.set(Id::Drain, 1);
+    fill(&rig, 0);
+    fill(&rig, 1);
+    let held = rig.heap.reclaim.lock();
+    mm.empty_caches(|_| true);
+    assert!(holds(&rig, 0) && holds(&rig, 1));
+    mm.empty_caches(|cpu| cpu == 0);
+    assert!(holds(&rig, 0) && !holds(&rig, 1));
+    assert_eq!(rig.timed(Timing::Drain), 2);
+    // Off: barns only.
+    rig.set(Id::Drain, 3);
+    mm.empty_caches(|_| false);
+    assert_eq!((holds(&rig, 0), rig.timed(Timing::Drain)), (true, 2));
+    drop(held);
+    rig.verify();
+}
+
+#[test]
+fn behind_a_filter_only_what_was_left_is_reached() {
+    let rig = Rig::new(2, 1);
+    let mm = rig.mm();
+    fill(&rig, 0);
+    fill(&rig, 1);
+    assert!(rig.heap.park());
+    rig.heap.reclaim.keeper.confine();
+    let _held = rig.heap.reclaim.lock();
+    mm.empty_caches_by(DrainMode::Expedited, &mut |_| unreachable!("nobody may look"));
+    assert!(holds(&rig, 0) && !holds(&rig, 1));
+    assert_eq!(rig.event(Event::Fence), 0);
+}
+
+#[test]
+fn the_hard_limit_is_the_last_byte_that_may_be_had() {
+    let rig = Rig::new(1, 1);
+    let mm = rig.mm();
+    assert!(!rig.heap.malloc(8 * MIB).is_null());
+    assert!(!mm.is_limited(usize::MAX));
+    let held = rig.heap.cache.sets.board().held();
+    rig.set(Id::HardLimit, held + 5000);
+    assert!(!mm.is_limited(5000) && mm.is_limited(5001) && mm.is_limited(usize::MAX) && !mm.is_limited(0));
+    rig.set(Id::HardLimit, held - 1);
+    assert!(mm.is_limited(0));
+}
+
+#[test]
+fn a_refused_request_is_tried_again_when_all_was_given_back() {
+    let rig = Rig::new(1, 1);
+    let (mm, limits) = (rig.mm(), &rig.heap.reclaim.limits);
+    let tried = Cell::new(0);
+    let ask = |bytes: usize, serves: bool| {
+        let served = mm.squeezed(bytes, || {
+            tried.set(tried.get() + 1);
+            serves.then_some(7)
+        });
+        (served, tried.get(), limits.squeezed(), rig.event(Event::LimitRefused))
+    };
+    rig.set(Id::HardLimit, 64 * MIB as u64);
+    assert_eq!(ask(64 * MIB + 1, true), (None, 0, 0, 1), "nothing could serve it");
+    rig.lazy(8, MIB);
+    fill(&rig, 0);
+    // Nothing has drained yet: this one does, and gives back.
+    assert_eq!(ask(64 * MIB, true), (Some(7), 1, 1, 1));
+    assert_eq!((mm.free_resident(), cached(&rig), rig.timed(Timing::Drain)), (0, 0, 1));
+    // A drain that took long rests for long. Meanwhile only what is known to be free is given back.
+    limits.end(0, Some((0, u64::MAX >> 6)));
+    fill(&rig, 0);
+    assert!(!limits.squeezes(rig.heap.cache.sets.clock.ticks()));
+    let before = (mm.free_resident(), cached(&rig));
+    if before.0 == 0 {
+        assert_eq!(ask(1, true), (None, 1, 2, 2), "there is nothing");
+    }
+    rig.lazy(8, MIB);
+    assert_eq!(ask(1, true), (Some(7), 2, 3, if before.0 == 0 { 2 } else { 1 }));
+    assert_eq!((mm.free_resident(), cached(&rig), rig.timed(Timing::Drain)), (0, before.1, 1));
+    assert!(!limits.squeezes(rig.heap.cache.sets.clock.ticks()), "it rests on");
+    let told = rig.event(Event::LimitRefused);
+    rig.lazy(8, MIB);
+    assert_eq!(ask(1, false), (None, 3, 4, told + 1), "again in vain");
+    rig.lazy(1, MIB);
+    // As much as could not be given back is nothing new.
+    limits.end(mm.free_resident(), None);
+    assert_eq!(ask(1, true), (None, 3, 5, told + 2));
+    // Where drains may be again, one is worth another try, whatever is known to be free.
+    limits.end_rest();
+    limits.end(u64::MAX, None);
+    assert_eq!(ask(1, true), (Some(7), 4, 7, told + 2));
+    assert!(limits.finds(1) && cached(&rig) == 0);
+    rig.verify();
+}
+
+/// Of several that are refused at once one gives back; the others try again when it has.
+#[test]
+fn who_waited_for_another_that_gave_all_back_does_not_do_it_again() {
+    let rig = Rig::new(1, 1);
+    let limits = &rig.heap.reclaim.limits;
+    for round in 1.. {
+        assert!(round < 100, "nobody relied on another");
+        let before = limits.squeezed();
+        let held = rig.heap.reclaim.lock();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| rig.mm().squeeze());
+            // (It waits by then, unless others have the CPU.)
+            std::thread::sleep(std::time::Duration::from_millis(round));
+            limits.end(0, None);
+            drop(held);
+            assert!(other.join().unwrap());
+        });
+        if limits.squeezed() == before + 1 {
+            break;
+        }
+    }
+}
+
+#[test]
+fn the_cgroup_is_asked_by_who_may_read() {
+    let rig = Rig::new(1, 1);
+    let (mm, knobs) = (rig.mm(), &rig.heap.cache.knobs);
+    let told = || (knobs.soft_limit(), knobs.hard_limit());
+    rig.set(Id::HardLimit, crate::knob::BY_CGROUP);
+    mm.learn_limits();
+    let real = told();
+    knobs.set_cgroup(Some(12_345), Some(16_000));
+    assert_eq!(told(), (12_345, 15_000));
+    mm.learn_limits_if_allowed();
+    assert_eq!(told(), (12_345, 15_000), "these files are the program's");
+    let other = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                rig.heap.reclaim.keeper.withdraw();
+                rig.mm().learn_limits_if_allowed();
+                (rig.heap.reclaim.keeper.may_read(), told())
+            })
+            .join()
+            .unwrap()
+    });
+    assert_eq!(other, (other.0, if other.0 { real } else { (12_345, 15_000) }));
+    mm.learn_limits();
+    assert_eq!(told(), real);
+}
