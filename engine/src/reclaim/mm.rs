@@ -229,3 +229,6 @@ impl Source for Everything<'_> {
         self.pages.is_near(object)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -487,3 +487,6 @@ extern "C" fn release(handover: usize) -> ! {
     }
     sys::exit(false, 0)
 }
+
+#[cfg(test)]
+mod tests;

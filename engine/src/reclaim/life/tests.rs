@@ -52,7 +52,7 @@ fn a_keeper_is_started_where_there_is_enough_to_keep() {
         assert_eq!(found, (asked, started, is_there, is_tended), "{what}");
         assert_eq!(rig.heap.cache.sets.is_watched(), asked > 0, "{what}");
         if what == "refused" {
-            assert!(rig.heap.reclaim.keeper.is_out(|| 0) && rig.heap.reclaim.is_short() == false);
+            assert!(rig.heap.reclaim.keeper.is_out(|| 0));
         }
     }
 }
@@ -377,4 +377,92 @@ fn a_keeper_lives_from_its_start_to_its_end() {
     });
     assert!(keeper.is_none() && !rig.heap.reclaim.is_short() && keeper.exposed() == 0);
     assert_eq!((rig.ends.load(SeqCst), rig.keepers.load(SeqCst)), (0, 0));
+}
+
+/// Runs `body` in a child of this process, which has one thread; the first of its questions that was answered with no, from 1.
+fn in_a_child(body: impl FnOnce(&mut dyn FnMut(bool))) -> i32 {
+    unsafe extern "C" {
+        static mut __libc_single_threaded: u8;
+    }
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            // (The C library of a child says no for good.)
+            __libc_single_threaded = 1;
+            let (mut asked, mut failed) = (0, 0);
+            body(&mut |is_so| {
+                asked += 1;
+                if !is_so && failed == 0 {
+                    failed = asked;
+                }
+            });
+            libc::_exit(failed);
+        }
+        let mut status = 0;
+        assert!(child > 0 && libc::waitpid(child, &raw mut status, 0) == child);
+        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -status }
+    }
+}
+
+/// What counts threads behind a fork counts the program's own.
+#[test]
+fn a_fork_of_a_program_of_one_thread_leaves_none_of_ours_and_nothing_to_do() {
+    let (mut rig, _) = used(Rig::new(1, 1));
+    let mm = rig.mm();
+    rig.heap.reclaim.set_short(true);
+    // This one has several, and would have to be sure of them; and there is none of ours.
+    mm.dismiss_threads();
+    mm.rest_threads();
+    let keeper = &rig.heap.reclaim.keeper;
+    assert!(!keeper.is_resting() && mm.is_passed());
+    rig.crew = Some(Box::leak(Box::new(Crew::new())));
+    let (mm, keeper) = (rig.mm(), &rig.heap.reclaim.keeper);
+    assert!(keeper.claim(0) && keeper.begin());
+    mm.dismiss_threads();
+    assert!(!keeper.is_resting() && mm.is_passed() && mm.bell().load(SeqCst) == 0);
+    let wrong = in_a_child(|is| {
+        let inside = mm.gate.enter();
+        mm.dismiss_threads();
+        is(!keeper.is_resting() && mm.bell().load(SeqCst) == 0 && mm.is_passed());
+        drop(inside);
+        mm.gate.fork_begin(|| ());
+        mm.dismiss_threads();
+        is(!keeper.is_resting() && mm.bell().load(SeqCst) == 0);
+        mm.gate.fork_end(false, || ());
+        let now = rig.heap.cache.sets.clock.ticks();
+        mm.dismiss_threads();
+        // It was called, may be started again, but not soon; and what it would have given back has gone.
+        is(mm.bell().load(SeqCst) == 1 && !keeper.is_held() && keeper.is_resting() && keeper.is_out(|| now));
+        is(rig.heap.reclaim.workers.calls() == 1);
+        is(!mm.is_passed());
+        is(rig.heap.reclaim.tending.is_due(now, 0, 1).is_none() && keeper.exposed() == 0);
+        is(!mm.gate.is_wanted() && mm.gate.enter().is_some());
+        // Behind the fork, in both.
+        keeper.end();
+        is(!keeper.claim(now) && keeper.claim(u64::MAX) && !keeper.is_resting());
+        mm.rest_threads();
+        is(keeper.is_resting());
+    });
+    assert_eq!(wrong, 0);
+    // In a program of several it is put off where it was.
+    keeper.rest(0);
+    keeper.end();
+    mm.rest_threads();
+    assert!(keeper.is_resting() && !keeper.claim(rig.heap.cache.sets.clock.ticks()));
+}
+
+/// A worker that does not leave is waited for no longer than a fork may take.
+#[test]
+fn a_fork_goes_on_where_a_thread_of_ours_stays() {
+    let (mut rig, _) = used(Rig::new(1, 1));
+    rig.crew = Some(Box::leak(Box::new(Crew::new())));
+    let (mm, keeper) = (rig.mm(), &rig.heap.reclaim.keeper);
+    assert!(keeper.claim(0) && rig.heap.reclaim.workers.claim(1));
+    assert_eq!(
+        in_a_child(|is| {
+            mm.dismiss_threads();
+            is(keeper.is_resting() && keeper.is_starting() && rig.heap.reclaim.workers.alive() == 1);
+        }),
+        0
+    );
 }

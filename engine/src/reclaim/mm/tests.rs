@@ -1,0 +1,73 @@
+//! What the sets' source says of each class.
+
+use super::*;
+use crate::arch::atomic::Ordering::SeqCst;
+use crate::reclaim::tests::{MIB, Rig};
+
+#[test]
+fn classes_are_sizes_then_orders_then_areas() {
+    for (class, &size) in SIZES.iter().enumerate() {
+        assert_eq!(bytes_of(class), size as usize);
+    }
+    let orders: [usize; LISTED.len()] = core::array::from_fn(|order| bytes_of(CLASSES + order));
+    assert_eq!(orders, LISTED.map(|order| PAGE * (1 << order)));
+    assert_eq!(orders[0], PAGE);
+}
+
+#[test]
+fn a_sheaf_has_as_many_bytes_as_what_is_in_it() {
+    let rig = Rig::new(1, 1);
+    let source = rig.mm().everything();
+    let mut sheaf = Sheaf::new(&rig.heap.cache.meta, rig.heap.cache.sets.board(), 8).unwrap();
+    for class in 1..ALL_CLASSES {
+        assert_eq!((source.size(class), source.bytes(class, &mut sheaf)), (bytes_of(class), 0), "{class}");
+        source.fill(class, &mut sheaf, 3);
+        // (Of blocks as large as a huge page it takes fewer.)
+        assert!((1..=3).contains(&sheaf.len()));
+        assert_eq!(source.bytes(class, &mut sheaf), sheaf.len() * bytes_of(class), "{class}");
+        source.flush(class, &mut sheaf);
+        assert_eq!(sheaf.len(), 0);
+        let one = source.take(class).unwrap();
+        source.give(class, one);
+    }
+    // Areas: each its own; what is none of a CPU's has no bytes there.
+    assert_eq!((source.size(FIRST_FRONT), source.take(FIRST_FRONT)), (0, None));
+    let area = rig.heap.vmap().alloc(MIB, PAGE).unwrap().address;
+    assert!(sheaf.push(area));
+    assert_eq!(source.bytes(FIRST_FRONT, &mut sheaf), 0);
+    source.flush(FIRST_FRONT, &mut sheaf);
+    assert_eq!(sheaf.len(), 0);
+    sheaf.discard(&rig.heap.cache.meta);
+    rig.verify();
+}
+
+#[test]
+fn the_areas_of_a_cpus_front_have_their_bytes() {
+    let rig = Rig::new(1, 1);
+    let source = rig.mm().everything();
+    let mut sheaf = Sheaf::new(&rig.heap.cache.meta, rig.heap.cache.sets.board(), 8).unwrap();
+    let area = rig.heap.malloc(64 << 10);
+    // SAFETY: our own.
+    #[allow(unsafe_code)]
+    unsafe {
+        rig.heap.free(area);
+    }
+    assert!(rig.heap.cache.sets.holds_areas(0) && sheaf.push(area as usize));
+    for class in [FIRST_FRONT, FIRST_FRONT + 1] {
+        assert_eq!(source.bytes(class, &mut sheaf), rig.heap.vmap().front_bytes(area as usize));
+    }
+    assert!(rig.heap.vmap().front_bytes(area as usize) >= 64 << 10);
+    sheaf.clear();
+    sheaf.discard(&rig.heap.cache.meta);
+}
+
+#[test]
+fn somebody_waits_while_what_was_asked_is_not_answered() {
+    let rig = Rig::new(1, 1);
+    let (mm, mailbox) = (rig.mm(), &rig.heap.cache.sets.board().mailbox);
+    assert!(!mm.is_asked() && !mm.is_watched());
+    mailbox.asked.store(7, SeqCst);
+    assert!(mm.is_asked() && !mm.is_watched(), "nobody sees it");
+    mailbox.answered.store(7, Relaxed);
+    assert!(!mm.is_asked());
+}
