@@ -1,4 +1,4 @@
-//! Which processes leave no reaper, and what it reads of the system. (What it does after a death: `cli/tests/attack/deaths.c`.)
+//! Which processes leave no reaper, and what it reads of the system. (What it does after a death: `cli/tests/c/exit.c`.)
 
 use super::*;
 use crate::reclaim::tests::{MIB, Rig};
