@@ -196,5 +196,16 @@ fn workers_start_others_while_there_is_work_for_each_and_end_without() {
         assert!(workers.allowed().is_some(), "it has asked");
     });
     assert_eq!((workers.alive(), rig.workers.load(SeqCst)), (2, 2));
-    rig.verify();
+    rig.verify(); // Less than two thresholds' worth is one worker's; then it is held.
+    workers.gone();
+    queued(&rig, PAGES);
+    rig.set(Id::AsyncFreeThreshold, PAGES as u64 / 2 + 1);
+    assert!(workers.claim(1));
+    work(&rig, || {
+        while rig.heap.areas.is_pending() || rig.level(Level::Lazy) > 0 {
+            std::thread::yield_now();
+        }
+        rig.heap.reclaim.keeper.hold(None);
+    });
+    assert_eq!((workers.alive(), rig.workers.load(SeqCst)), (0, 2));
 }
