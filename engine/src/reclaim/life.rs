@@ -282,4 +282,4 @@ impl Mm<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

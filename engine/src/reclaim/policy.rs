@@ -168,7 +168,8 @@ mod tests {
         }
         // Below it the CPUs count for nothing, and a ceiling of 0 is one.
         assert_eq!(super::may_stay(NOW, RULES, || unreachable!("below the ceiling")), USUAL);
-        assert_eq!(on(64, large, Rules { ceiling: 0, floor: 0, ..RULES }), 0);
+        let nothing = Rules { ceiling: 0, floor: 0, ..RULES };
+        assert_eq!(super::may_stay(large, nothing, || unreachable!("nothing, on however many")), 0);
         assert_eq!(may_stay(large, Rules { ceiling: u64::MAX, ..RULES }), ((1 << 50) - FIRST / 4 * 3) / 50);
     }
 

@@ -41,7 +41,8 @@ pub(super) struct Rig {
     pub(super) gives_threads: AtomicU32,
     pub(super) keepers: AtomicU32,
     pub(super) workers: AtomicU32,
-    /// Requests that wait, and those that were served.
+    /// How often it was asked to serve; requests that wait, and those that were served.
+    pub(super) asks: AtomicU32,
     pub(super) requests: AtomicU32,
     pub(super) served: AtomicU32,
     /// How often it was told to look for a tracer, and that the process ends.
@@ -72,6 +73,7 @@ impl Host for Rig {
         self.ends.fetch_add(1, SeqCst);
     }
     fn serve(&self) -> bool {
+        self.asks.fetch_add(1, SeqCst);
         let served = self.requests.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
         self.served.fetch_add(served.into(), SeqCst);
         served
@@ -107,6 +109,7 @@ impl Rig {
             gives_threads: AtomicU32::new(1),
             keepers: zero(),
             workers: zero(),
+            asks: zero(),
             requests: zero(),
             served: zero(),
             tracers: zero(),

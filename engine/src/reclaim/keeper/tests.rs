@@ -279,11 +279,18 @@ fn files_are_read_by_a_thread_that_has_its_own() {
         keeper.may_read()
     };
     std::thread::spawn(move || {
+        // SAFETY: this thread has no places of its own but these.
+        #[allow(unsafe_code)]
+        let has_places = unsafe { libc::unshare(libc::CLONE_FS) } == 0;
         let (ended, confined) = (Keeper::new(), Keeper::new());
         if !reads(&ended) {
             // (Refused here.)
             return;
         }
+        assert!(
+            !has_places || std::env::current_dir().unwrap() == std::path::Path::new("/"),
+            "where nobody is disturbed"
+        );
         ended.end();
         assert!(!ended.may_read() && reads(&confined));
         confined.confine();

@@ -6,6 +6,7 @@ use crate::arch::atomic::Ordering::SeqCst;
 use crate::arch::crew::Crew;
 use crate::reclaim::tests::{MIB, Rig};
 use crate::stat::board::SHARE_BYTES;
+use core::sync::atomic::AtomicPtr;
 use std::boxed::Box;
 
 /// A heap that others can see.
@@ -198,9 +199,10 @@ fn a_look_gives_back_by_how_long_the_program_has_been_idle() {
     rig.set(Id::LazyFloor, 1 << 36);
     rig.heap.cache.sets.count(Event::AllocSlowpath, 65);
     rig.heap.reclaim.set_short(true);
+    rig.heap.cache.knobs.set_cgroup(Some(1 << 45), None);
     // Nobody may look at the pressure: memory is not short.
     assert!(!mm.look(&mut watch) && !rig.heap.reclaim.is_short() && rig.event(Event::SoftLimit) == 1);
-    rig.set(Id::SoftLimit, 0);
+    rig.set(Id::SoftLimit, 1);
     rig.lazy(40, 8 * MIB);
     let all = mm.free_resident();
     assert!(!mm.look(&mut watch));
@@ -210,6 +212,9 @@ fn a_look_gives_back_by_how_long_the_program_has_been_idle() {
     while !mm.look(&mut watch) {}
     assert!(mm.look(&mut watch));
     assert!(rig.tracers.load(SeqCst) >= 5);
+    (0..8).for_each(|_| assert!(mm.look(&mut watch)));
+    assert_eq!(rig.heap.cache.knobs.soft_limit(), 1 << 45, "and none opens a file");
+    rig.set(Id::SoftLimit, 0);
     rig.heap.cache.sets.count(Event::AllocSlowpath, 65);
     assert!(!mm.look(&mut watch), "it works again");
     // (A knob of nothing is one of a second.)
@@ -234,13 +239,20 @@ fn a_look_that_may_read_asks_what_is_short_and_now_and_then_for_the_limits() {
             knobs.set_cgroup(Some(1 << 45), None);
             let (mut watch, mut read) = (Watch::default(), 0);
             for look in 1..=16 {
+                let was_short = cgroup::pressure() >= keeper::SHORT;
+                rig.heap.reclaim.set_short(true);
                 mm.look(&mut watch);
                 if knobs.soft_limit() == real {
                     read += look;
                     knobs.set_cgroup(Some(1 << 45), None);
                 }
                 let is_short = cgroup::pressure() >= keeper::SHORT;
-                assert!(rig.heap.reclaim.is_short() == is_short || is_short);
+                assert!(is_short || was_short || !rig.heap.reclaim.is_short());
+                if !is_short && !was_short {
+                    let asks = look >= 8 && crate::arch::topology::huge_pages();
+                    let from = if asks { (64 << 20) / PAGE } else { usize::MAX };
+                    assert_eq!((rig.heap.reclaim.has_huge(), rig.heap.pages.huge_from()), (asks, from));
+                }
             }
             assert!(read == 8 + 16 || real == 1 << 45, "{read}");
         });
@@ -347,48 +359,81 @@ fn a_keeper_lives_from_its_start_to_its_end() {
     assert!(keeper.is_none() && !keeper.is_out(|| 0));
     keeper.release();
     keeper.refused(0);
-    rig.heap.reclaim.set_short(true);
     assert!(keeper.claim(u64::MAX));
     rig.requests.store(3, SeqCst);
+    // (What it cannot give back, it leaves.)
+    rig.dirty(1, 10);
     let rig = &rig;
-    std::thread::scope(|scope| {
-        scope.spawn(move || rig.mm().keep());
-        // It serves before it looks.
-        while rig.served.load(SeqCst) < 3 {
-            std::thread::yield_now();
+    let keep = move || {
+        crate::arch::sys::fault::storm(1, 7);
+        rig.mm().keep();
+    };
+    let nap = || std::thread::sleep(std::time::Duration::from_millis(1));
+    let is_served = |n: u32| {
+        while rig.served.load(SeqCst) < n {
+            nap();
         }
-        assert_eq!((keeper.is_none(), keeper.is_starting(), keeper.is_out(|| 0)), (false, false, false));
-        assert!(rig.tracers.load(SeqCst) == 0 && !rig.heap.reclaim.learns());
-        assert!(!keeper.may_read() || rig.heap.cache.knobs.soft_limit() == real);
-        // Woken between two looks it serves, too.
+    };
+    let ask = || {
         rig.requests.store(1, SeqCst);
         rig.mm().bell().fetch_add(1, SeqCst);
         sys::futex_wake_shared(rig.mm().bell());
-        let nap = || std::thread::sleep(std::time::Duration::from_millis(1));
-        while rig.served.load(SeqCst) < 4 {
-            nap();
-        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(keep);
+        // It serves before it looks.
+        is_served(3);
+        assert_eq!((keeper.is_none(), keeper.is_starting(), keeper.is_out(|| 0)), (false, false, false));
+        assert!(rig.tracers.load(SeqCst) == 0 && !rig.heap.reclaim.learns());
+        assert!(!keeper.may_read() || rig.heap.cache.knobs.soft_limit() == real);
+        // (Where it may ask, and the system gives any.)
+        let huge = rig.heap.reclaim.has_huge();
+        assert!(!keeper.may_read() || huge == crate::arch::topology::huge_pages());
+        assert_eq!(rig.heap.pages.huge_from(), if huge { (64 << 20) / PAGE } else { usize::MAX });
+        // Woken between two looks it serves, too.
+        ask();
+        is_served(4);
         // Two looks that find nothing.
         while !keeper.is_hibernating() {
             nap();
         }
         assert_eq!(rig.tracers.load(SeqCst), 2);
+        // It serves, and goes on when it is woken.
+        ask();
+        is_served(5);
+        assert!(keeper.is_hibernating() || rig.tracers.load(SeqCst) > 2);
+        keeper.wake(rig.mm().bell());
+        ask();
+        is_served(6);
+        assert!(!keeper.is_none());
+        rig.heap.reclaim.set_short(true);
         keeper.hold(Some(rig.mm().bell()));
     });
     assert!(keeper.is_none() && !rig.heap.reclaim.is_short() && keeper.exposed() == 0);
     assert_eq!((rig.ends.load(SeqCst), rig.keepers.load(SeqCst)), (0, 0));
+    let asks = rig.asks.load(SeqCst);
+    assert!(asks < 1000, "{asks} looks for requests: it does not sleep");
+    // Held between two looks.
+    keeper.release();
+    assert!(keeper.claim(u64::MAX));
+    std::thread::scope(|scope| {
+        scope.spawn(keep);
+        ask();
+        is_served(7);
+        keeper.hold(Some(rig.mm().bell()));
+    });
+    assert!(keeper.is_none());
 }
 
-/// Runs `body` in a child of this process, which has one thread; the first of its questions that was answered with no, from 1.
-fn in_a_child(body: impl FnOnce(&mut dyn FnMut(bool))) -> i32 {
+/// Runs `body` in a child of this process, which has one thread, whatever the C library says; the first of its questions that was answered with no, from 1.
+pub(in crate::reclaim) fn in_a_child(says: bool, body: impl FnOnce(&mut dyn FnMut(bool))) -> i32 {
     unsafe extern "C" {
         static mut __libc_single_threaded: u8;
     }
     unsafe {
         let child = libc::fork();
         if child == 0 {
-            // (The C library of a child says no for good.)
-            __libc_single_threaded = 1;
+            __libc_single_threaded = says.into();
             let (mut asked, mut failed) = (0, 0);
             body(&mut |is_so| {
                 asked += 1;
@@ -420,7 +465,7 @@ fn a_fork_of_a_program_of_one_thread_leaves_none_of_ours_and_nothing_to_do() {
     assert!(keeper.claim(0) && keeper.begin());
     mm.dismiss_threads();
     assert!(!keeper.is_resting() && mm.is_passed() && mm.bell().load(SeqCst) == 0);
-    let wrong = in_a_child(|is| {
+    let wrong = in_a_child(true, |is| {
         let inside = mm.gate.enter();
         mm.dismiss_threads();
         is(!keeper.is_resting() && mm.bell().load(SeqCst) == 0 && mm.is_passed());
@@ -451,18 +496,97 @@ fn a_fork_of_a_program_of_one_thread_leaves_none_of_ours_and_nothing_to_do() {
     assert!(keeper.is_resting() && !keeper.claim(rig.heap.cache.sets.clock.ticks()));
 }
 
-/// A worker that does not leave is waited for no longer than a fork may take.
+/// A worker that does not leave is waited for no longer than a fork may take; where there is none nobody waits. The C library
+/// does not forget threads that have ended: the kernel does.
 #[test]
 fn a_fork_goes_on_where_a_thread_of_ours_stays() {
     let (mut rig, _) = used(Rig::new(1, 1));
     rig.crew = Some(Box::leak(Box::new(Crew::new())));
     let (mm, keeper) = (rig.mm(), &rig.heap.reclaim.keeper);
-    assert!(keeper.claim(0) && rig.heap.reclaim.workers.claim(1));
-    assert_eq!(
-        in_a_child(|is| {
+    for says in [true, false] {
+        let wrong = in_a_child(says, |is| {
+            mm.dismiss_threads();
+            is(!keeper.is_resting() && mm.bell().load(SeqCst) == 0);
+            is(keeper.claim(0) && rig.heap.reclaim.workers.claim(1));
             mm.dismiss_threads();
             is(keeper.is_resting() && keeper.is_starting() && rig.heap.reclaim.workers.alive() == 1);
-        }),
-        0
-    );
+        });
+        assert_eq!(wrong, 0, "{says}");
+    }
+}
+
+/// Where [`ours`] finds what it tries.
+static RIG: AtomicPtr<Rig> = AtomicPtr::new(core::ptr::null_mut());
+static OURS: Crew = Crew::new();
+
+/// A thread of ours in a process whose only other one, the first, has ended.
+extern "C" fn ours(_: usize) -> ! {
+    let (rig, first) = (unsafe { &*RIG.load(SeqCst) }, sys::tasks());
+    await_leaders_death();
+    let lives = rig.mm().lives(first);
+    let keeper = &rig.heap.reclaim.keeper;
+    let told = (keeper.is_held(), keeper.is_outlived(), rig.heap.reclaim.workers.calls(), rig.ends.load(SeqCst));
+    sys::exit(true, if lives || told != (true, false, 1, 1) { 2 } else { 0 })
+}
+/// The first thread of this process is about to end.
+fn await_leaders_death() {
+    while sys::leader_lives() {
+        sys::futex_wait_for(&AtomicU32::new(0), 0, 100_000);
+    }
+}
+fn end_of_leader(status: i32) -> ! {
+    unsafe { libc::syscall(libc::SYS_exit, status) };
+    unreachable!("it has ended")
+}
+
+/// Of the last thread of its own the process ends, and ours with it.
+#[test]
+#[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+fn ours_end_with_the_last_thread_of_the_program() {
+    let mut rig = Rig::new(1, 1);
+    rig.crew = Some(&OURS);
+    RIG.store(&raw mut rig, SeqCst);
+    let wrong = in_a_child(false, |is| {
+        is(OURS.start(ours).is_ok());
+        end_of_leader(7);
+    });
+    assert_eq!((wrong, rig.ends.load(SeqCst)), (0, 0));
+}
+
+#[test]
+fn the_status_is_the_first_threads_unless_another_outlived_it() {
+    let (mut rig, confined) = (Rig::new(1, 1), Rig::new(1, 1));
+    rig.crew = Some(Box::leak(Box::new(Crew::new())));
+    confined.heap.reclaim.keeper.confine();
+    let wrong = in_a_child(false, |_| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (keeper, first) = (&rig.heap.reclaim.keeper, sys::tasks());
+                await_leaders_death();
+                let is_first = rig.mm().parting() == 7 && confined.mm().parting() == 0 && !keeper.is_outlived();
+                // This one is the program's own.
+                rig.mm().lives(first);
+                let lives = !keeper.is_held() && rig.ends.load(SeqCst) == 0 && keeper.is_outlived();
+                sys::exit(true, if is_first && lives && rig.mm().parting() == 0 { 0 } else { 2 });
+            });
+            end_of_leader(7);
+        });
+    });
+    assert_eq!(wrong, 0);
+}
+
+pub(in crate::reclaim) extern "C" fn brief(_: usize) -> ! {
+    sys::futex_wait_for(&AtomicU32::new(0), 0, 2_000_000);
+    sys::exit(false, 0)
+}
+
+#[test]
+#[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+fn threads_that_have_been_told_are_waited_for_until_the_kernel_has_seen_them_go() {
+    let mut rig = Rig::new(1, 1);
+    let crew: &'static Crew = Box::leak(Box::new(Crew::new()));
+    rig.crew = Some(crew);
+    crew.start(brief).unwrap();
+    rig.mm().await_threads(60_000);
+    assert!(crew.is_gone() && crew.count() == 0);
 }

@@ -71,3 +71,18 @@ fn somebody_waits_while_what_was_asked_is_not_answered() {
     mailbox.answered.store(7, Relaxed);
     assert!(!mm.is_asked());
 }
+
+#[test]
+fn an_object_is_near_where_its_node_runs() {
+    use crate::reclaim::tests::HERE;
+    let rig = Rig::new(2, 2);
+    let objects = [0, 1].map(|cpu| {
+        HERE.set(cpu);
+        rig.heap.malloc(100) as usize
+    });
+    for cpu in [0, 1] {
+        HERE.set(cpu);
+        assert_eq!(objects.map(|object| rig.mm().everything().is_near(object)), [cpu == 0, cpu == 1]);
+    }
+    assert!(std::format!("{:?}", rig.mm()).contains("reclaim"));
+}

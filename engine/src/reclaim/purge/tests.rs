@@ -60,6 +60,11 @@ fn what_may_stay_is_what_the_policy_says_of_the_heaps_numbers() {
     rig.set(Id::SoftLimit, soft);
     let busy = board.held() - idle;
     assert_eq!(mm.limit(), policy::may_stay(Use { busy, ..now(false) }, Rules { soft: Some(soft), ..rules }, || 1));
+    // Near it, where the policy would leave more.
+    let soft = busy / 27 * 32;
+    rig.set(Id::SoftLimit, soft);
+    let room = policy::may_stay(Use { busy, ..now(false) }, Rules { soft: Some(soft), ..rules }, || 1);
+    assert!(mm.limit() == room && (soft / 64..soft / 20).contains(&room), "{room} of {soft}");
     rig.set(Id::SoftLimit, 0);
     // Without a keeper.
     assert!(!mm.is_alone());
@@ -135,14 +140,43 @@ fn a_free_below_the_limit_goes_on_with_what_is_queued_and_no_further() {
     queued(&rig, QUEUED);
     ballast(&rig);
     let_stay(&rig, 1 << 36);
-    for is_alone in [false, true] {
+    for (is_alone, stays) in [(false, 1 << 36), (true, 1 << 36), (true, mm.idle() - 2 * HELP as u64)] {
         rig.set(Id::IdleSeconds, if is_alone { 0 } else { 5 });
+        let_stay(&rig, stays);
         let before = rig.heap.areas.backlog();
         mm.check(0);
         let took = (before - rig.heap.areas.backlog()) * PAGE;
         assert!((HELP..=HELP + 2 * MIB).contains(&took), "{took}");
     }
     rig.heap.vmap().purge(usize::MAX);
+    rig.verify();
+}
+
+/// What is queued comes first; the rest of a slice is what is lazy, and blocks of pages behind that.
+#[test]
+fn a_free_gives_back_so_much_of_all_together() {
+    let rig = Rig::new(1, 1);
+    let (mm, vmap) = (rig.mm(), rig.heap.vmap());
+    rig.dirty(8, 10);
+    queued(&rig, QUEUED);
+    ballast(&rig);
+    let_stay(&rig, mm.idle() - 60 * M);
+    let (backlog, dirty) = (rig.heap.areas.backlog(), rig.level(Level::PagesDirty));
+    mm.check(0);
+    assert_eq!((backlog - rig.heap.areas.backlog(), rig.level(Level::PagesDirty)), (HELP / PAGE, dirty));
+    vmap.purge(usize::MAX);
+    mm.purge_pages(0, 0, || false);
+    // A giant that was cut to half of that.
+    let at = vmap.alloc(QUEUED * PAGE, PAGE).unwrap().address;
+    assert!(vmap.resize(&vmap.find(at).unwrap(), HELP / 2));
+    rig.lazy(96, MIB);
+    assert!(matches!(mm.free_area(at), crate::vmap::Freed::Queued(_)));
+    ballast(&rig);
+    let idle = mm.idle();
+    let_stay(&rig, idle - 30 * M);
+    mm.check(0);
+    let took = idle - mm.idle();
+    assert!(!rig.heap.areas.is_pending() && (HELP as u64..HELP as u64 + 3 * M).contains(&took), "{took}");
     rig.verify();
 }
 

@@ -237,12 +237,19 @@ fn our_own_structures_get_a_page_where_they_have_none() {
     let meta = &rig.heap.cache.meta;
     rig.heap.malloc(100);
     assert!(!meta.is_dry() && !mm.feed_meta(), "they are not short of it");
-    let told = rig.level(Level::Meta);
-    fault::storm(1, 7);
-    while !meta.is_dry() {
-        let _ = meta.alloc(rig.heap.cache.sets.board(), crate::meta::Meta::LARGEST);
+    // From a zone that has one; else from the areas.
+    for zone_has_none in [false, true] {
+        while zone_has_none && mm.pages_to_areas(1, usize::MAX) {}
+        fault::storm(1, 7);
+        while !meta.is_dry() {
+            let _ = meta.alloc(rig.heap.cache.sets.board(), crate::meta::Meta::LARGEST);
+        }
+        let (told, managed) = (rig.level(Level::Meta), seen(&rig).managed);
+        let fed = mm.feed_meta();
+        fault::storm(0, 0);
+        assert!(fed && !meta.is_dry(), "{zone_has_none}");
+        assert_eq!(rig.level(Level::Meta), told + PAGE as u64);
+        // (What the areas have becomes the zone's first.)
+        assert_eq!(seen(&rig).managed < managed, !zone_has_none);
     }
-    let fed = mm.feed_meta();
-    fault::storm(0, 0);
-    assert!(fed && rig.level(Level::Meta) >= told + PAGE as u64 && !meta.is_dry());
 }

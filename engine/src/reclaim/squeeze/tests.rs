@@ -45,6 +45,11 @@ fn near_the_soft_limit_caches_are_drained_now_and_then() {
     mm.approach();
     assert_eq!((rig.event(Event::SoftLimit), rig.timed(Timing::Drain), cached(&rig)), (1, 1, 0));
     assert!(mm.reclaim.try_lock().is_some(), "and goes on");
+    // One that took long rests for long.
+    mm.reclaim.limits.relieved(0, u64::MAX >> 6);
+    fill(&rig, 0);
+    mm.approach();
+    assert!(rig.event(Event::SoftLimit) == 1 && holds(&rig, 0));
     rig.set(Id::SoftLimit, 0);
     assert!(!area.is_null() && !more.is_null());
     rig.verify();
@@ -192,4 +197,30 @@ fn the_cgroup_is_asked_by_who_may_read() {
     assert_eq!(other, (other.0, if other.0 { real } else { (12_345, 15_000) }));
     mm.learn_limits();
     assert_eq!(told(), real);
+}
+
+/// Behind a filter nobody is interrupted; but where the program and we have one thread together, there is nobody.
+#[test]
+#[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+fn a_program_that_is_alone_again_reaches_all() {
+    let mut rig = Rig::new(2, 1);
+    let crew: &'static crate::arch::crew::Crew = std::boxed::Box::leak(std::boxed::Box::default());
+    rig.crew = Some(crew);
+    let wrong = crate::reclaim::life::tests::in_a_child(true, |is| {
+        is(crew.start(crate::reclaim::life::tests::brief).is_ok());
+        rig.mm().await_threads(60_000);
+        is(crew.is_gone() && !sys::single_threaded());
+        fill(&rig, 0);
+        fill(&rig, 1);
+        let _held = rig.heap.reclaim.lock();
+        rig.mm().empty_caches_by(DrainMode::Expedited, &mut |_| true);
+        is(!sys::single_threaded());
+        fill(&rig, 0);
+        fill(&rig, 1);
+        rig.heap.reclaim.keeper.confine();
+        rig.mm().empty_caches_by(DrainMode::Expedited, &mut |_| true);
+        is(sys::single_threaded());
+        is(!holds(&rig, 0) && !holds(&rig, 1));
+    });
+    assert_eq!(wrong, 0);
 }
