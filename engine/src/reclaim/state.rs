@@ -162,3 +162,17 @@ impl Reaper {
         Self { reaping: AtomicU32::new(0), reaped: AtomicU32::new(0) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_asked_for_once_and_not_behind_a_filter() {
+        let (asked, confined) = (Reclaim::new(), Reclaim::new());
+        assert_eq!(asked.cpus(), sys::cpus_told());
+        asked.keeper.confine();
+        confined.keeper.confine();
+        assert_eq!((asked.cpus(), confined.cpus()), (sys::cpus_told(), 1));
+    }
+}

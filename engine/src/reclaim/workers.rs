@@ -238,8 +238,9 @@ mod tests {
         assert!(workers.alive() == 0 && workers.claim(1) && workers.leave(seen + 1));
         // Who was called at the end stays, but where another has come in his place.
         assert!(workers.claim(1) && !workers.leave(seen) && workers.claim(2) && workers.leave(seen));
+        workers.sleeping.store(2, SeqCst);
         workers.gone();
-        assert_eq!(workers.alive(), 0);
+        assert_eq!((workers.alive(), workers.sleeping.load(SeqCst)), (0, 0));
     }
 
     #[test]
