@@ -117,6 +117,7 @@ fn one_that_nobody_watches_ends_after_a_period_without_work() {
     let keepers = [Keeper::new(), Keeper::new()];
     let (watched, bells) = (&keepers[1], [AtomicU32::new(0), AtomicU32::new(0)]);
     let (looks, asked) = ([AtomicU32::new(0), AtomicU32::new(0)], AtomicU32::new(0));
+    let (stays, meanwhile) = (AtomicU32::new(0), AtomicU32::new(0));
     let hibernate = |which: usize| {
         let lives = || looks[which].fetch_add(1, SeqCst) < u32::MAX;
         let left = || {
@@ -143,10 +144,15 @@ fn one_that_nobody_watches_ends_after_a_period_without_work() {
                 std::thread::yield_now();
             }
         }
+        let before = looks[1].load(SeqCst);
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(watched.is_hibernating() && !other.is_finished());
+        stays.store((watched.is_hibernating() && !other.is_finished()).into(), SeqCst);
+        meanwhile.store(looks[1].load(SeqCst) - before, SeqCst);
         watched.wake(&bells[1]);
     });
+    // (One look, at most, unless the test itself sleeps for seconds.)
+    assert!(meanwhile.load(SeqCst) < 10, "it does not sleep");
+    assert_eq!(stays.load(SeqCst), 1);
     let looks = looks.map(|looks| looks.load(SeqCst));
     assert!(looks.iter().all(|&looks| looks < 1000), "{looks:?} looks: it does not sleep");
     assert_eq!(asked.load(SeqCst), 2);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::arch::atomic::Ordering::SeqCst;
 use crate::reclaim::tests::{MIB, Rig};
+use crate::stat::Level;
 
 #[test]
 fn classes_are_sizes_then_orders_then_areas() {
@@ -25,10 +26,19 @@ fn a_sheaf_has_as_many_bytes_as_what_is_in_it() {
         // (Of blocks as large as a huge page it takes fewer.)
         assert!((1..=3).contains(&sheaf.len()));
         assert_eq!(source.bytes(class, &mut sheaf), sheaf.len() * bytes_of(class), "{class}");
+        // Objects that are out of slabs, bytes that are out of zones.
+        let out = || match class {
+            ..CLASSES => rig.heap.cache.sets.taken(class),
+            _ => rig.level(Level::PagesManaged) - rig.level(Level::PagesFree),
+        };
+        let filled = out();
         source.flush(class, &mut sheaf);
-        assert_eq!(sheaf.len(), 0);
+        let before = out();
+        assert!(sheaf.len() == 0 && before < filled, "{class}");
         let one = source.take(class).unwrap();
+        assert!(out() > before);
         source.give(class, one);
+        assert_eq!(out(), before, "{class}");
     }
     // Areas: each its own; what is none of a CPU's has no bytes there.
     assert_eq!((source.size(FIRST_FRONT), source.take(FIRST_FRONT)), (0, None));
@@ -57,7 +67,9 @@ fn the_areas_of_a_cpus_front_have_their_bytes() {
         assert_eq!(source.bytes(class, &mut sheaf), rig.heap.vmap().front_bytes(area as usize));
     }
     assert!(rig.heap.vmap().front_bytes(area as usize) >= 64 << 10);
-    sheaf.clear();
+    // It goes among the others; the front, which has it still, finds that it is gone.
+    source.flush(FIRST_FRONT, &mut sheaf);
+    assert_eq!((sheaf.len(), rig.heap.vmap().front_bytes(area as usize)), (0, 0));
     sheaf.discard(&rig.heap.cache.meta);
 }
 

@@ -5,6 +5,7 @@ use crate::knob::Id;
 use crate::reclaim::mm::ALL_CLASSES;
 use crate::reclaim::tests::{HERE, MIB, Rig};
 use crate::slab::class;
+use crate::stat::Level;
 use core::cell::Cell;
 use std::vec::Vec;
 
@@ -40,10 +41,16 @@ fn near_the_soft_limit_caches_are_drained_now_and_then() {
     let rig = Rig::new(2, 1);
     let mm = rig.mm();
     let more = rig.heap.malloc(8 * MIB);
+    let objects: Vec<_> = (0..4000).map(|_| rig.heap.malloc(3000)).collect();
+    // SAFETY: our own.
+    #[allow(unsafe_code)]
+    objects.into_iter().for_each(|object| unsafe { rig.heap.free(object) });
     fill(&rig, 0);
+    assert!(rig.level(Level::Barns) > 0);
     rig.set(Id::SoftLimit, 4 * MIB as u64);
     mm.approach();
     assert_eq!((rig.event(Event::SoftLimit), rig.timed(Timing::Drain), cached(&rig)), (1, 1, 0));
+    assert_eq!(rig.level(Level::Barns), 0);
     assert!(mm.reclaim.try_lock().is_some(), "and goes on");
     // One that took long rests for long.
     mm.reclaim.limits.relieved(0, u64::MAX >> 6);
