@@ -34,7 +34,7 @@ fn a_sheaf_has_as_many_bytes_as_what_is_in_it() {
         let filled = out();
         source.flush(class, &mut sheaf);
         let before = out();
-        assert!(sheaf.len() == 0 && before < filled, "{class}");
+        assert!(sheaf.is_empty() && before < filled, "{class}");
         let one = source.take(class).unwrap();
         assert!(out() > before);
         source.give(class, one);

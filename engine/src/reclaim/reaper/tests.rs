@@ -49,3 +49,19 @@ fn a_process_that_lives_or_has_another_name_is_no_dead_reaper() {
     }
     assert!(dead(0).is_none_or(|few| few <= found));
 }
+
+/// Files are counted by their numbers, in a table that no other test opens any in.
+#[test]
+fn a_look_for_the_dead_leaves_no_file_open() {
+    std::thread::spawn(|| {
+        if sys::own_files().is_err() {
+            return;
+        }
+        let next = || sys::open(c"/proc", false).inspect(|&file| sys::close(file)).unwrap();
+        let before = next();
+        dead(8);
+        assert_eq!(next(), before);
+    })
+    .join()
+    .unwrap();
+}
