@@ -1,20 +1,22 @@
 //! # The bias: in the fallback one thread has the sets to itself
 //!
 //! ```text
-//! owner    0       nobody has: who uses a set takes its lock
-//!          thread  that thread uses its set without a lock; whoever else comes takes the bias away, or goes past the sets
-//!          GOING   taken away; nobody uses a set until the owner has been seen outside
+//! owner    0                       nobody has: who uses a set takes its lock
+//!          thread                  that thread uses its set without a lock
+//!          thread | GOING          being taken away: nobody uses a set until the owner has been seen outside
+//!          thread | GOING, FENCED  likewise, behind the barrier: a look at `inside` tells
+//!          thread | GOING, DENIED  likewise, and the system gives no barrier: the owner itself makes an end when it comes
 //!
 //! the owner:  inside := 1 ──► still the owner? ──► slot, set, one store that commits ──► inside := 0
-//! another:    owner := GOING ────┐
+//! another:    owner |= GOING ────┐
 //! a drain:    slot := other set ─┴► barrier of all CPUs ──► inside = 0? ──► what was there is nobody's, or the drainer's
 //! ```
 //! The barrier (membarrier, a plain one) stands for the fence between the owner's store and its loads: after it, either the owner's
 //! `inside` is seen, or the owner sees what was stored before. So the owner pays no locked instruction, as with sequences.
 //!
 //! As a rule the owner itself gives it up, at an allocation of the C library's for the second thread, and nobody needs a barrier.
-//! Once taken away it is never given again. A thread of ours beside a program of one thread does not take it: it goes past the sets.
-//! A handler that interrupts the owner inside finds itself refused, and goes past them, too. Whoever has no barrier goes past them for ever.
+//! Once gone it is never given again. A thread of ours beside a program of one thread does not take it: it goes past the sets.
+//! So does a handler that interrupts the owner inside, and whoever finds the bias on its way.
 //!
 //! Invariant: only the owner writes `inside`. Nobody waits for the owner but a fence, for a moment: it may be stopped, or in a
 //! handler that waits for others. Locks: none. Cost: inside and out two stores and four loads; taking it away 1–10 µs, once.
@@ -23,10 +25,15 @@ use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicU32, AtomicUsize, compiler_fence};
 use crate::arch::sys;
 
-/// See the module. (No thread's pointer: those are aligned.)
+/// See the module. (No bits of a thread's pointer: those are aligned.)
 const GOING: usize = 1;
+/// As above.
+const FENCED: usize = 2;
+/// As above.
+const DENIED: usize = 4;
+const FLAGS: usize = GOING | FENCED | DENIED;
 /// Naps that a fence waits for the owner to come out.
-const NAPS: u32 = 40;
+const NAPS: u32 = 8;
 /// ns of one.
 const NAP: u64 = 50_000;
 
@@ -82,7 +89,8 @@ impl Bias {
     /// Whether a thread was made the owner, and nobody has taken that away.
     #[must_use]
     pub fn is_granted(&self) -> bool {
-        !matches!(self.owner.load(Relaxed), 0 | GOING)
+        let owner = self.owner.load(Relaxed);
+        owner != 0 && owner & FLAGS == 0
     }
 
     /// Whether the calling thread is the owner.
@@ -91,6 +99,12 @@ impl Bias {
     pub fn is_mine(&self) -> bool {
         // Relaxed: no other thread writes or takes away this one's name unseen (see `enter`).
         self.owner.load(Relaxed) == sys::thread_pointer()
+    }
+
+    /// The same while it is taken away, too.
+    #[must_use]
+    pub fn was_mine(&self) -> bool {
+        self.owner.load(Relaxed) & !FLAGS == sys::thread_pointer()
     }
 
     /// The owner's index.
@@ -132,7 +146,7 @@ impl Bias {
         if owner == sys::thread_pointer() {
             return self.inside.load(Relaxed) == 0;
         }
-        if owner != GOING && sys::program_is_single() {
+        if owner & FLAGS == 0 && sys::program_is_single() {
             return false;
         }
         self.take(barrier)
@@ -140,38 +154,47 @@ impl Bias {
 
     /// Takes the bias away; whether it is nobody's now.
     pub fn take(&self, barrier: impl FnOnce() -> bool) -> bool {
-        let owner = self.owner.load(Acquire);
+        let mut owner = self.owner.load(Acquire);
         if owner == 0 {
             return true;
         }
-        if owner == sys::thread_pointer() {
-            let is_outside = self.inside.load(Relaxed) == 0;
-            if is_outside {
-                // Release: as in `Inside`.
-                self.owner.store(0, Release);
-            }
-            return is_outside;
+        if owner & !FLAGS == sys::thread_pointer() {
+            // The owner's own end: it is outside, or this is a handler above it.
+            return self.inside.load(Relaxed) == 0 && self.end();
         }
-        // SeqCst, before the barrier: the owner sees it, or is seen inside. (Who fails finds that another does the same.)
-        let _ = self.owner.compare_exchange(owner, GOING, SeqCst, Relaxed);
-        // Acquire pairs with the Release of `Inside`.
-        if !barrier() || self.inside.load(Acquire) != 0 {
-            return false;
+        if owner & GOING == 0 {
+            // SeqCst, before the barrier: the owner sees it, or is seen inside.
+            owner = match self.owner.compare_exchange(owner, owner | GOING, SeqCst, Acquire) {
+                Ok(_) => owner | GOING,
+                Err(now) => now,
+            };
         }
+        if owner & FLAGS == GOING {
+            let fate = if barrier() { FENCED } else { DENIED };
+            // SeqCst: who sees it is behind the barrier. (Who fails finds that another has said so, or that it is over.)
+            let _ = self.owner.compare_exchange(owner, owner | fate, SeqCst, Relaxed);
+            owner |= fate;
+        }
+        // Acquire pairs with the Release of `Inside`. (Whose bias ended meanwhile is outside.)
+        owner == 0 || owner & FENCED != 0 && self.inside.load(Acquire) == 0 && self.end()
+    }
+
+    /// The owner is outside, and stays there.
+    fn end(&self) -> bool {
         // Release: whoever finds it nobody's sees what the owner did.
-        let _ = self.owner.compare_exchange(GOING, 0, Release, Relaxed);
+        self.owner.store(0, Release);
         true
     }
 
     /// After it what the owner had begun is done and seen, and it sees what the caller had stored (before a full fence of its own); false
     /// if the system gives no barrier, or the owner does not come out. The caller is not the owner inside.
     pub fn fence(&self, barrier: impl FnOnce() -> bool) -> bool {
-        // Relaxed: after the caller's full fence; a bias that is nobody's stays so.
-        let owner = self.owner.load(Relaxed);
-        if owner == 0 || owner == sys::thread_pointer() {
-            return self.inside.load(Acquire) == 0;
+        // Acquire: a bias that is nobody's stays so, and what its owner did is seen.
+        let owner = self.owner.load(Acquire);
+        if owner == 0 || owner & !FLAGS == sys::thread_pointer() {
+            return self.inside.load(Relaxed) == 0;
         }
-        if !barrier() {
+        if owner & FENCED == 0 && !barrier() {
             return false;
         }
         for _ in 0..NAPS {
@@ -186,7 +209,7 @@ impl Bias {
 
     /// In a forked child: an owner that is not here has left it.
     pub fn inherit(&self) {
-        if !self.is_mine() {
+        if !self.was_mine() {
             self.inside.store(0, Relaxed);
             self.owner.store(0, Relaxed);
         }

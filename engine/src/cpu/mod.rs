@@ -246,7 +246,7 @@ impl Cpus {
         // What `off` stored is seen by every sequence that begins after the fence.
         fence(SeqCst);
         // (An owner of the bias whose handler forks goes on in the child, too.)
-        self.fence_all() || self.bias.is_mine()
+        self.fence_all() || self.bias.was_mine()
     }
 
     /// Ends one [`Cpus::close`]; the last turns everything on again by `on`, which is told whether another frame of this thread, which
