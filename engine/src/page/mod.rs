@@ -110,12 +110,6 @@ impl Pages {
         self.huge.store(!pages, Relaxed);
     }
 
-    /// What was said last.
-    #[cfg(test)]
-    pub(crate) fn huge_from(&self) -> usize {
-        !self.huge.load(Relaxed)
-    }
-
     /// How the zone of a node grows, with so many nodes in use.
     fn growth(&self, node: usize, nodes: usize) -> Growth {
         Growth { node, bind: self.places(node, nodes), huge: !self.huge.load(Relaxed) }
@@ -314,6 +308,14 @@ impl Source for PageSource<'_> {
     fn is_near(&self, object: usize) -> bool {
         let (cpus, windows) = (&self.cache.sets.cpus, &self.pages.windows);
         cpus.nodes() < 2 || windows.find(object).is_none_or(|(_, pfn)| windows.zone(pfn) == cpus.node())
+    }
+}
+
+#[cfg(test)]
+impl Pages {
+    /// What [`Pages::set_huge`] said last.
+    pub(crate) fn huge_from(&self) -> usize {
+        !self.huge.load(Relaxed)
     }
 }
 
