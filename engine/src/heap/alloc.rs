@@ -58,11 +58,7 @@ impl<E: Environment> Heap<E> {
     /// The fast path of the thread that the fallback favours.
     #[inline(always)]
     fn malloc_biased(&self, size: usize) -> Option<usize> {
-        if size.wrapping_sub(1) >= self.biased.load(Relaxed) {
-            return None;
-        }
-        if !E::is_single() {
-            self.end_bias();
+        if size.wrapping_sub(1) >= self.biased.load(Relaxed) || !E::is_single() {
             return None;
         }
         // SAFETY: the gate lets no size above SMALL_MAX pass.
@@ -87,6 +83,9 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
+        if self.biased.load(Relaxed) != 0 && !E::is_single() {
+            self.end_bias();
+        }
         let Some(inside) = self.enter_for(size) else { return self.alloc_aside(size, 16) };
         let is_quick = if self.profile.is_on() { None } else { self.malloc_quick(size, aborted) };
         let Some(object) = is_quick else {
