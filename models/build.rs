@@ -15,6 +15,7 @@ const BOARD: &[(&str, &str)] = &[
 /// What is replaced in all of the slab layer's: the size classes, and a look at what is locked.
 const ALL: &[(&str, &str)] = &[
     ("pub mod class;", "pub use crate::class;"),
+    ("\n#[cfg(test)]\nmod tests;\n", "\n"),
     ("\nuse class::", "\nuse crate::class::"),
     (
         "self.bits[(slab as usize >> 7) % BIT_LOCKS].lock()",

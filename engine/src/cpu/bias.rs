@@ -215,3 +215,6 @@ impl Bias {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -368,6 +368,17 @@ fn memory_is_placed_where_there_are_nodes_and_no_filter() {
 }
 
 #[test]
+fn huge_pages_are_for_zones_that_are_large_enough() {
+    let pages = unsafe { Box::<Pages>::new_zeroed().assume_init() };
+    assert_eq!(pages.growth(0, 1).huge, usize::MAX, "none is");
+    for from in [0, 512, usize::MAX] {
+        pages.set_huge(from);
+        let Growth { node, bind, huge } = pages.growth(3, 4);
+        assert_eq!((node, bind, huge), (3, true, from));
+    }
+}
+
+#[test]
 fn a_gather_is_full_while_the_largest_block_would_still_fit() {
     let mut gather = Gather::<24>::new();
     assert!(gather.is_empty());

@@ -147,6 +147,15 @@ mod tests {
     }
 
     #[test]
+    #[allow(unsafe_code, reason = "as the fast path does")]
+    fn without_the_bound_it_is_the_same_class() {
+        for size in 0..=SMALL_MAX {
+            // SAFETY: no more than that.
+            assert_eq!(unsafe { offset_of_unchecked(size) }, offset_of(size), "{size}");
+        }
+    }
+
+    #[test]
     fn waste_is_bounded_and_every_size_fits() {
         for size in 1..=SMALL_MAX {
             let class = offset_of(size) / 16;

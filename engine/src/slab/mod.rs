@@ -811,3 +811,6 @@ impl Source for SlabSource<'_> {
         self.page_source().is_near(object)
     }
 }
+
+#[cfg(test)]
+mod tests;

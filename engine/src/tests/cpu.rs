@@ -6,7 +6,6 @@ use super::units;
 use crate::arch::rseq::Fence;
 use crate::arch::seq::RseqArea;
 use crate::arch::sys;
-use crate::cpu::bias::Bias;
 use crate::cpu::sim::Cpu;
 use crate::cpu::{Cpus, Simulation};
 use crate::stat::Mode;
@@ -151,59 +150,4 @@ fn a_child_has_the_bias_of_its_own_thread() {
     cpus.bias.grant(3);
     thread::scope(|scope| scope.spawn(|| cpus.inherit(0)).join().unwrap());
     assert!(!cpus.bias.is_granted() && cpus.may_use());
-}
-
-/// One barrier is asked for, whatever comes of it; where there is none the owner makes the end when it comes.
-#[test]
-fn a_bias_is_taken_away_by_one_barrier_or_by_its_owner() {
-    let asked = Cell::new(0);
-    let barrier = |given: bool| {
-        let asked = &asked;
-        move || {
-            asked.set(asked.get() + 1);
-            given
-        }
-    };
-    for given in [false, true] {
-        let bias = Bias::new();
-        bias.grant(0);
-        let inside = bias.enter().unwrap();
-        // As another thread would.
-        let other = |given| {
-            let bias = &bias;
-            thread::scope(|scope| scope.spawn(move || bias.take(|| given)).join().unwrap())
-        };
-        assert!(!other(given) && !bias.is_mine() && bias.was_mine() && !bias.is_granted());
-        assert!(!thread::scope(|scope| scope.spawn(|| bias.take(|| panic!("asked again"))).join().unwrap()));
-        assert!(!bias.take(barrier(true)), "a handler above the owner");
-        assert!(bias.enter().is_none());
-        drop(inside);
-        assert_eq!(thread::scope(|scope| scope.spawn(|| bias.take(|| panic!("asked again"))).join().unwrap()), given);
-        assert!(bias.take(barrier(true)) && !bias.was_mine() && other(false));
-    }
-    assert_eq!(asked.get(), 0);
-}
-
-/// A process that is about to filter its calls gives the bias up while there are barriers still.
-#[test]
-fn who_filters_its_calls_has_no_bias() {
-    for is_owner in [false, true] {
-        let cpus = cpus(Mode::Fallback, RseqArea::default(), None);
-        if Fence.register_barrier().is_err() {
-            return;
-        }
-        cpus.bias.grant(0);
-        let confine = || cpus.confine();
-        if is_owner {
-            confine()
-        } else {
-            thread::scope(|scope| scope.spawn(confine).join().unwrap())
-        }
-        assert!(!cpus.bias.is_mine() && cpus.may_use() && cpus.fence_all());
-        cpus.bias.grant(0);
-        assert_eq!(
-            thread::scope(|scope| scope.spawn(|| (cpus.may_use(), cpus.fence_all())).join().unwrap()),
-            (false, false)
-        );
-    }
 }

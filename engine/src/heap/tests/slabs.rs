@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::{Sheaf, Source};
-use crate::page::Kind;
+use crate::page::{Kind, LISTED, PageSource, Zone};
 use crate::slab::SlabSource;
 use crate::slab::class::{SIZES, SLAB_ORDER};
 
@@ -91,9 +91,11 @@ fn a_slab_is_made_and_unmade_with_all_that_is_known_of_it() {
     let ([made, unmade], zero, bytes, ..) = known();
     assert_eq!((zero, bytes), (0, 0));
     let mut first = None;
-    for round in 1..600 {
+    for round in 1..10 {
         let objects = all_of_one(&source, class);
         let n = objects.len();
+        let (_, pfn) = windows.find(objects[0]).unwrap();
+        let block = windows.desc(pfn).link.load(Relaxed) as *mut u8;
         assert_eq!(known(), ([made + round, unmade + round - 1], 1, n * 64, n, n * 64));
         assert_eq!([objects[0], objects[n - 1] + 63].map(|at| source.class_of(at)), [Some(class); 2]);
         // Odd ones, then even ones: bits of one word at a time and of several.
@@ -108,7 +110,12 @@ fn a_slab_is_made_and_unmade_with_all_that_is_known_of_it() {
             assert_eq!((source.class_of(objects[0] + page * PAGE), windows.desc(pfn).kind()), (None, kind));
         }
         // What describes a slab, and its pages, come back for the next.
-        let now = (sets.level(Level::Meta), sets.board().level(Level::PagesManaged));
+        let again = HEAP.cache.meta.alloc(sets.board(), 64 + n / 8).unwrap();
+        assert_eq!(again.as_ptr(), block);
+        unsafe { HEAP.cache.meta.free(again, 64 + n / 8) };
+        HEAP.trim();
+        let free: usize = HEAP.pages.zones.iter().map(Zone::free_pages).sum();
+        let now = (sets.level(Level::Meta), sets.board().level(Level::PagesManaged), free);
         assert_eq!(*first.get_or_insert(now), now);
     }
     assert_eq!(told(0, usize::MAX), []);
@@ -401,4 +408,55 @@ fn class_bytes_are_for_sequences_and_go_with_the_slab() {
         flush(&source, class, &there);
         assert_eq!(bytes(), [0; 16]);
     }
+}
+
+/// Pages by themselves: of each order, of two nodes, to their list or past it.
+#[test]
+fn pages_come_back_to_the_list_of_their_node_or_to_their_zone() {
+    static HEAP: Heap<Test> = Heap::new();
+    let opening = Opening {
+        mode: Mode::Simulated,
+        reason: Reason::Asked,
+        index: Index::Cpu,
+        area: RseqArea::default(),
+        simulation: Some(two_nodes()),
+        share: None,
+    };
+    HEAP.cache.knobs.reset();
+    unsafe { HEAP.open(&opening) }.unwrap();
+    let source = PageSource { pages: &HEAP.pages, cache: &HEAP.cache, first: CLASSES };
+    let free = |node: usize| HEAP.pages.zones[node].free_pages();
+    let bad = || HEAP.cache.sets.event(Event::BadFree);
+    for (at, &order) in LISTED.iter().enumerate() {
+        let class = CLASSES + at;
+        assert_eq!(source.size(class), PAGE << order);
+        let block = source.take(class).unwrap();
+        let (had, none) = (free(0), bad());
+        source.give(class, block);
+        assert_eq!((free(0), bad()), (had + (1 << order), none));
+        source.give(class, block);
+        assert_eq!((free(0), bad()), (had + (1 << order), none + 1), "twice");
+        // Where there is one node all is near.
+        assert!(source.is_near(block) && source.is_near(0));
+    }
+    NODE.set(1);
+    unsafe { HEAP.free(HEAP.malloc(PAGE)) };
+    assert_eq!(HEAP.cache.sets.cpus.nodes(), 2);
+    for from in [0, 1] {
+        NODE.set(from);
+        let [near, far] = [0; 2].map(|_| source.alloc(0).unwrap());
+        let [near_at, far_at] = [near, far].map(|block| HEAP.pages.windows.address(block));
+        assert_eq!((HEAP.pages.windows.zone(far), source.is_near(far_at), source.is_near(0)), (from, true, true));
+        let had = free(from);
+        unsafe { source.free(near, 0) };
+        assert_eq!(free(from), had, "it is the list's");
+        assert_eq!(source.alloc(0).map(|block| HEAP.pages.windows.address(block)), Some(near_at));
+        unsafe { source.free(near, 0) };
+        NODE.set(1 - from);
+        assert!(!source.is_near(far_at));
+        unsafe { source.free(far, 0) };
+        assert_eq!(free(from), had + 1, "it is the zone's");
+    }
+    NODE.set(0);
+    assert_empty(&HEAP);
 }

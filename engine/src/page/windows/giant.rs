@@ -126,7 +126,7 @@ impl Windows {
     }
 
     /// `len` bytes of reserved address space, aligned to `align`.
-    fn aligned(len: usize, align: usize, salt: u32) -> Option<usize> {
+    pub(super) fn aligned(len: usize, align: usize, salt: u32) -> Option<usize> {
         // Where other mappings hardly ever are; the salt is the number of windows, so
         // that they follow each other. The kernel's own choice is the way out.
         let seed = (&raw const len) as usize >> 12 & 0xfff;

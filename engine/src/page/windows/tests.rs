@@ -222,6 +222,89 @@ fn walks_see_each_window_that_serves() {
     assert_eq!(opened()[2], (windows.address(again), WINDOW + 2 * PAGE));
 }
 
+/// Where somebody has the place that is asked for, the system's own choice is cut to what was wanted, and nothing else stays.
+#[test]
+fn an_address_that_is_not_aligned_has_a_way_out() {
+    // (Other tests map and unmap beside this one, far less than that.)
+    const LEN: usize = 1 << 37;
+    const ALIGN: usize = 1 << 38;
+    let all = || mapped(0, usize::MAX) / (LEN / 4);
+    let before = all();
+    // (From one place, so that each looks in the same.)
+    let at: Vec<_> = (0..4).map(|_| Windows::aligned(LEN, ALIGN, 0).unwrap()).collect();
+    assert!(at.iter().all(|at| at.is_multiple_of(ALIGN) && mapped(*at, at + LEN) == LEN), "{at:x?}");
+    assert!((15..=17).contains(&(all() - before)), "nothing beside what was wanted");
+    at.iter().for_each(|&at| unsafe { sys::unmap(at, LEN) }.unwrap());
+    assert!(all() <= before + 1);
+    // Longer than all addresses, with and without room to align it.
+    assert_eq!([(1 << 47) - PAGE, 1 << 47, 1 << 50].map(|len| Windows::aligned(len, WINDOW, 0)), [None; 3]);
+}
+
+/// From the first whole block on, in one range, until one grows by small pages or a part is given back.
+#[test]
+fn huge_pages_are_asked_for_in_one_range_of_a_window() {
+    if !fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
+        return;
+    }
+    let (windows, board) = fresh();
+    let (first, _) = windows.reserve(board, Owner::Zone(0), 1, 100).unwrap();
+    let levels = || [Level::Huge, Level::Mappings].map(|level| board.level(level) as usize);
+    let (block, before) = (first.block(), levels()[1]);
+    let state = || (levels(), [0, 1, 2].map(|at| windows.is_huge(block + at)), windows.has_huge(first));
+    let none = ([0, before], [false; 3], false);
+    let grow = |from: usize, pages: usize, is_huge: bool| {
+        assert_eq!(windows.extend(board, first, pages, pages), Some((first.add(from), pages)));
+        if is_huge {
+            windows.make_huge(board, first.add(from), pages);
+        }
+    };
+    assert_eq!((state(), windows.end_huge(board, first)), (none, None));
+    // Not to the end of a block, and just to it.
+    grow(100, 20, true);
+    assert_eq!(state(), none);
+    grow(120, 392, true);
+    assert_eq!(state(), none);
+    grow(512, 188, true);
+    assert_eq!(state(), ([188 * PAGE, before + 1], [false; 3], true));
+    grow(700, 324, true);
+    assert_eq!(state(), ([512 * PAGE, before + 1], [false, true, false], true));
+    grow(1024, 511, true);
+    assert_eq!(state(), ([1023 * PAGE, before + 1], [false, true, false], true));
+    grow(1535, 1, true);
+    let all = ([1024 * PAGE, before + 1], [false, true, true], true);
+    assert_eq!(state(), all);
+    // By small pages, and behind those.
+    grow(1536, 10, false);
+    grow(1546, 1000, true);
+    assert_eq!(state(), all);
+    let has = |page: usize| flags(windows.address(first.add(page))).split(' ').any(|flag| flag == "hg");
+    assert_eq!([0, 511, 512, 1535, 1536, 2000].map(has), [false, false, true, true, false, false]);
+    assert_eq!(windows.end_huge(board, first), Some((windows.address(first.add(512)), 1024 * PAGE)));
+    assert_eq!((state(), windows.end_huge(board, first)), (none, None));
+    // It begins again, in the middle of a block.
+    grow(2546, 300, true);
+    assert_eq!(state().0, [(2846 - 2560) * PAGE, before + 1]);
+}
+
+#[test]
+fn a_giant_area_is_cut_moved_or_refused_as_a_whole() {
+    let (windows, board) = fresh();
+    let reserved = || board.level(Level::Reserved) as usize;
+    let giant = windows.reserve_giant(board, WINDOW + 8 * PAGE, WINDOW).unwrap();
+    let (at, all) = (windows.address(giant), reserved());
+    assert!(unsafe { windows.cut_giant(board, giant, WINDOW + 2 * PAGE) });
+    assert_eq!((windows.giant(giant).bytes.load(Relaxed), reserved()), (WINDOW + 2 * PAGE, all - 6 * PAGE));
+    assert_eq!(mapped(at, at + WINDOW + 8 * PAGE), WINDOW + 2 * PAGE);
+    // Refused (a part of a page is not to be had): all is as it was.
+    assert!(!unsafe { windows.cut_giant(board, giant, PAGE + 1) });
+    assert_eq!((windows.giant(giant).bytes.load(Relaxed), reserved()), (WINDOW + 2 * PAGE, all - 6 * PAGE));
+    let levels = || [Level::Reserved, Level::Mappings].map(|level| board.level(level));
+    let before = (levels(), windows.in_use().count());
+    assert!(!unsafe { windows.move_giant(board, giant, 1, WINDOW + 3 * PAGE) });
+    assert_eq!(((levels(), windows.in_use().count()), windows.address(giant)), (before, at));
+    assert!(unsafe { windows.release_giant(board, giant) });
+}
+
 #[test]
 fn a_descriptor_keeps_what_it_is_told() {
     let (windows, board) = fresh();

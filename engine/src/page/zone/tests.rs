@@ -300,6 +300,16 @@ fn what_is_handed_over_is_the_first_run_that_is_long_enough() {
     assert_eq!(all.map(|(_, pages)| pages), Some(BLOCK_PAGES));
 }
 
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "they were the zone's already")]
+fn pages_of_the_zone_are_not_taken_over() {
+    let place = Place::opened();
+    let block = place.one(9);
+    assert_eq!(place.free(&[(block, 9)]), 0);
+    place.zone.take_over(place.windows, &place.board, block, 5, true);
+}
+
 #[test]
 fn new_memory_is_bound_to_its_node_where_that_is_wanted() {
     let policy = |at: usize| {
