@@ -32,7 +32,7 @@ int main(int argc, char **argv)
         CHECK(!pthread_create(&threads[i], NULL, load, calloc(1, sizeof(Held))));
     char *stack = malloc(1 << 18);
     static int alive;
-    for (int i = 0; i < 80; i++) {
+    for (int i = 0; i < 50; i++) {
         alive = 1;
         int made = clone(thread, stack + (1 << 18),
                          CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_CLEARTID | flags,

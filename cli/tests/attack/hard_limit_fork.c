@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { THREADS = 4, BLOCKS = 200, LIMIT = 200, FORKS = 40 };
+enum { THREADS = 4, BLOCKS = 200, LIMIT = 200, FORKS = 20 };
 
 static volatile int ends;
 static volatile long had;

@@ -1,7 +1,7 @@
 // about: a block of several mappings, one of them sealed, that grows: Linux 6.17 moved what came before it and then failed
 // args: 4 8
 // args: 2 16
-// args: 520 560
+// long: 520 560
 #include "../c/check.h"
 #include <sys/mman.h>
 #include <sys/syscall.h>

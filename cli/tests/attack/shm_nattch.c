@@ -11,7 +11,7 @@
 int main(void)
 {
     int segment = shmget(IPC_PRIVATE, 1 << 20, 0600), attached = 0;
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 12; round++) {
         pid_t child = fork();
         if (!child) {
             char *shared = shmat(segment, NULL, 0);
