@@ -212,13 +212,11 @@ impl Cpus {
         !self.is_confined() && Fence.barrier().is_ok()
     }
 
-    /// In the fallback, before anybody uses a set: the calling thread has them to itself while it is the only one. Whether it does.
-    pub fn favour(&self) -> bool {
-        let is_possible = self.mode() == Mode::Fallback && sys::program_is_single() && Fence.register_barrier().is_ok();
-        if is_possible {
+    /// In the fallback, before anybody uses a set: the calling thread has them to itself, while it is the only one and there are barriers.
+    pub fn favour(&self) {
+        if self.mode() == Mode::Fallback && sys::program_is_single() && Fence.register_barrier().is_ok() {
             self.bias.grant(sys::current_cpu() as usize % INDICES);
         }
-        is_possible
     }
 
     /// In the fallback: whether the calling thread may use sets now, by the bias or under their locks.

@@ -654,11 +654,8 @@ thread_local! {
     static NODE: Cell<usize> = const { Cell::new(0) };
 }
 
-#[test]
-fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
-    // Too large for the stack.
-    static HEAP: Heap<Test> = Heap::new();
-    let heap = &HEAP;
+/// On these.
+fn open_on_two_nodes(heap: &Heap<Test>) {
     let opening = Opening {
         mode: Mode::Simulated,
         reason: Reason::Asked,
@@ -668,7 +665,15 @@ fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
         share: None,
     };
     heap.cache.knobs.reset();
-    unsafe { Heap::<Test>::open(heap, &opening) }.unwrap();
+    unsafe { heap.open(&opening) }.unwrap();
+}
+
+#[test]
+fn objects_come_from_the_node_that_asks_and_go_back_to_their_own() {
+    // Too large for the stack.
+    static HEAP: Heap<Test> = Heap::new();
+    let heap = &HEAP;
+    open_on_two_nodes(heap);
     let node_of = |object: usize| heap.pages.windows.zone(heap.pages.windows.find(object).unwrap().1);
     let objects = [0, 1].map(|node| {
         NODE.set(node);

@@ -5,19 +5,6 @@ use crate::cache::cpuset::CpuSet;
 use crate::page::Flags;
 use crate::reclaim::keeper::{Duty, QUIET};
 
-fn opened(heap: &'static Heap<Test>) {
-    let opening = Opening {
-        mode: Mode::Simulated,
-        reason: Reason::Asked,
-        index: Index::Cpu,
-        area: RseqArea::default(),
-        simulation: Some(two_nodes()),
-        share: None,
-    };
-    heap.cache.knobs.reset();
-    unsafe { heap.open(&opening) }.unwrap();
-}
-
 fn all() -> CpuSet {
     let mut all = CpuSet::around(0);
     (0..64).for_each(|index| all.insert(index));
@@ -46,7 +33,7 @@ fn fences(heap: &Heap<Test>) -> u64 {
 #[test]
 fn an_expedited_drain_takes_all_with_one_fence() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     fill(&HEAP, 0);
     let before = fill(&HEAP, 1);
     let (report, asked) = drain(&HEAP, DrainMode::Expedited, |_| unreachable!("it does not matter who runs"));
@@ -59,7 +46,7 @@ fn an_expedited_drain_takes_all_with_one_fence() {
 #[test]
 fn what_is_empty_is_not_switched() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     fill(&HEAP, 0);
     drain(&HEAP, DrainMode::Expedited, |_| true);
     // (Pages of slabs that the first emptied.)
@@ -72,7 +59,7 @@ fn what_is_empty_is_not_switched() {
 #[test]
 fn a_gentle_drain_interrupts_nobody_and_the_owner_answers() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     fill(&HEAP, 0);
     let before = fill(&HEAP, 1);
     // CPU 1 runs somebody, CPU 0 does not.
@@ -99,7 +86,7 @@ fn a_gentle_drain_interrupts_nobody_and_the_owner_answers() {
 #[test]
 fn who_need_not_answer_any_more_does_not() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     fill(&HEAP, 1);
     let (_, asked) = drain(&HEAP, DrainMode::Gentle, |_| true);
     assert!(asked.contains(1) && HEAP.cache.sets.withdraw(1) && !HEAP.cache.sets.withdraw(1));
@@ -112,7 +99,7 @@ fn who_need_not_answer_any_more_does_not() {
 #[test]
 fn a_parked_set_is_drained_without_a_fence_and_comes_back_with_the_next_allocation() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     let before = fill(&HEAP, 1);
     assert!(HEAP.park() && HEAP.cache.sets.is_parked(1));
     let (report, asked) = drain(&HEAP, DrainMode::Gentle, |_| true);
@@ -132,7 +119,7 @@ fn a_parked_set_is_drained_without_a_fence_and_comes_back_with_the_next_allocati
 #[test]
 fn parking_survives_a_fork() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     fill(&HEAP, 1);
     assert!(HEAP.park());
     assert!(HEAP.fork_begin(u32::MAX));
@@ -145,7 +132,7 @@ fn parking_survives_a_fork() {
 #[test]
 fn auto_is_gentle_to_isolated_cpus_only() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     HEAP.cache.sets.isolated.insert(1);
     fill(&HEAP, 0);
     fill(&HEAP, 1);
@@ -159,7 +146,7 @@ fn auto_is_gentle_to_isolated_cpus_only() {
 #[test]
 fn entitlements_decay_by_an_eighth_and_the_budget_gets_it_back() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     let charged = || HEAP.cache.sets.board().level(Level::Charged);
     NODE.set(0);
     let objects: Vec<_> = (0..3000).map(|_| HEAP.malloc(100)).collect();
@@ -184,7 +171,7 @@ fn entitlements_decay_by_an_eighth_and_the_budget_gets_it_back() {
 #[test]
 fn refills_double_and_frees_halve_them() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     NODE.set(0);
     let class = class::offset_of(64) / 16;
     let batch = || HEAP.cache.sets.home_of(0).unwrap().0.batches[class].load(Relaxed);
@@ -208,7 +195,7 @@ fn looks(heap: &Heap<Test>, n: u32) {
 #[test]
 fn a_cpu_that_does_nothing_is_drained_after_three_looks() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     fill(&HEAP, 0);
     let held = || HEAP.cache.sets.list(0, class::offset_of(100) / 16).unwrap().0;
     looks(&HEAP, 1);
@@ -223,7 +210,7 @@ fn a_cpu_that_does_nothing_is_drained_after_three_looks() {
 #[test]
 fn lists_with_another_nodes_pages_are_flushed_after_three_quiet_periods() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     // CPU 0's own pages and those of CPU 1's node, freed on CPU 0, which works on with small objects.
     for (node, flushed) in [(0, false), (1, true)] {
         NODE.set(node);
@@ -244,7 +231,7 @@ fn lists_with_another_nodes_pages_are_flushed_after_three_quiet_periods() {
 #[test]
 fn areas_that_nobody_asks_for_again_go_after_three_looks_at_a_busy_cpu() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     let pair = |bytes| unsafe { HEAP.free(HEAP.malloc(bytes)) };
     pair(64 << 10);
     // Used at each look it stays; then the CPU works on with small objects.
@@ -263,7 +250,7 @@ fn areas_that_nobody_asks_for_again_go_after_three_looks_at_a_busy_cpu() {
 #[test]
 fn the_knob_switches_background_drains_off() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     HEAP.cache.knobs.set(Id::Drain as usize, 3);
     fill(&HEAP, 0);
     looks(&HEAP, 2 * QUIET);
@@ -275,10 +262,10 @@ fn the_knob_switches_background_drains_off() {
 #[test]
 fn what_the_system_says_is_read_once_and_not_by_a_confined_process() {
     static HEAP: Heap<Test> = Heap::new();
-    opened(&HEAP);
+    open_on_two_nodes(&HEAP);
     assert!(HEAP.reclaim.learns() && !HEAP.reclaim.learns());
     static CONFINED: Heap<Test> = Heap::new();
-    opened(&CONFINED);
+    open_on_two_nodes(&CONFINED);
     CONFINED.confine();
     CONFINED.drain(DrainTarget::All, DrainMode::Auto);
     assert!(CONFINED.reclaim.learns(), "it was not read");

@@ -414,16 +414,7 @@ fn class_bytes_are_for_sequences_and_go_with_the_slab() {
 #[test]
 fn pages_come_back_to_the_list_of_their_node_or_to_their_zone() {
     static HEAP: Heap<Test> = Heap::new();
-    let opening = Opening {
-        mode: Mode::Simulated,
-        reason: Reason::Asked,
-        index: Index::Cpu,
-        area: RseqArea::default(),
-        simulation: Some(two_nodes()),
-        share: None,
-    };
-    HEAP.cache.knobs.reset();
-    unsafe { HEAP.open(&opening) }.unwrap();
+    open_on_two_nodes(&HEAP);
     let source = PageSource { pages: &HEAP.pages, cache: &HEAP.cache, first: CLASSES };
     let free = |node: usize| HEAP.pages.zones[node].free_pages();
     let bad = || HEAP.cache.sets.event(Event::BadFree);
