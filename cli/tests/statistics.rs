@@ -200,8 +200,9 @@ fn library() -> String {
     String::from_utf8(output.stdout).unwrap().trim().split(':').next().unwrap().to_owned()
 }
 
-/// A process that hardly allocates pays little for being preloaded: half a MiB is the aim, and 545 KiB is what the library's text
-/// (304 KiB, all of which the kernel maps around its faults) and the heap's first pages take now.
+/// A process that hardly allocates pays little for being preloaded: half a MiB is the aim. What the library's text (368 KiB, all of which the
+/// kernel maps around its faults, and more of the C library's besides) and the heap's first pages take now is 545 KiB where a fault maps
+/// 64 KiB, 571 where it maps 128.
 #[test]
 fn small_processes_stay_small() {
     let Some(_) = need("small_processes_stay_small", "grep", "grep") else { return };
@@ -224,7 +225,7 @@ fn small_processes_stay_small() {
         without += peak("");
     }
     let (with, without) = (with / RUNS, without / RUNS);
-    assert!(with <= without + 560, "{with} KiB with, {without} KiB without");
+    assert!(with <= without + 590, "{with} KiB with, {without} KiB without");
 }
 
 /// And at most 20 system calls, none of which opens anything of /proc or /sys.
