@@ -225,7 +225,8 @@ pub fn longest(bits: &Bits) -> (usize, usize) {
             at = if ahead == 0 { (word + 1) * 64 } else { at + ahead.trailing_zeros() as usize };
             begin = at;
         } else {
-            at += (ahead.trailing_ones() as usize).min(64 - bit);
+            // (To the word's end at most: above it `ahead` has zeros.)
+            at += ahead.trailing_ones() as usize;
             if at - begin > best.1 {
                 best = (begin, at - begin);
             }

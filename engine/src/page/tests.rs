@@ -471,6 +471,37 @@ fn the_first_page_of_a_huge_one_makes_all_dirty_until_a_part_is_given_back() {
 }
 
 #[test]
+fn what_lacks_an_edge_of_a_huge_page_is_a_part_of_it() {
+    let ends = |(from, pages): (usize, usize)| {
+        let place = Place { growth: Growth { huge: 0, ..GROWTH }, ..Place::new() };
+        let pair = place.alloc(10, 1, Flags::NONE)[0].0;
+        assert!(place.windows.has_huge(pair));
+        assert!(unsafe { place.zone.give_back(place.windows, &place.board, pair.add(from), pages) });
+        !place.windows.has_huge(pair)
+    };
+    assert_eq!([(0, 1024), (512, 512)].map(ends), [false; 2]);
+    assert_eq!([(0, 511), (1, 511), (1, 512), (511, 1)].map(ends), [true; 4]);
+}
+
+#[test]
+fn only_where_all_of_a_huge_page_is_free_and_clean_one_page_makes_the_rest_dirty() {
+    let place = Place { growth: Growth { huge: 0, ..GROWTH }, ..Place::new() };
+    let block = place.alloc(9, 1, Flags::NONE)[0].0;
+    let clean = |pages| place.zone.cleaned(place.windows, &place.board, block, pages, true);
+    // One page of it is dirty, and a request wants more.
+    clean(511);
+    assert_eq!(place.free(&[(block.add(511), 0)]), 0);
+    assert_eq!((place.alloc(3, 1, Flags::ATOMIC), place.zone.dirty_pages()), ([(block, true)].into(), 1));
+    place.verify();
+    assert_eq!((place.alloc(0, 1000, Flags::ATOMIC).len(), place.zone.dirty_pages()), (504, 0));
+    // Others have its first pages.
+    clean(512);
+    assert_eq!(place.zone.hand_over(place.windows, &place.board, 0, 100, 100), Some((block, 100)));
+    assert_eq!((place.alloc(0, 1, Flags::ATOMIC), place.zone.dirty_pages()), ([(block.add(100), true)].into(), 0));
+    place.verify();
+}
+
+#[test]
 fn no_huge_page_passes_a_limit_unseen() {
     let place = Place { growth: Growth { huge: 0, ..GROWTH }, ..Place::new() };
     place.alloc(9, 2, Flags::NONE);

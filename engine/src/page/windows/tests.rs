@@ -2,6 +2,7 @@
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use super::*;
+use crate::arch::tests::{refused, refused_with};
 use crate::page::Kind;
 use std::boxed::Box;
 use std::fs;
@@ -105,6 +106,27 @@ fn a_window_grows_in_steps_with_all_that_describes_it() {
     assert_eq!(windows.in_use().count(), 1);
 }
 
+/// `vm.max_map_count` is reached: the mappings of descriptors and pages become longer, or all stays as it was.
+#[test]
+fn where_no_mapping_more_is_to_be_had_the_last_ones_grow() {
+    const NO_MEMORY: u32 = libc::ENOMEM as u32;
+    let (windows, board) = fresh();
+    let (first, _) = windows.reserve(board, Owner::Zone(3), 8, 8).unwrap();
+    let extend = |pages: usize| windows.extend(board, first, pages, pages);
+    let Some(grown) = refused(libc::SYS_mmap, NO_MEMORY, || extend(DESCRIBED)) else { return };
+    assert_eq!(grown, Some((first.add(8), DESCRIBED)));
+    let all = DESCRIBED + 8;
+    check(windows, board, first, all);
+    unsafe { *(windows.address(first.add(all - 1)) as *mut u8) = 1 };
+    // What cannot be opened there (as behind a guard) does not stay. (A length that nobody else asks for.)
+    let closed = || refused_with(libc::SYS_mmap, Some((23 * PAGE) as u32), NO_MEMORY, || extend(23));
+    assert_eq!(refused_with(libc::SYS_mprotect, Some((23 * PAGE) as u32), NO_MEMORY, closed), Some(Some(None)));
+    check(windows, board, first, all);
+    // Where descriptors are there already the system is not asked for any.
+    assert_eq!(refused(libc::SYS_mremap, NO_MEMORY, || extend(8)), Some(Some((first.add(all), 8))));
+    check(windows, board, first, all + 8);
+}
+
 #[test]
 fn what_is_needed_to_the_last_page_is_given() {
     let (windows, board) = fresh();
@@ -146,6 +168,22 @@ fn windows_follow_each_other_until_somebody_is_in_the_way() {
     let other = fresh();
     let (first, _) = other.0.reserve(other.1, Owner::Zone(0), 1, 1).unwrap();
     assert_ne!(other.0.address(first) >> WINDOW_SHIFT, slots[0], "another heap begins elsewhere");
+}
+
+#[test]
+fn no_window_is_made_where_one_of_ours_is_or_beyond_all() {
+    let (windows, board) = fresh();
+    let mut made = windows.made.lock();
+    made.slot = 7;
+    // (As if they were there; nobody looks.)
+    let ours = [FIRST_SLOT + 8, FIRST_SLOT + 9];
+    ours.iter().for_each(|&slot| windows.root[slot].store(1, Relaxed));
+    assert_eq!(windows.next_slot(&mut made, false), FIRST_SLOT + 10, "they are passed over");
+    for slot in [ours[0], ours[1], ROOT, ROOT + 1] {
+        assert_eq!(windows.make(board, &mut made, Owner::Zone(0), slot, 1), Err(Refused::Taken), "{slot:x}");
+    }
+    assert_eq!((made.count, board.level(Level::Reserved)), (0, 0));
+    ours.iter().for_each(|&slot| windows.root[slot].store(0, Relaxed));
 }
 
 #[test]
@@ -303,6 +341,15 @@ fn a_giant_area_is_cut_moved_or_refused_as_a_whole() {
     assert!(!unsafe { windows.move_giant(board, giant, 1, WINDOW + 3 * PAGE) });
     assert_eq!(((levels(), windows.in_use().count()), windows.address(giant)), (before, at));
     assert!(unsafe { windows.release_giant(board, giant) });
+}
+
+#[test]
+fn a_giant_area_that_cannot_be_opened_has_no_window() {
+    let (windows, board) = fresh();
+    let reserve = || windows.reserve_giant(board, WINDOW + PAGE, WINDOW);
+    let Some(giant) = refused(libc::SYS_mprotect, libc::ENOMEM as u32, reserve) else { return };
+    let levels = [Level::Reserved, Level::Mappings].map(|level| board.level(level));
+    assert_eq!((giant, windows.made.lock().count, levels), (None, 0, [0; 2]));
 }
 
 #[test]
