@@ -12,7 +12,7 @@ const BOARD: &[(&str, &str)] = &[
     ("BOARD_BYTES: usize = 16 * 1024;", "BOARD_BYTES: usize = 8192;"),
     ("FRONT_CLASSES: usize = 41;", "FRONT_CLASSES: usize = 0;"),
 ];
-/// What is replaced in all of the slab layer's: the size classes, and a look at what is locked.
+/// What is replaced in all of the slab layer's, which is one file here: the size classes, and a look at what is locked.
 const ALL: &[(&str, &str)] = &[
     ("pub mod class;", "pub use crate::class;"),
     ("\n#[cfg(test)]\nmod tests;\n", "\n"),
@@ -178,8 +178,9 @@ fn main() {
     for (name, changes) in SPACES {
         write(name, space.clone(), SPACE.iter().chain(*changes));
     }
-    let slab = text("slab/mod.rs");
+    let (slab, bits) = (text("slab/mod.rs"), format!("\nmod bits {{\n{}}}\n", text("slab/bits.rs")));
+    let whole = [("\nmod bits;\n", &*bits)];
     for (name, changes) in VARIANTS {
-        write(name, slab.clone(), ALL.iter().chain(*changes));
+        write(name, slab.clone(), whole.iter().chain(ALL).chain(*changes));
     }
 }

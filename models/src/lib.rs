@@ -1,8 +1,8 @@
 //! # The engine's protocols over a checked machine
 //!
 //! ```text
-//! engine/src: cpu/*, cache/*, percpu/*, counter/*, slab/mod, arch/{gate, lock, outcome}, knob     unchanged
-//!             ───────────────────────────────────────────────────────────────────────────────────────
+//! engine/src: cpu/*, cache/*, percpu/*, counter/*, slab/{mod, bits}, arch/{gate, lock, outcome}, knob     unchanged
+//!             ─────────────────────────────────────────────────────────────────────────────────────────────────────
 //! here:       arch::{atomic, seq, rseq, sys}, stat, meta, page     facades with the same names
 //!             machine: fake CPUs, indices, store buffers, futexes; every step is one of shuttle's choices
 //! ```

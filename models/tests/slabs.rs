@@ -1,5 +1,5 @@
 //! Slabs: the bitmap, the partial list and the rule of the last object
-//! (`engine/src/slab/mod.rs`: `draw`, `put_back_slab`, `relist`, `unmake`, `trim`).
+//! (`engine/src/slab`: `draw`, `put_back_slab`, `relist`, `unmake`, `trim`).
 //!
 //! Bound: 3 threads × 3 rounds of a sheaf of two (or a single object) out and back, or a trim; slabs of
 //! four objects on two pages;
@@ -20,7 +20,7 @@ macro_rules! model {
     ($name:ident) => {
         fn $name() {
             use allotment_models::$name::{MISSING, SlabSource, Slabs};
-            assert!(MISSING.is_empty(), "slab/mod.rs has no {MISSING:?} any more: adapt models/build.rs");
+            assert!(MISSING.is_empty(), "the slab layer has no {MISSING:?} any more: adapt models/build.rs");
             let heap = Arc::new((Slabs::new(), Cache::new(), Pages::new()));
             // SAFETY: a zeroed mapping for as long as the schedule lasts.
             unsafe { heap.1.sets.open(machine::sets(), Mode::Fallback, RseqArea::default(), None) };

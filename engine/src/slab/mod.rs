@@ -7,7 +7,7 @@
 //! ```
 //! Objects travel between slabs and the per-CPU sets in whole sheaves; an object
 //! in a sheaf counts as taken here. Where a pointer's slab is, its page's
-//! descriptor says; which object it is, one multiplication.
+//! descriptor says; which object it is, one multiplication (`bits.rs`).
 //!
 //! | slab is | on the partial list | free objects |
 //! |---|---|---|
@@ -27,6 +27,7 @@
 //! Cost: per sheaf one list lock, and a bit lock per slab touched.
 #![allow(unsafe_code)] // slab descriptors are raw blocks
 
+mod bits;
 pub mod class;
 
 use crate::arch::atomic::Ordering::Relaxed;
@@ -35,9 +36,10 @@ use crate::arch::lock::{Guard, Lock};
 use crate::arch::{PAGE, prefetch};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
-use crate::page::{BIASED, Kind, PageSource, Pages, Pfn};
+use crate::page::{BIASED, Kind, PageSource, Pages};
 use crate::stat::{BadPointer, Event, Level, Mode};
-use class::{CLASSES, RECIPROCAL, RECIPROCAL_SHIFT, SIZES, SLAB_ORDER, SLAB_PAGES_MAX};
+use bits::{Shape, Slab};
+use class::{CLASSES, SIZES, SLAB_ORDER, SLAB_PAGES_MAX};
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::slice;
@@ -48,25 +50,6 @@ const BIT_LOCKS: usize = 64;
 const GAP: usize = 32;
 /// Objects ahead whose slab is fetched, and twice as many ahead what leads there, while others are put back.
 const AHEAD: usize = 4;
-
-/// A slab's descriptor; its bitmap follows it, and behind that, if slabs are checked, the one of what the program has.
-#[repr(C)]
-struct Slab {
-    /// Under the class's `partial` lock.
-    next: *mut Slab,
-    previous: *mut Slab,
-    on_list: bool,
-    /// Constant.
-    class: u8,
-    node: u8,
-    objects: u16,
-    /// Under the slab's bit lock.
-    free: u16,
-    /// Likewise: nothing was drawn from it or came back since its free pages were given back.
-    trimmed: bool,
-    pfn: Pfn,
-    base: usize,
-}
 
 /// The slabs of all classes.
 #[derive(Debug)]
@@ -135,178 +118,6 @@ impl Slabs {
     #[inline]
     pub fn is_checked(&self) -> bool {
         self.checked.load(Relaxed)
-    }
-}
-
-impl Slab {
-    const fn words(objects: usize) -> usize {
-        objects.div_ceil(64)
-    }
-    const fn bytes(objects: usize) -> usize {
-        size_of::<Self>() + Self::words(objects) * 8
-    }
-    /// The bitmap.
-    ///
-    /// # Safety
-    /// `slab` is live and its bit lock is held (or it is not public yet).
-    unsafe fn bitmap<'a>(slab: *mut Self) -> &'a mut [u64] {
-        // SAFETY: the bitmap follows the descriptor in the same block.
-        unsafe { slice::from_raw_parts_mut(slab.add(1).cast::<u64>(), Self::words((*slab).objects as usize)) }
-    }
-    /// Whether the program has object `index` (of a checked slab): the word and the bit of it.
-    ///
-    /// # Safety
-    /// `slab` is live and has that many objects.
-    unsafe fn held<'a>(slab: *mut Self, index: usize) -> (&'a AtomicU64, u64) {
-        // SAFETY: the second bitmap follows the first in the same block, and is only reached as atomics.
-        let word = unsafe {
-            let words = slab.add(1).cast::<AtomicU64>().add(Self::words((*slab).objects as usize));
-            &*words.add(index / 64)
-        };
-        (word, 1 << (index % 64))
-    }
-    /// Whether an object is free.
-    ///
-    /// # Safety
-    /// As [`Slab::bitmap`].
-    unsafe fn is_free(slab: *mut Self, index: usize) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { Self::bitmap(slab)[index / 64] >> (index % 64) & 1 == 1 }
-    }
-    /// Takes free objects, the lowest into the last of `slots`; how many. (By itself: what it needs of the stack is not its callers'.)
-    ///
-    /// # Safety
-    /// As [`Slab::bitmap`].
-    #[inline(never)]
-    unsafe fn take_free(slab: *mut Self, slots: &mut [MaybeUninit<usize>]) -> usize {
-        let n = slots.len();
-        let mut slots = slots.iter_mut().rev();
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (base, size) = ((*slab).base, SIZES[(*slab).class as usize] as usize);
-            for (at, word) in Self::bitmap(slab).iter_mut().enumerate() {
-                let mut bits = *word;
-                if bits == 0 {
-                    continue;
-                }
-                let first = base + at * 64 * size;
-                while bits != 0 && slots.len() > 0 {
-                    // Those that lie behind each other.
-                    let from = bits.trailing_zeros() as usize;
-                    let run = ((bits >> from).trailing_ones() as usize).min(slots.len());
-                    let mut next = first + from * size;
-                    for slot in slots.by_ref().take(run) {
-                        slot.write(next);
-                        next += size;
-                    }
-                    bits &= !(u64::MAX >> (64 - run) << from);
-                }
-                *word = bits;
-                if slots.len() == 0 {
-                    break;
-                }
-            }
-            let got = n - slots.len();
-            (*slab).free -= got as u16;
-            (*slab).trimmed = false;
-            got
-        }
-    }
-    /// Makes objects free while nothing is remarkable: neither another's pointer, nor one that is wrong, nor the last one
-    /// out. How many. The bitmap's word is in a register from one stretch to the next.
-    ///
-    /// # Safety
-    /// As [`Slab::bitmap`].
-    unsafe fn set_free_run(slab: *mut Self, batch: &[usize]) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let shape = Shape::of(slab);
-            let most = (shape.objects - (*slab).free as usize).saturating_sub(1);
-            let mut left = &batch[..batch.len().min(most)];
-            let bitmap = Self::bitmap(slab);
-            let (mut at, mut word, mut run) = (0, bitmap[0], 0);
-            while let Some((index, stretch, bits)) = shape.stretch(left) {
-                if index / 64 != at {
-                    bitmap[at] = word;
-                    at = index / 64;
-                    word = bitmap[at];
-                }
-                if word & bits != 0 {
-                    break;
-                }
-                word |= bits;
-                run += stretch;
-                left = &left[stretch..];
-            }
-            bitmap[at] = word;
-            if run > 0 {
-                (*slab).free += run as u16;
-                (*slab).trimmed = false;
-            }
-            run
-        }
-    }
-    /// Makes an object free.
-    ///
-    /// # Safety
-    /// As [`Slab::bitmap`]; it is not free.
-    unsafe fn set_free(slab: *mut Self, index: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            Self::bitmap(slab)[index / 64] |= 1 << (index % 64);
-            (*slab).free += 1;
-            (*slab).trimmed = false;
-        }
-    }
-}
-
-/// What of a slab never changes.
-#[derive(Clone, Copy)]
-struct Shape {
-    base: usize,
-    size: usize,
-    objects: usize,
-    reciprocal: u64,
-}
-
-impl Shape {
-    /// # Safety
-    /// `slab` is live.
-    unsafe fn of(slab: *mut Slab) -> Self {
-        // SAFETY: constant fields.
-        let (base, class, objects) = unsafe { ((*slab).base, (*slab).class as usize, (*slab).objects as usize) };
-        Self { base, size: SIZES[class] as usize, objects, reciprocal: RECIPROCAL[class] }
-    }
-    /// Which object `address` is; none for what is inside of one, and for what is another slab's.
-    #[inline]
-    fn index(&self, address: usize) -> Option<usize> {
-        let offset = address.wrapping_sub(self.base);
-        let index = (offset as u64).wrapping_mul(self.reciprocal) as usize >> RECIPROCAL_SHIFT;
-        (index < self.objects && index * self.size == offset).then_some(index)
-    }
-    /// The first of the addresses, and those behind it that go on upwards or downwards object by object, within a word of the
-    /// bitmap: which object it is, how many they are, their bits. What was allocated in order is often freed so.
-    #[inline]
-    fn stretch(&self, batch: &[usize]) -> Option<(usize, usize, u64)> {
-        let (&first, rest) = batch.split_first()?;
-        let (index, up) = (self.index(first)?, self.size);
-        let step = rest.first().map_or(0, |next| next.wrapping_sub(first));
-        let bit = index % 64;
-        let most = if step == up {
-            63.min(self.objects - 1 - (index - bit)) - bit
-        } else if step == up.wrapping_neg() {
-            bit
-        } else {
-            return Some((index, 1, 1 << bit));
-        };
-        let mut next = first;
-        let goes_on = |address: &&usize| {
-            next = next.wrapping_add(step);
-            **address == next
-        };
-        let more = rest.iter().take(most).take_while(goes_on).count();
-        let lowest = if step == up { bit } else { bit - more };
-        Some((index, 1 + more, u64::MAX >> (63 - more) << lowest))
     }
 }
 

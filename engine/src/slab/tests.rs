@@ -1,7 +1,8 @@
 //! What a slab computes, against plain loops: its block, stretches of objects, whose comes to the front.
 
 use super::*;
-use class::SMALL_MAX;
+use crate::page::Pfn;
+use class::{RECIPROCAL, SMALL_MAX};
 use std::vec::Vec;
 
 static CACHE: Cache = Cache::new();

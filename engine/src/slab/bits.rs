@@ -1,0 +1,211 @@
+//! # A slab's own words: its descriptor, and which of its objects are free
+//!
+//! ```text
+//! block  ┌ next ⇄ previous, on_list │ class, node, objects │ free, trimmed │ pfn, base ┬ free: a bit each ┬ held: a bit each ┐
+//!        └ its list's               │ constant             │ the bitmap's  │ constant  ┴ [u64]            ┴ if checked       ┘
+//! pages  [ object 0 │ object 1 │ … ]   which object: (address − base) × reciprocal
+//! ```
+//! Objects go in and out in stretches that lie behind each other, so that a word of the bitmap is written once for all of its own.
+//!
+//! Units: objects, by index; words of 64. Invariants: `free` is how many bits of the bitmap are set, and none is behind the last object;
+//! what is free the program does not hold. Locks: of the class's list for what is the list's, the slab's bit lock for the
+//! bitmap and what is its; who calls takes them (see [`super`]). What is held is atomic. Cost: one multiplication an object,
+//! some instructions a word.
+#![allow(unsafe_code)] // raw blocks
+
+use super::class::{RECIPROCAL, RECIPROCAL_SHIFT, SIZES};
+use crate::arch::atomic::AtomicU64;
+use crate::page::Pfn;
+use core::mem::MaybeUninit;
+use core::slice;
+
+/// A slab's descriptor; its bitmap follows it, and behind that, if slabs are checked, the one of what the program has.
+#[repr(C)]
+pub(super) struct Slab {
+    /// Under the class's `partial` lock.
+    pub(super) next: *mut Slab,
+    pub(super) previous: *mut Slab,
+    pub(super) on_list: bool,
+    /// Constant.
+    pub(super) class: u8,
+    pub(super) node: u8,
+    pub(super) objects: u16,
+    /// Under the slab's bit lock.
+    pub(super) free: u16,
+    /// Likewise: nothing was drawn from it or came back since its free pages were given back.
+    pub(super) trimmed: bool,
+    pub(super) pfn: Pfn,
+    pub(super) base: usize,
+}
+
+impl Slab {
+    pub(super) const fn words(objects: usize) -> usize {
+        objects.div_ceil(64)
+    }
+    pub(super) const fn bytes(objects: usize) -> usize {
+        size_of::<Self>() + Self::words(objects) * 8
+    }
+    /// The bitmap.
+    ///
+    /// # Safety
+    /// `slab` is live and its bit lock is held (or it is not public yet).
+    pub(super) unsafe fn bitmap<'a>(slab: *mut Self) -> &'a mut [u64] {
+        // SAFETY: the bitmap follows the descriptor in the same block.
+        unsafe { slice::from_raw_parts_mut(slab.add(1).cast::<u64>(), Self::words((*slab).objects as usize)) }
+    }
+    /// Whether the program has object `index` (of a checked slab): the word and the bit of it.
+    ///
+    /// # Safety
+    /// `slab` is live and has that many objects.
+    pub(super) unsafe fn held<'a>(slab: *mut Self, index: usize) -> (&'a AtomicU64, u64) {
+        // SAFETY: the second bitmap follows the first in the same block, and is only reached as atomics.
+        let word = unsafe {
+            let words = slab.add(1).cast::<AtomicU64>().add(Self::words((*slab).objects as usize));
+            &*words.add(index / 64)
+        };
+        (word, 1 << (index % 64))
+    }
+    /// Whether an object is free.
+    ///
+    /// # Safety
+    /// As [`Slab::bitmap`].
+    pub(super) unsafe fn is_free(slab: *mut Self, index: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { Self::bitmap(slab)[index / 64] >> (index % 64) & 1 == 1 }
+    }
+    /// Takes free objects, the lowest into the last of `slots`; how many. (By itself: what it needs of the stack is not its callers'.)
+    ///
+    /// # Safety
+    /// As [`Slab::bitmap`].
+    #[inline(never)]
+    pub(super) unsafe fn take_free(slab: *mut Self, slots: &mut [MaybeUninit<usize>]) -> usize {
+        let n = slots.len();
+        let mut slots = slots.iter_mut().rev();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (base, size) = ((*slab).base, SIZES[(*slab).class as usize] as usize);
+            for (at, word) in Self::bitmap(slab).iter_mut().enumerate() {
+                let mut bits = *word;
+                if bits == 0 {
+                    continue;
+                }
+                let first = base + at * 64 * size;
+                while bits != 0 && slots.len() > 0 {
+                    // Those that lie behind each other.
+                    let from = bits.trailing_zeros() as usize;
+                    let run = ((bits >> from).trailing_ones() as usize).min(slots.len());
+                    let mut next = first + from * size;
+                    for slot in slots.by_ref().take(run) {
+                        slot.write(next);
+                        next += size;
+                    }
+                    bits &= !(u64::MAX >> (64 - run) << from);
+                }
+                *word = bits;
+                if slots.len() == 0 {
+                    break;
+                }
+            }
+            let got = n - slots.len();
+            (*slab).free -= got as u16;
+            (*slab).trimmed = false;
+            got
+        }
+    }
+    /// Makes objects free while nothing is remarkable: neither another's pointer, nor one that is wrong, nor the last one
+    /// out. How many. The bitmap's word is in a register from one stretch to the next.
+    ///
+    /// # Safety
+    /// As [`Slab::bitmap`].
+    pub(super) unsafe fn set_free_run(slab: *mut Self, batch: &[usize]) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let shape = Shape::of(slab);
+            let most = (shape.objects - (*slab).free as usize).saturating_sub(1);
+            let mut left = &batch[..batch.len().min(most)];
+            let bitmap = Self::bitmap(slab);
+            let (mut at, mut word, mut run) = (0, bitmap[0], 0);
+            while let Some((index, stretch, bits)) = shape.stretch(left) {
+                if index / 64 != at {
+                    bitmap[at] = word;
+                    at = index / 64;
+                    word = bitmap[at];
+                }
+                if word & bits != 0 {
+                    break;
+                }
+                word |= bits;
+                run += stretch;
+                left = &left[stretch..];
+            }
+            bitmap[at] = word;
+            if run > 0 {
+                (*slab).free += run as u16;
+                (*slab).trimmed = false;
+            }
+            run
+        }
+    }
+    /// Makes an object free.
+    ///
+    /// # Safety
+    /// As [`Slab::bitmap`]; it is not free.
+    pub(super) unsafe fn set_free(slab: *mut Self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::bitmap(slab)[index / 64] |= 1 << (index % 64);
+            (*slab).free += 1;
+            (*slab).trimmed = false;
+        }
+    }
+}
+
+/// What of a slab never changes.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) base: usize,
+    pub(super) size: usize,
+    pub(super) objects: usize,
+    pub(super) reciprocal: u64,
+}
+
+impl Shape {
+    /// # Safety
+    /// `slab` is live.
+    pub(super) unsafe fn of(slab: *mut Slab) -> Self {
+        // SAFETY: constant fields.
+        let (base, class, objects) = unsafe { ((*slab).base, (*slab).class as usize, (*slab).objects as usize) };
+        Self { base, size: SIZES[class] as usize, objects, reciprocal: RECIPROCAL[class] }
+    }
+    /// Which object `address` is; none for what is inside of one, and for what is another slab's.
+    #[inline]
+    pub(super) fn index(&self, address: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.base);
+        let index = (offset as u64).wrapping_mul(self.reciprocal) as usize >> RECIPROCAL_SHIFT;
+        (index < self.objects && index * self.size == offset).then_some(index)
+    }
+    /// The first of the addresses, and those behind it that go on upwards or downwards object by object, within a word of the
+    /// bitmap: which object it is, how many they are, their bits. What was allocated in order is often freed so.
+    #[inline]
+    pub(super) fn stretch(&self, batch: &[usize]) -> Option<(usize, usize, u64)> {
+        let (&first, rest) = batch.split_first()?;
+        let (index, up) = (self.index(first)?, self.size);
+        let step = rest.first().map_or(0, |next| next.wrapping_sub(first));
+        let bit = index % 64;
+        let most = if step == up {
+            63.min(self.objects - 1 - (index - bit)) - bit
+        } else if step == up.wrapping_neg() {
+            bit
+        } else {
+            return Some((index, 1, 1 << bit));
+        };
+        let mut next = first;
+        let goes_on = |address: &&usize| {
+            next = next.wrapping_add(step);
+            **address == next
+        };
+        let more = rest.iter().take(most).take_while(goes_on).count();
+        let lowest = if step == up { bit } else { bit - more };
+        Some((index, 1 + more, u64::MAX >> (63 - more) << lowest))
+    }
+}
