@@ -6,8 +6,8 @@
 //!                                         ▼
 //! sets mapping:  set 0 │ set 1 │ …  SETS_MAX │ board │ tally 0 │ tally 1 │ …        at a multiple of 2 × TALLY
 //! ```
-//! Set 0 serves no index; its tally counts what happens outside any set. Sets and tallies are mapped as they are made, in
-//! pieces that double; of a shared board the file's next pages, by `mremap`: nobody keeps it open. Its texts are a mapping of their own.
+//! Set 0 serves no index; its tally counts what happens outside any set. Sets and tallies are mapped as they are made
+//! (see [`room`]). Of a shared board the texts are a mapping of their own.
 //!
 //! | state | slots | who may change a set |
 //! |---|---|---|
@@ -25,6 +25,8 @@
 //! what it interrupted, and leaves slots void then: [`Sets::ready`] fills them one by one. Cost: nothing on the fast path but the load of the slot.
 #![allow(unsafe_code)] // addresses of sets and tallies
 
+pub mod room;
+
 use super::cpuset::{CpuSet, Isolated, bits};
 use super::layout::Word;
 use super::set::{ASKED, NONE, PARKED, Pair, Set, UNFENCED};
@@ -37,19 +39,17 @@ use crate::arch::atomic::{AtomicU64, AtomicUsize, fence};
 use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::{self, RseqArea, TALLY};
-use crate::arch::sys::{self, Access, Advice, Clock};
+use crate::arch::sys::Clock;
 use crate::cpu::sim::{self, Interrupted};
 use crate::cpu::{Cpus, INDICES, Simulation};
 use crate::meta::Meta;
 use crate::stat::board::{BOARD_BYTES, FIRST_FRONT, SETS_MAX, TALLY_BYTES};
-use crate::stat::{Board, Event, Level, Mode, Tally};
+use crate::stat::{Board, Event, Mode, Tally};
 
 /// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
 const NO_CPU: u32 = 0x7fff_ffff;
 /// Bytes of sets, board and tallies, all that can ever be.
 pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
-/// Sets (and tallies) that are there at first.
-pub(super) const FIRST: usize = 8;
 
 // What the assembly takes for granted.
 const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
@@ -89,70 +89,6 @@ pub struct Sets {
     pub(super) share: Share,
 }
 
-/// Memory for [`Sets::open`].
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Where it begins.
-    pub base: usize,
-    /// Its bytes now.
-    pub bytes: usize,
-    /// Sets in it; 0: all.
-    mapped: usize,
-}
-
-impl Room {
-    /// As much as most processes need, where there is room to map the rest when it is used: address space counts, too.
-    ///
-    /// # Errors
-    /// Without memory.
-    pub fn new() -> Result<Self, sys::Errno> {
-        const SLOT: usize = 1 << 30;
-        /// Slots that are tried.
-        const TRIES: usize = 64;
-        // Below the windows of memory (`page::windows`), where hardly ever anybody is.
-        let first = 0x1000 + (core::ptr::from_ref(&SLOT) as usize >> 12 & 0x7ff);
-        let room = (first..first + TRIES).find_map(|slot| Self::at(slot * SLOT));
-        room.map_or_else(Self::whole, Ok)
-    }
-
-    /// All that there can ever be at once, where the system maps nothing at an address of ours.
-    pub(crate) fn whole() -> Result<Self, sys::Errno> {
-        const ALIGN: usize = 2 * TALLY;
-        let at = sys::map(0, BYTES + ALIGN, Access::ReadWrite)?;
-        let base = at.next_multiple_of(ALIGN);
-        // SAFETY: fresh, ours and unused: both ends. (A refusal costs addresses.)
-        let _ = unsafe { sys::unmap(base + BYTES, at + ALIGN - base) };
-        if base > at {
-            // SAFETY: as above.
-            let _ = unsafe { sys::unmap(at, base - at) };
-        }
-        Ok(Self { base, bytes: BYTES, mapped: 0 })
-    }
-
-    pub(super) fn at(base: usize) -> Option<Self> {
-        let board = base + SETS_MAX * PAGE;
-        if !map_there(base, FIRST * PAGE) {
-            return None;
-        }
-        if !map_there(board, BOARD_BYTES + FIRST * TALLY_BYTES) {
-            // SAFETY: fresh, ours and unused.
-            let _ = unsafe { sys::unmap(base, FIRST * PAGE) };
-            return None;
-        }
-        Some(Self { base, bytes: FIRST * PAGE + BOARD_BYTES + FIRST * TALLY_BYTES, mapped: FIRST })
-    }
-}
-
-/// Maps memory exactly there, or not at all.
-fn map_there(at: usize, len: usize) -> bool {
-    let Ok(found) = sys::map(at, len, Access::ReadWrite) else { return false };
-    if found != at {
-        // SAFETY: fresh, ours and unused.
-        let _ = unsafe { sys::unmap(found, len) };
-    }
-    found == at
-}
-
 /// Classes of a set that are collected in one step.
 pub const STEP: usize = 8;
 /// What a set held of so many classes: main and spare.
@@ -188,17 +124,12 @@ impl Sets {
     /// Gives the mapping (sets, then board, then tallies) and the way to reach sets.
     ///
     /// # Safety
-    /// `base` is that of a [`Room`] that [`Sets::roomy`] is told of next, or a zeroed mapping of [`BYTES`] at a multiple of them, for ever;
+    /// `base` is that of a [`room::Room`] that [`Sets::roomy`] is told of next, or a zeroed mapping of [`BYTES`] at a multiple of them, for ever;
     /// called before anything else. In mode `Sequences`, `area` is right.
     pub unsafe fn open(&self, base: usize, mode: Mode, area: RseqArea, simulation: Option<&'static Simulation>) {
         self.base.store(base, Relaxed);
         // SAFETY: the caller's promise. (Whoever sees the mode sees the rest.)
         unsafe { self.cpus.open(mode, area, simulation) };
-    }
-
-    /// Of the memory for [`Sets::open`] only so much is there.
-    pub fn roomy(&self, room: Room) {
-        self.mapped.store(room.mapped, Relaxed);
     }
 
     /// How sets are reached.
@@ -341,38 +272,6 @@ impl Sets {
         // No CPU may use it yet.
         self.set_at(offset).cpu.store(NO_CPU, Relaxed);
         Some(offset)
-    }
-
-    /// As many sets again as there are, or all that can be, with their tallies; false if there is no room.
-    #[cold]
-    fn map_more(&self) -> bool {
-        // Relaxed: under the lock.
-        let (base, mapped) = (self.base.load(Relaxed), self.mapped.load(Relaxed));
-        let more = mapped.min(SETS_MAX - mapped);
-        if more == 0 {
-            return false;
-        }
-        let (sets, tallies) = (base + mapped * PAGE, base + TALLY + mapped * TALLY_BYTES);
-        if !map_there(sets, more * PAGE) {
-            return false;
-        }
-        let is_wiped = !(self.is_shared() && self.is_watched())
-            // SAFETY: fresh, ours and unused, here and below.
-            || unsafe { sys::advise(sets, more * PAGE, Advice::WipeOnFork) }.is_ok();
-        let has_tallies = is_wiped
-            && match self.share.sure.load(Relaxed) {
-                0 | SETS_MAX => map_there(tallies, more * TALLY_BYTES),
-                // SAFETY: the mapping of the file's tallies, as many as there are.
-                _ => unsafe { sys::grow(base + TALLY, mapped * TALLY_BYTES, more * TALLY_BYTES) }.is_ok(),
-            };
-        if !has_tallies {
-            // SAFETY: as above.
-            let _ = unsafe { sys::unmap(sets, more * PAGE) };
-            return false;
-        }
-        self.board().raise(Level::Reserved, more * (PAGE + TALLY_BYTES));
-        self.mapped.store(mapped + more, Relaxed);
-        true
     }
 
     /// Runs `body` as a sequence on a fake CPU.
@@ -555,14 +454,6 @@ impl Sets {
                 let pair = &set.pairs[class];
                 steps::swap(steps, if spare { &pair.spare } else { &pair.main }, old.0, new.0)
             }),
-        }
-    }
-
-    /// Tallies, and sets, that are mapped.
-    pub(super) fn there(&self) -> usize {
-        match self.mapped.load(Relaxed) {
-            0 => SETS_MAX,
-            mapped => mapped,
         }
     }
 

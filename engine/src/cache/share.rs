@@ -322,7 +322,7 @@ impl Sets {
 #[cfg(test)]
 #[allow(clippy::undocumented_unsafe_blocks)] // files and memory of their own
 mod tests {
-    use super::super::sets::{FIRST, Room};
+    use super::super::sets::room::{FIRST, Room};
     use super::*;
     use crate::arch::seq::RseqArea;
     use crate::stat::Mode;

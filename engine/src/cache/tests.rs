@@ -2,7 +2,7 @@
 #![cfg(not(allotment_models))] // (The models compile the engine's files over a machine of their own.)
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)] // numbers for objects, and memory of the tests' own
 
-use super::sets::Room;
+use super::sets::room::Room;
 use super::{Cache, Sets, Sheaf, Source};
 use crate::arch::seq::RseqArea;
 use crate::cpu::Simulation;

@@ -11,7 +11,7 @@ use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::seq::RseqArea;
 use crate::arch::sys;
-use crate::cache::sets::Room;
+use crate::cache::sets::room::Room;
 use crate::cpu::Simulation;
 use crate::knob::{BY_CGROUP, BadFree, Id};
 use crate::reclaim::life::SECOND;

@@ -2,9 +2,12 @@
 #![cfg(not(allotment_models))] // (The models compile the engine's files over a machine of their own.)
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)] // numbers for objects, and memory of the tests' own
 
+use super::room::{FIRST, Room, map_there};
 use super::*;
 use crate::arch::atomic::AtomicU32;
+use crate::arch::sys::{self, Access};
 use crate::cache::tests::simulate;
+use crate::stat::Level;
 use crate::tests::units::{between, stand};
 
 /// Sets in memory for few, which grows.

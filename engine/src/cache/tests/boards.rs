@@ -7,7 +7,7 @@ use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::seq::TALLY;
 use crate::arch::sys::{self, Access, Advice, fault};
-use crate::cache::sets::FIRST;
+use crate::cache::sets::room::FIRST;
 use crate::cache::sets::tests::{alone, pages};
 use crate::stat::Level;
 use crate::stat::board::{BOARD_BYTES, SETS_MAX, SHARE_BYTES, SHOW, SHOW_BYTES, TALLIES, TALLY_BYTES};
