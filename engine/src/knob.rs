@@ -261,6 +261,7 @@ impl Knobs {
     pub fn hard_limit(&self) -> u64 {
         self.limit(Id::HardLimit, 1)
     }
+    #[inline]
     fn limit(&self, id: Id, which: usize) -> u64 {
         let value = self.get(id);
         // Relaxed: as in `get`.

@@ -14,19 +14,33 @@ use super::set::Set;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
-/// The class into which an area of so many pages comes.
+/// Pages of the longest areas that a class holds.
+pub const LONGEST: usize = 256;
+
+/// The class of every length: where one area goes back and forth, the next `malloc` waits for what this takes.
+static HOLDS: [u8; LONGEST + 1] = {
+    let mut table = [0; LONGEST + 1];
+    let mut at = 0;
+    while at <= LONGEST {
+        let pages = if at < 8 { 8 } else { at };
+        let doublings = pages.ilog2() as usize - 3;
+        table[at] = (FIRST_FRONT + 8 * doublings + (pages >> doublings) - 8) as u8;
+        at += 1;
+    }
+    table
+};
+
+/// The class into which an area of so many pages comes, at most [`LONGEST`].
 #[inline(always)]
 #[must_use]
-pub const fn holds(pages: usize) -> usize {
-    let pages = if pages < 8 { 8 } else { pages };
-    let doublings = pages.ilog2() as usize - 3;
-    FIRST_FRONT + 8 * doublings + (pages >> doublings) - 8
+pub fn holds(pages: usize) -> usize {
+    HOLDS[pages] as usize
 }
 
 /// The class that serves a request of so many pages, more than eight.
 #[inline(always)]
 #[must_use]
-pub const fn serves(pages: usize) -> usize {
+pub fn serves(pages: usize) -> usize {
     holds(pages - 1) + 1
 }
 
@@ -75,6 +89,7 @@ mod tests {
             assert!(length(holds(pages)) <= pages);
         }
         assert!((1..=8).all(|pages| holds(pages) == FIRST_FRONT));
+        assert_eq!(holds(LONGEST), CLASSES_MAX - 1);
     }
 
     #[test]

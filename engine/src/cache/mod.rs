@@ -548,13 +548,18 @@ impl Cache {
     }
 
     /// Whether the soft limit is near, even if all that is known to be free went back.
+    #[inline]
     #[must_use]
     pub fn is_tight(&self) -> bool {
         let soft = self.knobs.soft_limit();
-        soft < u64::MAX && {
-            let board = self.sets.board();
-            board.held().saturating_sub(board.level(Level::Lazy) + board.level(Level::PagesDirty)) > near(soft)
-        }
+        soft < u64::MAX && self.is_near(soft)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_near(&self, soft: u64) -> bool {
+        let board = self.sets.board();
+        board.held().saturating_sub(board.level(Level::Lazy) + board.level(Level::PagesDirty)) > near(soft)
     }
 
     /// A full sheaf of a barn.

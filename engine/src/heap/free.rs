@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! free ───► class byte of the address > 0? ─► push (sequence)
-//!            │ no                              │ refused, aborted
-//!            └────────► cold path ◄────────────┘   set, barn, slab; front, area; a block of the side arena; foreign
-//!                           │ (first, in the fallback: the class byte is negative, push by the bias)
+//!            │ 0: an area, for the front           │ refused, aborted
+//!            │ negative (in the fallback): push by the bias
+//!            └────────► cold path ◄────────────────┘   set, barn, slab; front, area; a block of the side arena; foreign
 //!                           └── beside a fork: put off ──the fork is over──► pay
 //! ```
 //! Cost: the golden table of the fast paths is in `cli/tests/golden`.
@@ -15,6 +15,7 @@ use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
 use crate::cache::Sets;
 use crate::page::{BIASED, Windows};
+use crate::stat::board::FIRST_FRONT;
 use crate::stat::{BadPointer, Event, Timing};
 use crate::vmap::Freed;
 
@@ -31,33 +32,40 @@ impl<E: Environment> Heap<E> {
             sets + (core::mem::offset_of!(Self, parts.pages.windows) - core::mem::offset_of!(Self, parts.cache.sets));
         // SAFETY: references to parts of this heap.
         let (sets, windows) = unsafe { (&*(sets as *const Sets), &*(windows as *const Windows)) };
-        let mut aborted = false;
-        if let Some(class) = windows.class(object as usize)
-            && class.cast_signed() > 0
-        {
-            // SAFETY: the caller's promise; the class byte names its class.
-            let outcome = unsafe { sets.push_fast(class as usize * 16, object as usize) };
-            if matches!(outcome, Outcome::Done(())) {
-                return;
-            }
-            aborted = outcome == Outcome::Aborted;
+        let Some(class) = windows.class(object as usize) else {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::free_cold(object, self, false) };
+        };
+        if class.cast_signed() <= 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::free_other(object, self, class) };
         }
-        // SAFETY: the caller's promise.
-        unsafe { Self::free_cold(object, self, aborted) };
+        // SAFETY: the caller's promise; the class byte names its class.
+        let outcome = unsafe { sets.push_fast(class as usize * 16, object as usize) };
+        if !matches!(outcome, Outcome::Done(())) {
+            // SAFETY: the caller's promise.
+            unsafe { Self::free_cold(object, self, outcome == Outcome::Aborted) };
+        }
     }
 
-    /// The fast path of the fallback's favoured thread; false if the object is the caller's still.
+    /// The fast path of what has no class that sequences serve: areas, and objects of the fallback's favoured thread.
     ///
     /// # Safety
     /// As [`Heap::free`].
-    #[inline(always)]
-    unsafe fn free_biased(&self, address: usize) -> bool {
-        match self.pages.windows.class(address) {
-            Some(class @ BIASED..) => {
-                // SAFETY: the caller's promise; the class byte names its class.
-                unsafe { self.cache.sets.push_biased((class & !BIASED) as usize, address) }.is_done()
-            }
-            _ => false,
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_other(object: *mut u8, this: &Self, class: u8) {
+        let address = object as usize;
+        let class = (class & !BIASED) as usize;
+        let is_done = if class == 0 || class >= FIRST_FRONT {
+            this.front_free(address, class)
+        } else {
+            // SAFETY: the caller's promise; the class byte names its class.
+            unsafe { this.cache.sets.push_biased(class, address) }.is_done()
+        };
+        if !is_done {
+            // SAFETY: the caller's promise.
+            unsafe { Self::free_cold(object, this, false) };
         }
     }
 
@@ -83,10 +91,6 @@ impl<E: Environment> Heap<E> {
             return;
         }
         let address = object as usize;
-        // SAFETY: the caller's promise.
-        if unsafe { this.free_biased(address) } || this.front_free(address) {
-            return;
-        }
         // (Nobody has anything else of a heap that is not open.)
         let inside = if this.is_open() { this.enter() } else { None };
         let Some(inside) = inside else {

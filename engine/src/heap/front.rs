@@ -16,20 +16,21 @@
 //! is not `Front` any more was freed twice at the same moment, and is left alone. Marks are stored without a locked
 //! instruction: of two threads that free an area at the same moment both may pass (as of blocks, see [`super::pages`]).
 //! Nothing comes in that a purge treats by itself (guarded, moved, huge), while the soft limit is near, or where
-//! frees are synchronous. Locks: none. Cost: a sequence, some ten loads and a store each way.
+//! frees are synchronous. The class byte of an area's first page is a hint of the class that it came in by ([`Heap::front_free`]): nothing
+//! depends on it but time. Locks: none. Cost: a sequence, some ten loads and a store each way.
 #![allow(unsafe_code)] // sequences
 
 use super::state::{Environment, Heap};
-use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
+use crate::arch::{PAGE, opaque};
 use crate::cache::Source;
 use crate::cache::front;
 use crate::cache::layout::{OBJECTS, Word};
 use crate::cache::set::Set;
 use crate::cache::sheaf::Sheaf;
 use crate::knob::Id;
-use crate::page::{Desc, Kind};
+use crate::page::{BIASED, Desc, Kind};
 use crate::slab::class::SMALL_MAX;
 use crate::stat::Level;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
@@ -44,7 +45,7 @@ const WIDE: usize = 4096;
 /// Between an area in use and one of a set's, in a descriptor's tag.
 const OTHER: u32 = Kind::Area as u32 ^ Kind::Front as u32;
 
-const _: () = assert!(front::serves(MOST / PAGE) == CLASSES_MAX - 1);
+const _: () = assert!(MOST / PAGE == front::LONGEST);
 
 impl<E: Environment> Heap<E> {
     /// Whether areas of so many bytes, which are not small, may be here.
@@ -145,8 +146,11 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Takes an area into this CPU's front, by a fast path; false if it is the caller's still.
+    ///
+    /// `hint` is the class that the area was of when it came in last. Where it is right the set's word is stored without waiting for the
+    /// descriptor, and the next `malloc`, which loads that word, does not wait either.
     #[inline(always)]
-    pub(super) fn front_free(&self, address: usize) -> bool {
+    pub(super) fn front_free(&self, address: usize, hint: usize) -> bool {
         if !self.is_quick() {
             return false;
         }
@@ -154,12 +158,26 @@ impl<E: Environment> Heap<E> {
         // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
         let tag = desc.tag.load(Relaxed);
         desc.tag.store(tag ^ OTHER, Relaxed);
+        // (Opaque: else the compiler takes what it was compared with.)
+        let known = opaque(hint);
+        let class = if hint == class { known } else { self.front_knows(address, class) };
         // SAFETY: an area that the caller gives up; its mark was ours to take.
         if unsafe { self.push_quick(class * 16, address) }.is_done() {
             return true;
         }
         desc.tag.store(tag, Relaxed);
         false
+    }
+
+    /// From now on an area is known to be of that class.
+    #[cold]
+    #[inline(never)]
+    fn front_knows(&self, address: usize, class: usize) -> usize {
+        if let Some((pfn, _)) = self.pages.windows.look(address) {
+            // SAFETY: an area of ours; what a fast path reads there is a hint.
+            unsafe { self.pages.windows.set_class(pfn, 1, class as u8 | BIASED) };
+        }
+        class
     }
 
     /// The same in every mode, inside, and after what is there has made room; `None` if it is the caller's still, else whether the

@@ -56,9 +56,11 @@ impl<E: Environment> Heap<E> {
     /// Bytes that the object at this address has; `None` if it is not one of ours.
     #[must_use]
     pub fn usable(&self, object: *const u8) -> Option<usize> {
-        match self.pages.windows.class(object as usize) {
-            Some(class) if class > 0 => Some(SIZES[(class & !BIASED) as usize] as usize),
-            Some(_) => match self.slab_source().class_of(object as usize) {
+        // (A hint is of no small size.)
+        let small = |class: u8| if class > 0 { SIZES.get((class & !BIASED) as usize) } else { None };
+        match self.pages.windows.class(object as usize).map(|class| small(class).copied()) {
+            Some(Some(size)) => Some(size as usize),
+            Some(None) => match self.slab_source().class_of(object as usize) {
                 Some(class) => Some(SIZES[class] as usize),
                 None => match self.vmap().find(object as usize) {
                     Some(area) => Some(area.bytes),

@@ -1,8 +1,11 @@
 //! Areas that a CPU's set caches: which come in, who gets them, and how they go.
 
 use super::*;
+use crate::cache::front as lengths;
 use crate::cache::layout::OBJECTS;
 use crate::heap::front;
+use crate::page::BIASED;
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 const BYTES: usize = 64 << 10;
 
@@ -198,6 +201,59 @@ fn what_a_purge_or_a_limit_treats_by_itself_stays_out() {
         assert!(stays_out(BYTES));
         knobs.set(Id::HugeBytes as usize, 0);
         assert!(!stays_out(BYTES), "nothing comes in at all");
+    });
+}
+
+/// What a class byte says of an area is a hint: where it is wrong, or of what the area was before, the area comes in where its length belongs,
+/// and is known from then on.
+#[test]
+fn a_hint_that_is_wrong_changes_nothing() {
+    each(|heap| {
+        let windows = &heap.pages.windows;
+        let (first, last) = (BIASED | FIRST_FRONT as u8, BIASED | (CLASSES_MAX - 1) as u8);
+        for hint in [0, first, last] {
+            soon(|| {
+                let area = take(heap, BYTES);
+                unsafe { windows.set_class(windows.find(area).unwrap().1, 1, hint) };
+                assert_eq!(heap.usable(area as *const u8), Some(BYTES));
+                give(heap, area);
+                let is_known = windows.class(area) == Some(BIASED | lengths::holds(BYTES / PAGE) as u8);
+                let same = take(heap, BYTES);
+                give(heap, same);
+                same == area && (is_known || !heap.is_quick())
+            });
+        }
+        // Longer or shorter than when it came in last.
+        for bytes in [BYTES / 2 + PAGE, 2 * BYTES] {
+            soon(|| {
+                let area = take(heap, BYTES);
+                give(heap, area);
+                let known = take(heap, BYTES);
+                let other = unsafe { heap.realloc(known as *mut u8, bytes) } as usize;
+                let usable = heap.usable(other as *const u8).unwrap();
+                give(heap, other);
+                let same = take(heap, usable);
+                give(heap, same);
+                usable >= bytes && same == other
+            });
+        }
+    });
+}
+
+/// The first byte alone is an area's, whatever its class byte says.
+#[test]
+fn a_pointer_into_a_known_area_is_reported() {
+    each(|heap| {
+        let area = take(heap, BYTES);
+        give(heap, area);
+        let area = take(heap, BYTES);
+        for inside in [16, PAGE, BYTES - 16] {
+            let told = BAD.lock().unwrap().len();
+            give(heap, area + inside);
+            assert!(BAD.lock().unwrap()[told..].iter().any(|bad| bad.0 == area + inside), "{inside}");
+        }
+        assert_eq!(heap.usable(area as *const u8), Some(BYTES));
+        give(heap, area);
     });
 }
 

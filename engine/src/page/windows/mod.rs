@@ -56,7 +56,8 @@ const FIRST_SLOT: usize = 0x2000;
 
 const FIRST_GIANT: usize = 0x8000;
 
-/// In a class byte: in the fallback. The fast path of sequences takes it for none.
+/// In a class byte: of an object in the fallback; or of an area, where the class is one of areas: then it is a hint that the front has left.
+/// The fast path of sequences takes it for none.
 pub const BIASED: u8 = 1 << 7;
 
 /// All windows.
@@ -97,7 +98,8 @@ impl Windows {
         }
     }
 
-    /// The class byte of an address (with [`BIASED`] of a class that sequences do not serve); `None` if the address is foreign.
+    /// The class byte of an address (with [`BIASED`] of a class that sequences do not serve, or that is a hint); `None` if the address is
+    /// foreign.
     #[inline(always)]
     pub fn class(&self, address: usize) -> Option<u8> {
         // Opaque: else the compare becomes a second shift of the address.
