@@ -141,11 +141,7 @@ impl<E: Environment> Heap<E> {
                     unsafe { this.side.free(address) };
                     return this.tell_aside();
                 }
-                Freed::Not => {
-                    let ours = this.pages.windows.find(address).is_some();
-                    this.cache.sets.count(Event::BadFree, 1);
-                    E::report(address, if ours { BadPointer::Interior } else { BadPointer::Foreign });
-                }
+                Freed::Not => this.no_block(address),
             }
             if !this.mm().is_passed() && !this.areas.is_pending() {
                 return this.mm().wake_keeper();
@@ -167,6 +163,14 @@ impl<E: Environment> Heap<E> {
         }
     }
 
+    /// Tells of an address at which no block begins.
+    #[cold]
+    pub(super) fn no_block(&self, address: usize) {
+        let ours = self.pages.windows.find(address).is_some();
+        self.count_if_open(Event::BadFree);
+        E::report(address, if ours { BadPointer::Interior } else { BadPointer::Foreign });
+    }
+
     /// An object that is freed beside a fork, or a block of the side arena that is freed at any time.
     ///
     /// # Safety
@@ -179,8 +183,7 @@ impl<E: Environment> Heap<E> {
                 unsafe { self.side.free(address) };
                 return self.tell_aside();
             }
-            self.count_if_open(Event::BadFree);
-            return E::report(address, BadPointer::Foreign);
+            return self.no_block(address);
         }
         let is_noted = self.side.put_off(address);
         self.tell_aside();

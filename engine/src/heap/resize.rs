@@ -16,7 +16,6 @@ use crate::arch::PAGE;
 use crate::knob::Id;
 use crate::page::BIASED;
 use crate::slab::class::{SIZES, SMALL_MAX};
-use crate::stat::BadPointer;
 use crate::stat::Event;
 use crate::vmap::Area;
 use core::ptr::{self, NonNull};
@@ -78,8 +77,7 @@ impl<E: Environment> Heap<E> {
     /// `object` came from this heap; it is given up unless null is returned.
     pub unsafe fn realloc(&self, object: *mut u8, size: usize) -> *mut u8 {
         let Some(old) = self.usable(object) else {
-            self.count_if_open(Event::BadFree);
-            E::report(object as usize, BadPointer::Foreign);
+            self.no_block(object as usize);
             return ptr::null_mut();
         };
         if self.slabs.is_checked()

@@ -269,6 +269,12 @@ fn a_double_free_is_reported() {
             let told = BAD.lock().unwrap().len();
             give(heap, area);
             assert!(BAD.lock().unwrap()[told..].iter().any(|bad| bad.0 == area));
+            let told = BAD.lock().unwrap().len();
+            assert!(unsafe { heap.realloc(area as *mut u8, 2 * BYTES) }.is_null());
+            assert!(
+                BAD.lock().unwrap()[told..].contains(&(area, BadPointer::Interior)),
+                "an address of ours is not foreign"
+            );
             // (Among dirty pages nobody knows where an area began.)
             let wrong = unsafe { heap.area_free(area) };
             assert!(wrong == Err(BadPointer::Double) || other >= 2 && wrong == Err(BadPointer::Interior), "{wrong:?}");
