@@ -20,27 +20,31 @@ pub const LONGEST: usize = 256;
 /// The class of every length: where one area goes back and forth, the next `malloc` waits for what this takes.
 static HOLDS: [u8; LONGEST + 1] = {
     let mut table = [0; LONGEST + 1];
-    let mut at = 0;
-    while at <= LONGEST {
-        let pages = if at < 8 { 8 } else { at };
-        let doublings = pages.ilog2() as usize - 3;
-        table[at] = (FIRST_FRONT + 8 * doublings + (pages >> doublings) - 8) as u8;
-        at += 1;
+    let mut pages = 0;
+    while pages <= LONGEST {
+        table[pages] = reckon(pages) as u8;
+        pages += 1;
     }
     table
 };
 
+const fn reckon(pages: usize) -> usize {
+    let pages = if pages < 8 { 8 } else { pages };
+    let doublings = pages.ilog2() as usize - 3;
+    FIRST_FRONT + 8 * doublings + (pages >> doublings) - 8
+}
+
 /// The class into which an area of so many pages comes, at most [`LONGEST`].
 #[inline(always)]
 #[must_use]
-pub fn holds(pages: usize) -> usize {
+pub const fn holds(pages: usize) -> usize {
     HOLDS[pages] as usize
 }
 
 /// The class that serves a request of so many pages, more than eight.
 #[inline(always)]
 #[must_use]
-pub fn serves(pages: usize) -> usize {
+pub const fn serves(pages: usize) -> usize {
     holds(pages - 1) + 1
 }
 

@@ -37,7 +37,7 @@ use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 use crate::vmap::PLAIN;
 
 /// Bytes of the largest area that comes in.
-pub const MOST: usize = 256 * PAGE;
+pub const MOST: usize = front::LONGEST * PAGE;
 /// Areas that a class may hold at first.
 const DEPTH: usize = 2;
 /// Pages of all areas that a set may hold: 16 MiB.
@@ -45,7 +45,7 @@ const WIDE: usize = 4096;
 /// Between an area in use and one of a set's, in a descriptor's tag.
 const OTHER: u32 = Kind::Area as u32 ^ Kind::Front as u32;
 
-const _: () = assert!(MOST / PAGE == front::LONGEST);
+const _: () = assert!(front::serves(MOST / PAGE) == CLASSES_MAX - 1);
 
 impl<E: Environment> Heap<E> {
     /// Whether areas of so many bytes, which are not small, may be here.
