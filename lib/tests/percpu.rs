@@ -3,9 +3,17 @@
 
 use allotment::percpu::{self, BadFree, BadPointer, Error, How, PerCpu};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One test at a time: an address that one of them frees for the second time may be another's by then.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn typed_copies() {
+    let _alone = alone();
     let value = PerCpu::<[AtomicU64; 3]>::new().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -27,6 +35,7 @@ fn typed_copies() {
 
 #[test]
 fn errors_are_values() {
+    let _alone = alone();
     assert_eq!(percpu::alloc(0, 8, How::Normal).unwrap_err(), Error::Size);
     assert_eq!(percpu::alloc(8, 3, How::Normal).unwrap_err(), Error::Align);
     assert_eq!(percpu::alloc(percpu::LARGEST + 1, 8, How::Normal).unwrap_err(), Error::TooLarge);
@@ -59,6 +68,7 @@ fn errors_are_values() {
 /// A child goes on with what it inherited, whatever threads did meanwhile.
 #[test]
 fn fork() {
+    let _alone = alone();
     let kept = PerCpu::<AtomicU32>::new().unwrap();
     kept.this_cpu().store(5, Relaxed);
     let stop = AtomicU32::new(0);
