@@ -433,10 +433,10 @@ pub mod tests {
             state ^= state << 17;
             state
         };
-        for round in 0..20 {
+        for round in 0..100 {
             let mut board = vec![0; SHARE_BYTES];
             write(&mut board, &texts(9));
-            for _ in 0..1 + round * 40 {
+            for _ in 0..1 + round * 8 {
                 let at = SHOW + (random() % (size_of::<Show>() as u64 + 2048)) as usize;
                 board[at] = random() as u8;
             }
