@@ -5,15 +5,15 @@ use allotment::percpu::{self, BadFree, BadPointer, Error, How, PerCpu};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One test at a time: an address that one of them frees for the second time may be another's by then.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// One test at a time: what is freed twice must not be another's by then.
+static TURN: Mutex<()> = Mutex::new(());
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
 fn typed_copies() {
-    let _alone = alone();
+    let _turn = turn();
     let value = PerCpu::<[AtomicU64; 3]>::new().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -35,7 +35,7 @@ fn typed_copies() {
 
 #[test]
 fn errors_are_values() {
-    let _alone = alone();
+    let _turn = turn();
     assert_eq!(percpu::alloc(0, 8, How::Normal).unwrap_err(), Error::Size);
     assert_eq!(percpu::alloc(8, 3, How::Normal).unwrap_err(), Error::Align);
     assert_eq!(percpu::alloc(percpu::LARGEST + 1, 8, How::Normal).unwrap_err(), Error::TooLarge);
@@ -68,7 +68,7 @@ fn errors_are_values() {
 /// A child goes on with what it inherited, whatever threads did meanwhile.
 #[test]
 fn fork() {
-    let _alone = alone();
+    let _turn = turn();
     let kept = PerCpu::<AtomicU32>::new().unwrap();
     kept.this_cpu().store(5, Relaxed);
     let stop = AtomicU32::new(0);
