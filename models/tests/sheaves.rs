@@ -118,7 +118,7 @@ fn fallback() {
 fn drain_all(cache: &Cache, bag: &impl Source) {
     let mut all = CpuSet::around(0);
     (0..cache.sets.top()).for_each(|index| all.insert(index));
-    cache.drain(bag, &all, DrainMode::Auto, |_| true, &mut DrainReport::default());
+    cache.drain(bag, &mut all, DrainMode::Auto, &mut |_| true, &mut DrainReport::default());
     cache.empty_barns(bag, CLASS + 1);
 }
 

@@ -34,11 +34,6 @@ impl CpuSet {
     pub fn windows(top: usize) -> impl Iterator<Item = usize> {
         (0..top).step_by(WINDOW)
     }
-    /// The window's indices below `top`.
-    #[must_use]
-    pub fn window(&self, top: usize) -> core::ops::Range<usize> {
-        self.from..top.min(self.from + WINDOW)
-    }
     /// Whether an index is of the window.
     #[must_use]
     pub const fn covers(&self, index: usize) -> bool {
@@ -51,6 +46,16 @@ impl CpuSet {
     /// One less, of the window.
     pub const fn remove(&mut self, index: usize) {
         self.bits[(index - self.from) / 64] &= !(1 << (index % 64));
+    }
+    /// Keeps those that are to be kept, asked of in order.
+    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        for (at, word) in self.bits.iter_mut().enumerate() {
+            for bit in bits(*word) {
+                if !keep(self.from + at * 64 + bit) {
+                    *word &= !(1 << bit);
+                }
+            }
+        }
     }
     /// Whether it is one.
     #[must_use]

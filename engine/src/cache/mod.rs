@@ -599,54 +599,52 @@ impl Cache {
             && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
 
-    /// Empties the sets of the `wanted` indices into the source, while their owners go on, as
-    /// far as `way` reaches. What is returned was asked; [`Cache::collect`] has the answers later.
+    /// Empties the sets of the `wanted` indices into the source, while their owners go on, as far as `mode` reaches.
+    /// What is left of them was asked; [`Cache::collect`] has the answers later.
     ///
-    /// `runs` says whether a thread of ours runs on a CPU: a fence there would interrupt it.
+    /// `runs` says whether a thread of ours runs on a CPU: a fence there would interrupt it. (Out of line: what its
+    /// callers do next needs none of this frame.)
+    #[inline(never)]
     pub fn drain(
         &self,
         source: &impl Source,
-        wanted: &CpuSet,
+        wanted: &mut CpuSet,
         mode: DrainMode,
-        mut runs: impl FnMut(u32) -> bool,
+        runs: &mut dyn FnMut(u32) -> bool,
         report: &mut DrainReport,
-    ) -> CpuSet {
+    ) {
         let sets = &self.sets;
-        let (none, mut now) = (wanted.none(), *wanted);
-        let (mut answered, mut silent) = (none, none);
-        for index in wanted.iter() {
-            let Some((_, cpu)) = sets.home_of(index) else { continue };
-            if sets.is_answered(index) {
-                answered.insert(index);
-            }
-            let gentle = mode == DrainMode::Gentle || mode == DrainMode::Auto && sets.isolated.contains(cpu);
-            if gentle && sets.mode() != Mode::Fallback && sets.holds(index) && !sets.is_parked(index) && runs(cpu) {
-                silent.insert(index);
-                now.remove(index);
-            }
-        }
         // What an earlier drain had asked for makes room for what this one takes.
-        self.collect(source, &answered, report);
-        let switched = sets.switch_off(&now);
+        let mut taken = *wanted;
+        taken.retain(|index| sets.is_answered(index));
+        self.collect(source, &mut taken, report);
+        taken = wanted.none();
+        wanted.retain(|index| {
+            let Some((_, cpu)) = sets.home_of(index) else { return false };
+            let gentle = mode == DrainMode::Gentle || mode == DrainMode::Auto && sets.isolated.contains(cpu);
+            let silent =
+                gentle && sets.mode() != Mode::Fallback && sets.holds(index) && !sets.is_parked(index) && runs(cpu);
+            if !silent {
+                taken.insert(index);
+            }
+            silent
+        });
+        let mut switched = sets.switch_off(&taken);
         report.fences += switched.fences;
         report.unreached += switched.refused;
-        self.collect(source, &switched.done, report);
-        let mut asked = none;
-        for index in silent.iter().filter(|&index| sets.ask(index)) {
-            asked.insert(index);
-        }
-        asked
+        self.collect(source, &mut switched.done, report);
+        wanted.retain(|index| sets.ask(index));
     }
 
     /// Takes what was switched off at these indices. What is no longer to be waited for is removed.
-    pub fn collect(&self, source: &impl Source, indices: &CpuSet, report: &mut DrainReport) -> CpuSet {
-        let mut left = *indices;
-        for index in indices.iter() {
+    pub fn collect(&self, source: &impl Source, indices: &mut CpuSet, report: &mut DrainReport) {
+        indices.retain(|index| {
+            let mut waits = true;
             // Small objects first: emptied slabs become pages, which follow.
             for first in (0..CLASSES_MAX).step_by(STEP) {
                 let Some(words) = self.sets.collect(index, first) else { break };
-                if left.contains(index) {
-                    left.remove(index);
+                if waits {
+                    waits = false;
                     report.reached += 1;
                     self.sets.count(Event::Drain, 1);
                 }
@@ -667,8 +665,8 @@ impl Cache {
                     report.bytes += source.bytes(class, sheaf) as u64;
                 });
             }
-        }
-        left
+            waits
+        });
     }
 
     /// One eighth less for each sheaf of this index, back to the budget.

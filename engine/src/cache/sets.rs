@@ -27,7 +27,7 @@
 
 pub mod room;
 
-use super::cpuset::{CpuSet, Isolated, bits};
+use super::cpuset::{Isolated, WINDOW, bits};
 use super::layout::Word;
 use super::set::{ASKED, NONE, PARKED, Pair, Set, UNFENCED};
 use super::shared::Share;
@@ -504,9 +504,8 @@ impl Sets {
         self.used_from(0, self.top())
     }
     /// Those of a window.
-    pub fn used_of(&self, window: &CpuSet) -> impl Iterator<Item = usize> + '_ {
-        let range = window.window(self.top());
-        self.used_from(range.start, range.end)
+    pub fn used_of(&self, window: usize) -> impl Iterator<Item = usize> + '_ {
+        self.used_from(window, self.top().min(window + WINDOW))
     }
     /// Those from a multiple of 64 on, below `end` (where the next words have no bits).
     fn used_from(&self, from: usize, end: usize) -> impl Iterator<Item = usize> + '_ {

@@ -80,11 +80,11 @@ impl<const ROOM: usize> Gather<ROOM> {
     pub const fn new() -> Self {
         Self { words: [MaybeUninit::uninit(); ROOM], len: 0 }
     }
-    /// Whether there may be no room for another block.
+    /// Whether a block of `order` fits, wherever it is.
     #[inline]
     #[must_use]
-    pub const fn is_full(&self) -> bool {
-        self.len > ROOM - 2 * WORDS
+    pub const fn has_room(&self, order: usize) -> bool {
+        self.len < ROOM && self.len + ((1 << order) / 64) <= ROOM
     }
     /// Forgets it all.
     pub const fn clear(&mut self) {
@@ -98,7 +98,7 @@ impl<const ROOM: usize> Gather<ROOM> {
     /// Adds a block; false, and nothing done, if one of its pages was just added.
     #[inline]
     pub fn add(&mut self, block: Pfn, order: usize) -> bool {
-        debug_assert!(!self.is_full() && block.0.is_multiple_of(1 << order));
+        debug_assert!(self.has_room(order) && block.0.is_multiple_of(1 << order));
         let word = block.0 / 64;
         if order >= 6 {
             for at in 0..1 << (order - 6) {

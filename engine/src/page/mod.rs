@@ -263,7 +263,7 @@ impl PageSource<'_> {
         };
         for (block, order) in blocks {
             let its = windows.zone(block);
-            if its != zone || gather.is_full() {
+            if its != zone || !gather.has_room(order) {
                 refused += flush(&mut gather, zone);
                 zone = its;
             }
@@ -290,7 +290,7 @@ impl Source for PageSource<'_> {
         let blocks = sheaf.objects();
         sort(blocks);
         let page = |&address: &usize| self.pages.windows.find(address).map(|(_, pfn)| (pfn, order));
-        self.free_by::<32>(blocks.iter().filter_map(page));
+        self.free_by::<20>(blocks.iter().filter_map(page));
         sheaf.clear();
         self.cache.sets.count(Event::PageFlush, 1);
     }

@@ -55,7 +55,7 @@ impl Place {
         for some in blocks.chunks(8) {
             let mut gather = Gather::<64>::new();
             for &(block, order) in some {
-                if gather.is_full() {
+                if !gather.has_room(order) {
                     refused += self.zone.free(self.windows, &self.board, &gather);
                     gather.clear();
                 }
@@ -379,21 +379,22 @@ fn huge_pages_are_for_zones_that_are_large_enough() {
 }
 
 #[test]
-fn a_gather_is_full_while_the_largest_block_would_still_fit() {
+fn a_gather_has_room_to_its_last_word() {
     let mut gather = Gather::<24>::new();
+    let room = |gather: &Gather<24>| [0, 5, 6, 7, 9, 10].map(|order| gather.has_room(order));
     assert!(gather.is_empty());
     // Single pages, each in a word of its own; a block of order 10 is 16 words, and there are 24.
-    for page in 0..9 {
-        assert!(!gather.is_full(), "{page}");
+    for page in 0..24 {
+        assert_eq!(room(&gather), [true, true, true, page < 23, page < 17, page < 9], "{page}");
         assert!(gather.add(Pfn(page * 64 * 2), 0));
         assert!(!gather.is_empty());
     }
-    assert!(gather.is_full());
+    assert_eq!(room(&gather), [false; 6]);
     gather.clear();
-    assert!(gather.is_empty() && !gather.is_full());
-    // With one word less it is not full, and takes what is largest to the last word.
+    assert!(gather.is_empty() && gather.has_room(10));
+    // What is largest, to the last word.
     (0..8).for_each(|page| assert!(gather.add(Pfn(page * 64 * 2), 0)));
-    assert!(!gather.is_full() && gather.add(Pfn(1 << 20), 10));
+    assert!(gather.has_room(10) && gather.add(Pfn(1 << 20), 10));
     assert_eq!(gather.words().len(), 24);
 }
 

@@ -100,7 +100,7 @@ impl Mm<'_> {
     ) {
         let (sets, everything) = (&self.cache.sets, self.everything());
         let mut wanted = CpuSet::around(window);
-        for index in sets.used_of(&wanted.none()) {
+        for index in sets.used_of(window) {
             let Some((_, cpu)) = sets.home_of(index) else { continue };
             let is_wanted = match target {
                 DrainTarget::All => true,
@@ -112,7 +112,8 @@ impl Mm<'_> {
             }
         }
         let held = self.reclaim.lock();
-        let mut asked = self.cache.drain(&everything, &wanted, mode, |cpu| running.contains(cpu), report);
+        let asked = &mut wanted;
+        self.cache.drain(&everything, asked, mode, &mut |cpu| running.contains(cpu), report);
         drop(held);
         // Answers are collected as they come; whoever has not answered in the end need not any more.
         let nobody = AtomicU32::new(0);
@@ -125,9 +126,9 @@ impl Mm<'_> {
             }
             if asked.iter().any(|index| sets.is_answered(index)) {
                 let _held = self.reclaim.lock();
-                let left = self.cache.collect(&everything, &asked, report);
-                report.answers += (asked.len() - left.len()) as u64;
-                asked = left;
+                let before = asked.len();
+                self.cache.collect(&everything, asked, report);
+                report.answers += (before - asked.len()) as u64;
             }
             if is_last {
                 break;
@@ -189,24 +190,34 @@ impl Mm<'_> {
     }
 
     /// Drains what stands unused at the indices of a window, and lets all of them decay.
+    /// (Out of line: what gives back afterwards needs none of this frame.)
+    #[inline(never)]
     fn drain_quiet(&self, window: usize, duty: Duty, mode: DrainMode, running: &mut RunningCpus) {
+        let mut wanted = self.stranded(window, duty);
+        if !wanted.is_empty() {
+            let start = self.cache.sets.clock.ticks();
+            let running = &mut |cpu| running.contains(cpu);
+            self.cache.drain(&self.everything(), &mut wanted, mode, running, &mut DrainReport::default());
+            self.cache.sets.time(Timing::Drain, start);
+        }
+    }
+
+    /// The indices of a window at which something stands unused; all of the window decay. (Out of line, as above.)
+    #[inline(never)]
+    fn stranded(&self, window: usize, duty: Duty) -> CpuSet {
         let (sets, everything) = (&self.cache.sets, self.everything());
-        let mut wanted = CpuSet::around(window);
-        for index in sets.used_of(&wanted.none()) {
+        let mut stranded = CpuSet::around(window);
+        for index in sets.used_of(window) {
             // (Asked of each at every look: that is what counts its quiet periods.)
             let [all, pages, areas] = sets.quiet(index, CLASSES);
-            let stranded = duty == Duty::All || all >= QUIET || sets.is_answered(index) || sets.is_parked(index);
+            let is_quiet = duty == Duty::All || all >= QUIET || sets.is_answered(index) || sets.is_parked(index);
             let areas = areas >= QUIET && sets.holds_areas(index);
-            if stranded || areas || pages >= QUIET && self.holds_foreign_pages(index) {
-                wanted.insert(index);
+            if is_quiet || areas || pages >= QUIET && self.holds_foreign_pages(index) {
+                stranded.insert(index);
             }
             self.cache.decay(&everything, index);
         }
-        if !wanted.is_empty() {
-            let start = sets.clock.ticks();
-            self.cache.drain(&everything, &wanted, mode, |cpu| running.contains(cpu), &mut DrainReport::default());
-            sets.time(Timing::Drain, start);
-        }
+        stranded
     }
 
     /// Whether the page lists of an index hold pages of another node.

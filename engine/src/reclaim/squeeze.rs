@@ -64,6 +64,7 @@ impl Mm<'_> {
         {
             crew.resign();
         }
+        let mut where_allowed = |cpu| !confined && runs(cpu);
         let fences = !confined || sets.mode() == Mode::Fallback || sys::single_threaded();
         let start = self.cache.sets.clock.ticks();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
@@ -71,8 +72,8 @@ impl Mm<'_> {
             for window in CpuSet::windows(sets.top()) {
                 let mut all = CpuSet::around(window);
                 let reachable = |&index: &usize| fences || sets.is_parked(index);
-                sets.used_of(&all.none()).filter(reachable).for_each(|index| all.insert(index));
-                self.cache.drain(&everything, &all, mode, |cpu| !confined && runs(cpu), &mut DrainReport::default());
+                sets.used_of(window).filter(reachable).for_each(|index| all.insert(index));
+                self.cache.drain(&everything, &mut all, mode, &mut where_allowed, &mut DrainReport::default());
             }
             self.cache.empty_barns(&everything, ALL_CLASSES);
         }

@@ -255,7 +255,8 @@ fn a_drain_reports_what_it_took() {
     let sets = &cache.sets;
     let drain = |mode, runs: bool| {
         let mut report = DrainReport::default();
-        let asked = cache.drain(&bag, &of(&[0, 1, 2, 3]), mode, |_| runs, &mut report);
+        let mut asked = of(&[0, 1, 2, 3]);
+        cache.drain(&bag, &mut asked, mode, &mut |_| runs, &mut report);
         assert_eq!(report.bytes, report.objects * 1024);
         (report, list(&asked))
     };
@@ -294,10 +295,12 @@ fn a_drain_is_gentle_where_it_is_told() {
         cache.sets.isolated.insert(1);
         [0, 1].into_iter().for_each(|cpu| _ = fill(cache, &bag, cpu));
         let mut report = DrainReport::default();
-        let asked = cache.drain(&bag, &of(&[0, 1]), mode, |_| true, &mut report);
+        let mut asked = of(&[0, 1]);
+        cache.drain(&bag, &mut asked, mode, &mut |_| true, &mut report);
         assert_eq!((list(&asked), report.reached), (wanted.clone(), 2 - wanted.len()), "{mode:?}");
         // Nobody runs: nobody is interrupted.
-        let asked = cache.drain(&bag, &of(&[0, 1]), mode, |_| false, &mut report);
+        asked = of(&[0, 1]);
+        cache.drain(&bag, &mut asked, mode, &mut |_| false, &mut report);
         assert!(asked.is_empty() && report.reached == 2, "{mode:?}");
     }
 }
