@@ -362,7 +362,7 @@ mod tests {
             crew.gone();
             assert!(crew.count() == 0 && crew.is_gone() && crew.blocks[0].thread.load(Relaxed) == 0);
         }
-        let ended = std::thread::spawn(sys::thread_id).join().unwrap();
+        let ended = crate::tests::threads::spawn(sys::thread_id).join().unwrap();
         let crew = with(0, ended);
         assert!(!crew.is_gone() && crew.wait_gone(10_000) && crew.is_gone());
         // Each nap is slept; who is gone is not asked for.
@@ -495,7 +495,7 @@ mod tests {
             sys::share();
             assert_eq!(single(), (false, false));
         });
-        std::thread::spawn(|| ()).join().unwrap();
+        crate::tests::threads::spawn(|| ()).join().unwrap();
         assert!(!sys::single_threaded() && !sys::program_is_single());
     }
 

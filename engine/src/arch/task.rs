@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_test_has_other_threads_beside_it() {
-        std::thread::scope(|scope| {
+        crate::tests::threads::scope(|scope| {
             let (end, ended) = std::sync::mpsc::channel::<()>();
             scope.spawn(move || ended.recv());
             let told = is_alone();

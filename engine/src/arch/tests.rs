@@ -3,6 +3,7 @@
 
 use super::atomic::{AtomicU32, Ordering::Relaxed};
 use super::sys;
+use crate::tests::threads;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::{format, fs, mem, thread, vec::Vec};
@@ -59,7 +60,7 @@ pub fn comes_to_sleep(thread: i32) -> bool {
 
 /// Runs `call` in a thread of its own, where it is to sleep until `then` was run.
 pub fn sleeps_until<T: Send>(call: impl FnOnce() -> T + Send, then: impl FnOnce()) -> T {
-    thread::scope(|scope| {
+    threads::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let thread = scope.spawn(move || {
             tell.send(thread_number()).expect("somebody waits");
@@ -77,7 +78,7 @@ pub fn sleeps_until<T: Send>(call: impl FnOnce() -> T + Send, then: impl FnOnce(
 pub fn wakes_two(word: &AtomicU32, shared: bool, wake: impl FnOnce()) -> bool {
     let operation = if shared { 0 } else { 128 };
     let (value, woken) = (word.load(Relaxed), AtomicU32::new(0));
-    thread::scope(|scope| {
+    threads::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         for _ in 0..2 {
             let (tell, woken) = (tell.clone(), &woken);
@@ -118,7 +119,7 @@ pub fn refused_with<T: Send>(
         }
         is_set.then(body)
     };
-    thread::scope(|scope| scope.spawn(filtered).join().expect("no panic"))
+    threads::scope(|scope| scope.spawn(filtered).join().expect("no panic"))
 }
 
 /// Runs `body` in a child that ends where it makes the system call `number`.
@@ -164,7 +165,7 @@ pub fn on_each_cpu(body: impl Fn(usize) + Sync) {
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);
         all
     };
-    thread::scope(|scope| {
+    threads::scope(|scope| {
         // SAFETY: looks at a bit of the set.
         for cpu in (0..1024).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) }) {
             let body = &body;

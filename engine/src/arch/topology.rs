@@ -205,7 +205,7 @@ mod tests {
     fn a_spinning_thread_runs_and_a_sleeping_one_does_not() {
         let stop = std::sync::atomic::AtomicBool::new(false);
         let relaxed = std::sync::atomic::Ordering::Relaxed;
-        std::thread::scope(|scope| {
+        crate::tests::threads::scope(|scope| {
             let spinner = scope.spawn(|| {
                 let thread = sys::thread_id();
                 let told = std::sync::atomic::AtomicBool::new(false);
@@ -261,7 +261,7 @@ mod tests {
     fn a_thread_that_waits_runs_nowhere() {
         let (told, tell) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        std::thread::scope(|scope| {
+        crate::tests::threads::scope(|scope| {
             scope.spawn(move || {
                 told.send(sys::thread_id()).unwrap();
                 ended.recv().unwrap();

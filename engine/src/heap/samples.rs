@@ -629,7 +629,7 @@ mod tests {
         let samples = Samples::new();
         let turn = samples.enter().expect("nobody has it");
         assert!(samples.enter().is_none(), "as a handler would");
-        std::thread::scope(|scope| {
+        crate::tests::threads::scope(|scope| {
             let other = scope.spawn(|| samples.enter().is_some());
             std::thread::sleep(std::time::Duration::from_millis(20));
             drop(turn);

@@ -353,7 +353,7 @@ mod tests {
     fn what_threads_put_off_is_found_once() {
         let side = Side::new();
         let mut seen = [0_u8; 8001];
-        std::thread::scope(|scope| {
+        crate::tests::threads::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|thread| {
                     let side = &side;

@@ -18,6 +18,7 @@ use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::stat::board::LEVEL_THRESHOLD;
 use crate::stat::profile as profile_words;
 use crate::stat::{BadPointer, Event, Index, Level, Mode, Reason};
+use crate::tests::threads;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -307,7 +308,7 @@ fn the_profile_is_switched_under_threads() {
         return;
     }
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let switch = scope.spawn(|| {
             let mut switched = 0_u64;
             while !stop.load(Relaxed) {
@@ -354,7 +355,7 @@ fn stress_threads(heap: &Heap<Test>, threads: u64, rounds: u64) {
     let shared: Mutex<Vec<(usize, usize, u8)>> = Mutex::new(Vec::new());
     let stop = AtomicBool::new(false);
     let (shared, stop) = (&shared, &stop);
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let drainer = scope.spawn(move || {
             let mut trims = 0_u64;
             let mut taken = DrainReport::default();
@@ -467,7 +468,7 @@ fn signals_in_the_middle_of_sequences_lose_nothing() {
     let stop = AtomicBool::new(false);
     let target = std::sync::atomic::AtomicUsize::new(0);
     let (stop, target) = (&stop, &target);
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         scope.spawn(move || {
             while !stop.load(Relaxed) {
                 let thread = target.load(Relaxed);
@@ -631,7 +632,7 @@ fn nobody_waits_for_a_fork() {
             let (mine, theirs) = (before(1), before(2));
             let used = before(1);
             assert!(heap.fork_begin(u32::MAX));
-            let others = std::thread::scope(|scope| scope.spawn(move || work(theirs)).join().unwrap());
+            let others = threads::scope(|scope| scope.spawn(move || work(theirs)).join().unwrap());
             left.extend(work(mine));
             left.drain(..3).for_each(|object| unsafe { heap.free(object as *mut u8) });
             left.extend(others);
@@ -748,7 +749,7 @@ fn who_waits_for_the_heap_to_open_sleeps() {
     let (tell, told) = std::sync::mpsc::channel();
     let work = |priority, waits| {
         let tell = tell.clone();
-        std::thread::spawn(move || {
+        threads::spawn(move || {
             let able = urgent(priority);
             while able && waits && !BEGUN.load(Acquire) {
                 std::thread::sleep(std::time::Duration::from_millis(1));

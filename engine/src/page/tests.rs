@@ -237,7 +237,7 @@ proptest! {
 #[test]
 fn threads_get_different_pages_and_nothing_is_lost() {
     let place = Place::new();
-    std::thread::scope(|scope| {
+    crate::tests::threads::scope(|scope| {
         for thread in 0..4_usize {
             let place = &place;
             scope.spawn(move || {

@@ -218,7 +218,7 @@ mod tests {
         let (workers, called) = (Workers::new(), AtomicU32::new(0));
         let seen = workers.calls();
         assert!(!workers.sleep(seen, 1000) && workers.sleep(seen.wrapping_sub(1), FOR_EVER));
-        std::thread::scope(|scope| {
+        crate::tests::threads::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     assert!(workers.sleep(seen, FOR_EVER) && called.load(SeqCst) == 1);
@@ -249,7 +249,7 @@ mod tests {
         let done = AtomicU32::new(0);
         let workers = &workers;
         let done = &done;
-        std::thread::scope(|scope| {
+        crate::tests::threads::scope(|scope| {
             for round in 1..=2000_u32 {
                 // As `Heap` does it.
                 let body = move || loop {

@@ -9,6 +9,7 @@ use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use crate::arch::rseq::{self, Fence, Told};
 use crate::arch::seq::RseqArea;
 use crate::arch::{SIGNATURE, sys};
+use crate::tests::threads;
 use core::cell::UnsafeCell;
 use std::{eprintln, thread};
 
@@ -80,7 +81,7 @@ impl Drop for Registered {
 
 /// The lengths that there are here: the old one, the shortest long one, and a whole line.
 fn lengths() -> impl Iterator<Item = usize> {
-    let there = |bytes| thread::spawn(move || Registered::new(bytes).is_some()).join().unwrap();
+    let there = |bytes| threads::spawn(move || Registered::new(bytes).is_some()).join().unwrap();
     let feature = rseq::told().map_or(0, |told| told.feature);
     [32, 33, 64].into_iter().filter(move |&bytes| {
         let there = there(bytes);
@@ -105,7 +106,7 @@ fn sequences_run_on_areas_of_every_length() {
         for (index, _) in indices.into_iter().filter(|&(_, needs)| told.usable() >= needs) {
             let fixture = Fixture::by_area(RseqArea { base: told.offset, index: told.offset + index });
             let (fixture, at, done) = (&fixture, fixture.alloc(16), AtomicBool::new(false));
-            thread::scope(|scope| {
+            threads::scope(|scope| {
                 let adders: std::vec::Vec<_> = (0..6)
                     .map(|_| {
                         scope.spawn(move || {
@@ -151,10 +152,10 @@ fn a_program_may_have_its_slices_extended() {
     if Fence.register().is_err() || !lengths().any(|bytes| bytes == 64) {
         return eprintln!("skipped: no area of 64 bytes");
     }
-    let base = thread::spawn(Registered::offset).join().unwrap();
+    let base = threads::spawn(Registered::offset).join().unwrap();
     let fixture = Fixture::by_area(RseqArea { base, index: base + rseq::MM_CID });
     let (fixture, at) = (&fixture, fixture.alloc(16));
-    let extended = thread::scope(|scope| {
+    let extended = threads::scope(|scope| {
         let program = || {
             let area = Registered::new(64).unwrap();
             // SAFETY: a flag of the calling thread.

@@ -8,12 +8,12 @@ use crate::counter::level::{BYTES, BYTES_NODES, default_threshold};
 use crate::counter::quota::{LIMIT_MAX, default_batch};
 use crate::counter::{Comparison, Level, Quota};
 use crate::stat::Mode;
+use crate::tests::threads;
 use core::cell::Cell;
 use core::cmp::Ordering;
 use proptest::prelude::*;
 use std::rc::Rc;
 use std::sync::atomic::AtomicI64;
-use std::thread;
 use std::vec::Vec;
 
 fn level(fixture: &Fixture, threshold: u32, nodes: u32) -> Level {
@@ -47,7 +47,7 @@ fn a_level_loses_nothing_and_keeps_its_bound() {
             let (counter, fixture) = (&counter, &fixture);
             let cpus = fixture.units.indices().min(448);
             let deltas = [1_i64, -1, 3, 1, 300, -2, 7, -300, 1, 1];
-            thread::scope(|scope| {
+            threads::scope(|scope| {
                 for number in 0..4 {
                     scope.spawn(move || {
                         for step in 0..ROUNDS {
@@ -90,7 +90,7 @@ fn a_comparison_that_decides_is_right() {
         // The counter only grows: it lies between these at every moment.
         let (ended, begun) = (&AtomicI64::new(0), &AtomicI64::new(0));
         let decided = &AtomicI64::new(0);
-        thread::scope(|scope| {
+        threads::scope(|scope| {
             for number in 0..3 {
                 scope.spawn(move || {
                     for step in 0..ROUNDS {
@@ -242,7 +242,7 @@ fn threads_that_went_away_still_count() {
     let Some(fixture) = Fixture::new(Mode::Sequences, 4096) else { return };
     let (fixture, counter) = (&fixture, &level(&fixture, 125, 1));
     for _ in 0..50 {
-        thread::scope(|scope| {
+        threads::scope(|scope| {
             scope.spawn(|| counter.add(&fixture.units, 1));
         });
     }
@@ -272,7 +272,7 @@ fn a_quota_is_never_exceeded_and_refuses_nothing_that_fits() {
             let (counter, fixture) = (&counter, &fixture);
             let cpus = fixture.units.indices().min(448);
             let used = &AtomicI64::new(0);
-            thread::scope(|scope| {
+            threads::scope(|scope| {
                 for number in 0..4 {
                     scope.spawn(move || {
                         let mut mine = 0_u64;
@@ -461,7 +461,7 @@ fn returns_do_not_wait_for_a_fork() {
         let (counter, units) = (&quota(fixture, 1000, 10), &fixture.units);
         assert!(counter.try_add(units, 6));
         assert!(units.fork_begin(u32::MAX));
-        thread::scope(|scope| scope.spawn(|| assert!(counter.sub(units, 5))).join().unwrap());
+        threads::scope(|scope| scope.spawn(|| assert!(counter.sub(units, 5))).join().unwrap());
         assert!(units.is_closed());
         units.fork_end(false, 0);
         assert_eq!(counter.used(units), 1);

@@ -9,8 +9,8 @@ use crate::arch::sys;
 use crate::cpu::sim::Cpu;
 use crate::cpu::{Cpus, Simulation};
 use crate::stat::Mode;
+use crate::tests::threads;
 use core::cell::Cell;
-use std::thread;
 
 fn cpus(mode: Mode, area: RseqArea, simulation: Option<&'static Simulation>) -> Cpus {
     let cpus = Cpus::new();
@@ -114,7 +114,7 @@ fn a_child_has_what_its_thread_had() {
     let cpus = cpus(Mode::Fallback, RseqArea::default(), None);
     let on = Cell::new(0);
     (0..5).for_each(|_| assert!(cpus.close(|| ())));
-    thread::scope(|scope| scope.spawn(|| core::mem::forget(cpus.lock())).join().unwrap());
+    threads::scope(|scope| scope.spawn(|| core::mem::forget(cpus.lock())).join().unwrap());
     assert!(cpus.try_lock().is_none());
     cpus.inherit(1);
     assert!(cpus.try_lock().is_some());
@@ -139,7 +139,7 @@ fn a_child_has_the_bias_of_its_own_thread() {
     let inside = cpus.bias.enter().unwrap();
     // A handler that interrupts it: no second time, no drain, but forks, in which the frame below goes on.
     assert!(cpus.bias.enter().is_none() && !cpus.may_use() && !cpus.fence_all() && cpus.close(|| ()));
-    let others = || thread::scope(|scope| scope.spawn(|| (cpus.fence_all(), cpus.may_use())).join().unwrap());
+    let others = || threads::scope(|scope| scope.spawn(|| (cpus.fence_all(), cpus.may_use())).join().unwrap());
     assert_eq!(others(), (false, false));
     // Taken away, but not yet somebody's.
     assert!(!cpus.bias.is_granted() && !cpus.may_use());
@@ -148,6 +148,6 @@ fn a_child_has_the_bias_of_its_own_thread() {
     assert_eq!(others(), (true, true));
     assert!(cpus.may_use() && cpus.fence_all());
     cpus.bias.grant(3);
-    thread::scope(|scope| scope.spawn(|| cpus.inherit(0)).join().unwrap());
+    threads::scope(|scope| scope.spawn(|| cpus.inherit(0)).join().unwrap());
     assert!(!cpus.bias.is_granted() && cpus.may_use());
 }

@@ -10,6 +10,7 @@ use crate::arch::seq::RseqArea;
 use crate::arch::sys::{self, Access};
 use crate::percpu::units::{Handle, UNIT, Units};
 use crate::stat::Mode;
+use crate::tests::threads;
 use core::cell::UnsafeCell;
 use core::num::NonZeroUsize;
 use std::boxed::Box;
@@ -173,7 +174,7 @@ fn the_index_behind_the_last_has_no_copy() {
 
 /// Does something on a CPU, if there is such a one for this process.
 fn on_cpu(cpu: usize, then: impl FnOnce() + Send) {
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         scope.spawn(move || {
             // SAFETY: bits of a set, and this thread's own.
             let moved = unsafe {
@@ -298,7 +299,7 @@ fn an_index_that_cannot_be_raises_nothing() {
 /// Every sequence does what its contract says, and there are fences; else there are none to be used.
 #[test]
 fn sequences_pass_their_own_test_and_nothing_else_does() {
-    std::thread::spawn(|| ()).join().unwrap();
+    threads::spawn(|| ()).join().unwrap();
     let fences = rseq::Fence.register().is_ok();
     for (offset, _) in BY {
         let base = fill(2, 2, 2);
@@ -384,7 +385,7 @@ fn a_child_is_closed_by_the_vforks_that_its_thread_has_in_flight() {
 
 #[test]
 fn a_fence_is_refused_where_system_calls_are_filtered() {
-    std::thread::spawn(|| ()).join().unwrap();
+    threads::spawn(|| ()).join().unwrap();
     let base = fill(0, 0, 0);
     let fixture = Fixture::by_area(RseqArea { base, index: base + rseq::MM_CID });
     fixture.units.confine();
@@ -400,7 +401,7 @@ fn neighbours_are_folded_side_by_side() {
     let [first, second] = [8; 2].map(|size| fixture.alloc(size));
     let held = fixture.units.folding(first);
     let (tell, hear) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    threads::spawn(move || {
         drop(fixture.units.folding(second));
         let _ = tell.send(());
     });

@@ -12,4 +12,5 @@ pub mod percpu;
 mod random;
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(allotment_other)))]
 pub mod sequences;
+pub mod threads;
 pub mod units;

@@ -26,6 +26,7 @@ use crate::percpu::space::{EMPTY_LEAST, Error, How, LOW, RESERVED, Space};
 use crate::percpu::units::UNIT;
 use crate::stat::BadPointer;
 use crate::stat::Mode;
+use crate::tests::threads;
 use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec;
@@ -407,7 +408,7 @@ fn threads_allocate_free_and_pass_on() {
         let indices = if mode == Mode::Simulated { 64 } else { 4096 };
         let Some(space) = space(mode, indices) else { continue };
         let passed: std::sync::Mutex<Vec<(usize, usize, u8)>> = std::sync::Mutex::new(vec![]);
-        std::thread::scope(|scope| {
+        threads::scope(|scope| {
             for number in 0..4_usize {
                 let passed = &passed;
                 scope.spawn(move || {
@@ -477,7 +478,7 @@ fn the_forking_thread_goes_on_and_others_wait() {
     let at = alloc(space, 64, 8);
     assert!(space.units.fork_begin(u32::MAX));
     let other = alloc(space, 64, 8);
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let waits = scope.spawn(move || {
             stand(0, 0);
             free(space, at);

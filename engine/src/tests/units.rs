@@ -16,7 +16,6 @@ use crate::stat::Mode;
 use core::cell::Cell;
 use core::num::NonZeroUsize;
 use std::boxed::Box;
-use std::thread;
 use std::vec::Vec;
 
 /// Units that are open, with one chunk.
@@ -115,7 +114,7 @@ fn everywhere(body: impl Fn(&Fixture, Handle, usize) + Sync, check: impl Fn(&Fix
     for fixture in fixtures.chain([Fixture::by_cpu()]).flatten() {
         let at = fixture.alloc(16);
         let (fixture, body) = (&fixture, &body);
-        thread::scope(|scope| {
+        crate::tests::threads::scope(|scope| {
             for number in 0..6 {
                 scope.spawn(move || body(fixture, at, number));
             }

@@ -170,13 +170,18 @@ impl World {
     pub(super) fn step<T>(&self, changes: &[(&'static str, i64)], body: impl FnOnce() -> T) -> T {
         let before = self.counts();
         let result = body();
+        self.changed(&before, changes);
+        result
+    }
+    /// (Not with each body: it is most of what is compiled for a step.)
+    #[track_caller]
+    fn changed(&self, before: &BTreeMap<&'static str, i64>, changes: &[(&'static str, i64)]) {
         let mut after = self.counts();
         after.iter_mut().for_each(|(name, value)| *value -= before[name]);
         after.retain(|_, change| *change != 0);
         assert_eq!(after, changes.iter().copied().collect::<BTreeMap<_, _>>());
         assert_eq!(self.areas.taken().1, self.areas.flying() > 0);
         self.vmap().verify();
-        result
     }
 }
 
@@ -567,7 +572,7 @@ fn threads_and_purges(split: bool) {
     let stop = std::sync::atomic::AtomicBool::new(false);
     let stop = &stop;
     let seconds = if long() { 60 } else { 1 };
-    std::thread::scope(|scope| {
+    crate::tests::threads::scope(|scope| {
         let purger = scope.spawn(move || {
             let mut bytes = 0;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::arch::crew::Crew;
 use crate::arch::tests::{comes_to_sleep, in_a_single_child, sleeps_until, thread_number, wakes_two};
+use crate::tests::threads;
 use core::time::Duration;
 use std::thread;
 
@@ -10,7 +11,7 @@ use std::thread;
 fn nobody_is_inside_beside_a_fork_and_nobody_waits() {
     let (gate, inside, turned_away) = (Gate::new(), AtomicU32::new(0), AtomicU32::new(0));
     let ended = AtomicU32::new(0);
-    thread::scope(|scope| {
+    threads::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 while ended.load(Relaxed) < 2 {
@@ -69,7 +70,7 @@ fn who_is_alone_is_alone_and_what_is_abroad_is_waited_for() {
         core::hint::spin_loop();
         assert_eq!(inside.swap(0, Relaxed), n);
     };
-    thread::scope(|scope| {
+    threads::scope(|scope| {
         for n in 1..3 {
             let (gate, ours, hold) = (&gate, &ours, &hold);
             scope.spawn(move || {
@@ -93,7 +94,7 @@ fn who_is_alone_is_alone_and_what_is_abroad_is_waited_for() {
             drop(entered);
         }
     });
-    thread::scope(|scope| {
+    threads::scope(|scope| {
         let (gate, inside) = (&gate, &inside);
         let (arrived, left) = std::sync::mpsc::channel();
         scope.spawn(move || {
@@ -133,7 +134,7 @@ fn told(gate: &Gate, body: impl FnOnce()) -> u32 {
 }
 /// From now on this process has had threads: the C library, which counts them, says so.
 fn be_several() {
-    thread::spawn(|| ()).join().expect("it ends");
+    threads::spawn(|| ()).join().expect("it ends");
     assert!(!sys::single_threaded() && !sys::program_is_single());
 }
 
@@ -241,7 +242,7 @@ fn who_finds_a_fork_that_waits_sleeps_until_it_is_in_flight() {
     let is_seen = (0..50).any(|_| {
         let (gate, is_back) = (with(&[OTHER]), AtomicU32::new(0));
         gate.state.store(FORK, Relaxed);
-        thread::scope(|scope| {
+        threads::scope(|scope| {
             let (tell, told) = std::sync::mpsc::channel();
             let (gate, is_back) = (&gate, &is_back);
             let thread = scope.spawn(move || {
@@ -519,7 +520,7 @@ fn a_child_has_the_frames_of_its_thread_and_nothing_of_others() {
             gate.alone.store(OTHER, Relaxed);
             gate.waits.store(3, Relaxed);
             gate.torn.store(torn, Relaxed);
-            thread::scope(|scope| _ = scope.spawn(|| core::mem::forget(gate.turn.lock())));
+            threads::scope(|scope| _ = scope.spawn(|| core::mem::forget(gate.turn.lock())));
             assert_eq!(gate.inherit(), abroad == 1);
             assert_eq!(taken(&gate), mine);
             assert_eq!((gate.alone.load(Relaxed), gate.waits.load(Relaxed)), (0, 0));

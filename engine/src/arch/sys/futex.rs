@@ -81,7 +81,7 @@ mod tests {
     fn what_a_filter_does_not_tell_is_not_readable() {
         let page = map(0, crate::arch::PAGE, Access::ReadWrite).expect("a page");
         // A thread of its own: it has the filter.
-        std::thread::spawn(move || {
+        crate::tests::threads::spawn(move || {
             const NUMBER: u32 = 0;
             let (load, equal, answer) = (0x20, 0x15, 6);
             let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };

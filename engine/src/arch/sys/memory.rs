@@ -357,7 +357,7 @@ mod tests {
     fn a_programs_own_memory_policy_stays() {
         let page = || map(0, crate::arch::PAGE, Access::ReadWrite).expect("a page");
         // A thread of its own: it has the policy.
-        std::thread::spawn(move || {
+        crate::tests::threads::spawn(move || {
             let free = page();
             bind(free, crate::arch::PAGE, 0);
             let nodes = 1_u64;

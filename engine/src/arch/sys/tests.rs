@@ -7,6 +7,7 @@ use crate::arch::crew::Crew;
 use crate::arch::tests::{
     in_a_single_child, on_each_cpu, refused, refused_with, sleeps_until, status_of_a_child, wakes_two,
 };
+use crate::tests::threads;
 use std::ffi::CString;
 use std::{env, format, fs, process, vec, vec::Vec};
 
@@ -112,7 +113,7 @@ fn a_wait_is_slept_until_somebody_wakes_it() {
 #[test]
 fn signals_are_blocked_as_long_as_it_lives() {
     const USER: u64 = 1 << 9;
-    std::thread::spawn(|| {
+    threads::spawn(|| {
         for mask in [0, USER] {
             set_signals(mask).unwrap();
             let signals = Signals::block();
@@ -233,7 +234,7 @@ fn a_traced_process_is_seized_and_let_go() {
 fn a_thread_may_have_files_and_a_directory_of_its_own() {
     let file = open(c"/proc/self/stat", false).unwrap();
     let before = env::current_dir().unwrap();
-    let own = std::thread::spawn(move || {
+    let own = threads::spawn(move || {
         let shared = read(file, &mut [0; 1]);
         let own = own_files();
         assert_eq!((shared, read(file, &mut [0; 1]).is_err()), (Ok(1), own.is_ok()));
@@ -356,7 +357,7 @@ fn a_complaint_goes_to_standard_error_of_whoever_has_it() {
         // SAFETY: the child's own.
         assert_eq!(unsafe { libc::dup2(file as i32, 2) }, 2);
         complain(b"of the program\n");
-        std::thread::spawn(|| {
+        threads::spawn(|| {
             let own = own_files().is_ok();
             assert_eq!(write(2, b""), if own { Err(Errno::EBADF) } else { Ok(0) });
             complain(b"of a thread\n");
@@ -419,7 +420,7 @@ fn a_private_file_is_new_its_owners_alone_and_of_its_length() {
 #[test]
 fn a_signal_is_waited_for() {
     let set = 1_u64 << (libc::SIGUSR2 - 1);
-    std::thread::spawn(move || {
+    threads::spawn(move || {
         set_signals(set).unwrap();
         assert!(!signal_wait(set, 1000));
         // SAFETY: blocked, so that nobody is interrupted.

@@ -284,7 +284,7 @@ fn who_waited_for_a_drained_set_looks_again() {
     let word = sheaf(&sets, &[16, 32]);
     assert_eq!(unsafe { sets.swap(2, false, Word::NONE, word) }, Outcome::Done(()));
     let (sets, (told, heard)) = (&*sets, channel());
-    std::thread::scope(|scope| {
+    crate::tests::threads::scope(|scope| {
         let set = sets.home_of(index).unwrap().0;
         let held = set.held.lock();
         scope.spawn(move || (pinned(), told.send(sets.pop(2)).unwrap()));

@@ -2,8 +2,8 @@
 #![cfg(not(allotment_models))] // (The models compile the engine's files over a machine of their own.)
 
 use super::*;
+use crate::tests::threads;
 use std::sync::mpsc::channel;
-use std::thread;
 
 /// The name of the owner, and whether it is inside.
 fn words(bias: &Bias) -> (usize, u32) {
@@ -30,7 +30,7 @@ fn fence(bias: &Bias, given: bool) -> (bool, u32) {
 }
 /// In another thread.
 fn elsewhere<T: Send>(body: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| scope.spawn(body).join().unwrap())
+    threads::scope(|scope| scope.spawn(body).join().unwrap())
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_fence_waits_for_an_owner_inside_and_takes_nothing_away() {
     let comes_out = |_| {
         let (went, comes) = channel();
         let inside = bias.enter().unwrap();
-        thread::scope(|scope| {
+        threads::scope(|scope| {
             let waits = scope.spawn(|| bias.fence(move || went.send(()).is_ok()));
             comes.recv().unwrap();
             drop(inside);

@@ -243,7 +243,7 @@ fn a_zone_that_is_below_its_mark_is_opened_before_somebody_waits() {
 /// Threads that take, stamp, pass on and give blocks of all orders, beside objects of malloc and drains.
 fn torture(heap: &Heap<Test>, rounds: usize) {
     let basket = std::sync::Mutex::new(Vec::<(usize, usize)>::new());
-    std::thread::scope(|scope| {
+    crate::tests::threads::scope(|scope| {
         for thread in 1..=4_usize {
             let basket = &basket;
             scope.spawn(move || {

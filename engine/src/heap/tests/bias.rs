@@ -3,6 +3,7 @@
 use super::*;
 use crate::page::Flags;
 use crate::stat::board::ClassOps;
+use crate::tests::threads;
 use std::sync::atomic::AtomicUsize;
 
 /// The calling thread has the sets of a heap in the fallback to itself, as the only thread of a program has. Nobody else is at them.
@@ -70,7 +71,7 @@ fn what_is_taken_away_is_nobodys_twice() {
             return;
         }
         let is_gone = AtomicBool::new(false);
-        let both: Vec<Vec<usize>> = std::thread::scope(|scope| {
+        let both: Vec<Vec<usize>> = threads::scope(|scope| {
             let other = scope.spawn(|| {
                 (0..random() % 2000).for_each(|_| core::hint::spin_loop());
                 if round % 2 == 0 {
@@ -131,7 +132,7 @@ fn handlers_above_its_owner_lose_nothing() {
     // SAFETY: a handler for a signal that nobody else here uses.
     unsafe { libc::signal(libc::SIGUSR2, churn as *const () as usize) };
     let (stop, owner) = (AtomicBool::new(false), unsafe { libc::pthread_self() });
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
                 // SAFETY: the owner waits for this thread.

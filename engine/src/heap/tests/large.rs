@@ -1,6 +1,7 @@
 //! Large blocks: how they move, what they wait for beside forks, and what the hard limit allows there.
 
 use super::*;
+use crate::tests::threads;
 
 /// The kernel moves one mapping: an area that was moved and grew over another's would be copied when it must move again.
 #[test]
@@ -62,7 +63,7 @@ fn large_requests_wait_a_moment_for_a_fork() {
     let aside = || HEAP.cache.sets.event(Event::AllocAside);
     let block = HEAP.malloc(64 << 20) as usize;
     assert!(HEAP.fork_begin(u32::MAX));
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let (told, tells) = std::sync::mpsc::channel();
         let other = scope.spawn(move || {
             let small = HEAP.malloc(100_000);
@@ -81,7 +82,7 @@ fn large_requests_wait_a_moment_for_a_fork() {
     // Its own fork it does not wait for; and another no longer than that.
     assert!(HEAP.fork_begin(u32::MAX));
     let own = HEAP.malloc(64 << 20);
-    std::thread::scope(|scope| scope.spawn(|| unsafe { HEAP.free(HEAP.malloc(3 << 20)) }).join().unwrap());
+    threads::scope(|scope| scope.spawn(|| unsafe { HEAP.free(HEAP.malloc(3 << 20)) }).join().unwrap());
     assert_eq!(aside(), 3);
     HEAP.fork_end(false);
     unsafe { HEAP.free(own) };

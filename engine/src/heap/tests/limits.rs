@@ -126,7 +126,7 @@ fn threads_at_the_limit(heap: &Heap<Test>) {
     let (most, meta) = (limit(heap, 24 * MIB), board(heap).level(Level::Meta));
     let stop = AtomicBool::new(false);
     let stop = &stop;
-    let nulls = std::thread::scope(|scope| {
+    let nulls = crate::tests::threads::scope(|scope| {
         let watcher = scope.spawn(move || {
             let mut high = 0;
             while !stop.load(Relaxed) {

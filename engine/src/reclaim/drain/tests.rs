@@ -7,6 +7,7 @@ use crate::page::Flags;
 use crate::reclaim::tests::{CPU, HERE, MIB, Rig};
 use crate::slab::class;
 use crate::stat::Level;
+use crate::tests::threads;
 use std::vec::Vec;
 
 /// A CPU that no machine has.
@@ -24,7 +25,7 @@ fn beside(work: impl Fn(usize) + Sync, body: impl FnOnce(usize)) {
         }
     }
     let done = AtomicU32::new(0);
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let (done, work) = (&done, &work);
         scope.spawn(move || {
@@ -269,7 +270,7 @@ fn a_look_drains_what_is_quiet_and_lets_all_decay() {
 /// A thread that may read where the others run interrupts nobody where it need not; one that may not takes all to run.
 #[test]
 fn a_gentle_look_drains_where_it_sees_that_nobody_runs() {
-    std::thread::spawn(|| {
+    threads::spawn(|| {
         let rig = Rig::new(CPUS, 1);
         rig.set(Id::Drain, 1);
         fill(&rig, NOWHERE);

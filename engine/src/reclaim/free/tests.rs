@@ -153,7 +153,7 @@ fn where_calls_are_filtered_the_system_is_not_asked() {
 
 /// Runs a worker to its end; it has files of its own.
 fn work(rig: &Rig, beside: impl FnOnce()) {
-    std::thread::scope(|scope| {
+    crate::tests::threads::scope(|scope| {
         scope.spawn(|| rig.mm().work());
         beside();
     });

@@ -1,6 +1,7 @@
 //! What the keeper decides, how it is started, called and sent away.
 
 use super::*;
+use crate::tests::threads;
 
 #[test]
 fn idleness_grows_until_all_is_due_and_work_ends_it() {
@@ -84,7 +85,7 @@ fn one_thread_starts_and_a_parked_one_is_woken() {
     let hibernate = |lives: bool| keeper.hibernate(&Clock::new(), &bell, true, (|| false, || lives), (0, || 0));
     assert!(keeper.is_none() && keeper.claim(0) && !keeper.claim(0) && !keeper.is_none());
     assert!(keeper.begin());
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let hibernating = scope.spawn(|| assert!(hibernate(true)));
         while !hibernating.is_finished() {
             keeper.wake(&bell);
@@ -128,7 +129,7 @@ fn one_that_nobody_watches_ends_after_a_period_without_work() {
         assert!(keepers[which].claim(0) && keepers[which].begin());
         keepers[which].hibernate(&Clock::new(), &bells[which], which == 1, (|| false, lives), (0, left))
     };
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let other = scope.spawn(|| assert!(hibernate(1), "woken"));
         while !watched.is_hibernating() {
             std::thread::yield_now();
@@ -162,7 +163,7 @@ fn one_that_nobody_watches_ends_after_a_period_without_work() {
 #[test]
 fn a_filter_waits_for_who_looks() {
     let (keeper, outside) = (Keeper::new(), AtomicU32::new(0));
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while keeper.enter() {
@@ -189,7 +190,7 @@ fn who_parks_serves_and_sees_what_was_freed_at_that_moment() {
     assert!(keeper.hibernate(&Clock::new(), &bell, false, (|| false, || true), (0, more)));
     assert!(!keeper.is_hibernating() && looks.load(Relaxed) == 1);
     let serve = || served.compare_exchange(1, 2, Relaxed, Relaxed).is_ok();
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let hibernating = scope.spawn(|| keeper.hibernate(&Clock::new(), &bell, true, (serve, || true), (0, || 0)));
         while !keeper.is_hibernating() {
             std::thread::yield_now();
@@ -284,7 +285,7 @@ fn files_are_read_by_a_thread_that_has_its_own() {
         keeper.withdraw();
         keeper.may_read()
     };
-    std::thread::spawn(move || {
+    threads::spawn(move || {
         // SAFETY: this thread has no places of its own but these.
         #[allow(unsafe_code)]
         let has_places = unsafe { libc::unshare(libc::CLONE_FS) } == 0;
@@ -311,7 +312,7 @@ fn files_are_read_by_a_thread_that_has_its_own() {
 fn a_filter_waits_for_who_starts_the_thread() {
     let (keeper, begun) = (Keeper::new(), AtomicU32::new(0));
     assert!(keeper.claim(0));
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         scope.spawn(|| {
             keeper.confine();
             assert_eq!(begun.load(SeqCst), 1);
@@ -334,7 +335,7 @@ fn a_ring_ends_a_sleep_and_nothing_else_does() {
     for rings in ways {
         let rung = bell.load(SeqCst);
         rang.store(0, SeqCst);
-        std::thread::scope(|scope| {
+        threads::scope(|scope| {
             scope.spawn(|| {
                 keeper.sleep(&bell, rung, FOR_EVER);
                 assert_eq!(rang.load(SeqCst), 1);

@@ -6,6 +6,7 @@ use crate::arch::atomic::Ordering::SeqCst;
 use crate::arch::crew::Crew;
 use crate::reclaim::tests::{MIB, Rig};
 use crate::stat::board::SHARE_BYTES;
+use crate::tests::threads;
 use core::sync::atomic::AtomicPtr;
 use std::boxed::Box;
 
@@ -94,7 +95,7 @@ fn what_is_freed_wakes_it_or_starts_another() {
     assert!(keeper.begin());
     rig.mm().wake_keeper();
     assert_eq!((rig.keepers.load(SeqCst), bell()), (1, 0), "it is awake");
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         let sleeper = scope.spawn(|| {
             let (clock, mm) = (&rig.heap.cache.sets.clock, rig.mm());
             keeper.hibernate(clock, mm.bell(), true, (|| false, || true), (0, || 0))
@@ -227,7 +228,7 @@ fn a_look_gives_back_by_how_long_the_program_has_been_idle() {
 fn a_look_that_may_read_asks_what_is_short_and_now_and_then_for_the_limits() {
     let rig = Rig::new(1, 1);
     let rig = &rig;
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         scope.spawn(move || {
             let (mm, knobs) = (rig.mm(), &rig.heap.cache.knobs);
             mm.learn_limits();
@@ -322,7 +323,7 @@ fn who_wants_them_gone_waits_for_threads_and_not_for_ever() {
     for which in 0..2 {
         assert!(if which == 0 { workers.claim(1) } else { keeper.claim(0) });
         left.store(0, SeqCst);
-        std::thread::scope(|scope| {
+        threads::scope(|scope| {
             scope.spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(3));
                 left.store(1, SeqCst);
@@ -379,7 +380,7 @@ fn a_keeper_lives_from_its_start_to_its_end() {
         rig.mm().bell().fetch_add(1, SeqCst);
         sys::futex_wake_shared(rig.mm().bell());
     };
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         scope.spawn(keep);
         // It serves before it looks.
         is_served(3);
@@ -417,7 +418,7 @@ fn a_keeper_lives_from_its_start_to_its_end() {
     let looks = AtomicU32::new(0);
     keeper.release();
     assert!(keeper.claim(u64::MAX));
-    std::thread::scope(|scope| {
+    threads::scope(|scope| {
         scope.spawn(keep);
         ask();
         is_served(7);
@@ -562,7 +563,7 @@ fn the_status_is_the_first_threads_unless_another_outlived_it() {
     rig.crew = Some(Box::leak(Box::new(Crew::new())));
     confined.heap.reclaim.keeper.confine();
     let wrong = in_a_child(false, |_| {
-        std::thread::scope(|scope| {
+        threads::scope(|scope| {
             scope.spawn(|| {
                 let (keeper, first) = (&rig.heap.reclaim.keeper, sys::tasks());
                 await_leaders_death();

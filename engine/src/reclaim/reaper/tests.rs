@@ -53,7 +53,7 @@ fn a_process_that_lives_or_has_another_name_is_no_dead_reaper() {
 /// Files are counted by their numbers, in a table that no other test opens any in.
 #[test]
 fn a_look_for_the_dead_leaves_no_file_open() {
-    std::thread::spawn(|| {
+    crate::tests::threads::spawn(|| {
         if sys::own_files().is_err() {
             return;
         }

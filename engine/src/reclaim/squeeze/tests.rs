@@ -6,6 +6,7 @@ use crate::reclaim::mm::ALL_CLASSES;
 use crate::reclaim::tests::{HERE, MIB, Rig};
 use crate::slab::class;
 use crate::stat::Level;
+use crate::tests::threads;
 use core::cell::Cell;
 use std::vec::Vec;
 
@@ -165,7 +166,7 @@ fn who_waited_for_another_that_gave_all_back_does_not_do_it_again() {
         assert!(round < 100, "nobody relied on another");
         let before = limits.squeezed();
         let held = rig.heap.reclaim.lock();
-        std::thread::scope(|scope| {
+        threads::scope(|scope| {
             let other = scope.spawn(|| rig.mm().squeeze());
             // (It waits by then, unless others have the CPU.)
             std::thread::sleep(std::time::Duration::from_millis(round));
@@ -191,7 +192,7 @@ fn the_cgroup_is_asked_by_who_may_read() {
     assert_eq!(told(), (12_345, 15_000));
     mm.learn_limits_if_allowed();
     assert_eq!(told(), (12_345, 15_000), "these files are the program's");
-    let other = std::thread::scope(|scope| {
+    let other = threads::scope(|scope| {
         scope
             .spawn(|| {
                 rig.heap.reclaim.keeper.withdraw();

@@ -250,7 +250,7 @@ fn populated_ones_wait_for_nobody() {
     free(space, taken[1]);
     let held = space.chunk_claimed(0).unwrap().body.lock();
     let (tell, hear) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    crate::tests::threads::spawn(move || {
         stand(0, 0);
         let _ = tell.send(space.alloc(32, 4, How::Populated));
     });

@@ -376,7 +376,7 @@ fn a_balance_waits_for_a_chunk_that_somebody_holds() {
     let taken: Vec<usize> = (0..3).map(|_| alloc(space, 32)).collect();
     free(space, taken[1]);
     let held = space.chunk_claimed(0).unwrap().body.lock();
-    std::thread::scope(|scope| {
+    crate::tests::threads::scope(|scope| {
         let other = scope.spawn(move || {
             stand(1, 1);
             space.balance()

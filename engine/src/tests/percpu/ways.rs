@@ -27,7 +27,7 @@ pub fn full_first(space: &'static Space) {
 }
 /// From now on the process has had more than one thread, whoever runs the test.
 pub fn multithreaded() {
-    assert!(std::thread::spawn(|| ()).join().is_ok());
+    assert!(crate::tests::threads::spawn(|| ()).join().is_ok());
     assert!(!crate::arch::sys::single_threaded());
 }
 /// [`fresh`], in a process that has had more than one thread.

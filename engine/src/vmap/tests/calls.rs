@@ -370,7 +370,7 @@ fn a_locked_space_is_waited_for() {
     let vmap = world.vmap();
     let held = vmap.space(0).state.lock();
     let done = &std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    crate::tests::threads::scope(|scope| {
         let other = scope.spawn(|| {
             let area = world.area(40);
             done.store(true, Relaxed);

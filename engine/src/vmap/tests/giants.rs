@@ -276,7 +276,7 @@ fn threads_share_giants_and_forks_find_nothing_in_flight() {
     world.cache.knobs.set(Id::MaxGatherBatchCount as usize, 64);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let stop = &stop;
-    std::thread::scope(|scope| {
+    crate::tests::threads::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(move || {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
