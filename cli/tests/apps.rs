@@ -4,8 +4,7 @@
 //!
 //! A program that is not here is skipped, with the Debian package that has it.
 
-mod common;
-use common::{BOTH, Done, Mode, Program, Scratch, find, long, modes, need, skip, stop_group};
+use crate::common::{BOTH, Done, Mode, Program, Scratch, find, long, modes, need, skip, stop_group};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -503,7 +502,7 @@ fn missing_programs_are_skipped_with_their_packages() {
         ("xz_round_trip", "xz-utils"),
     ];
     let mut again = Command::new(std::env::current_exe().unwrap());
-    again.env("PATH", "/nonexistent").arg("--exact").args(tests.map(|test| test.0));
+    again.env("PATH", "/nonexistent").arg("--exact").args(tests.map(|test| format!("apps::{}", test.0)));
     let output = again.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}{error}", String::from_utf8_lossy(&output.stdout));

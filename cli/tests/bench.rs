@@ -1,8 +1,7 @@
 //! `allotment bench` and `allotment doctor` as a user meets them. No test looks
 //! at how long anything took.
 
-mod common;
-use common::{ALLOTMENT, Scratch, long, skip};
+use crate::common::{ALLOTMENT, Scratch, long, skip};
 use serde_json::Value;
 use std::process::{Command, Output};
 

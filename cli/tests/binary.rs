@@ -2,11 +2,8 @@
 //! the instructions of its fast paths, compared with the committed table
 //! `golden/fastpath.txt` (`ALLOTMENT_TEST_BLESS=1` writes it anew).
 
-#[path = "common/code.rs"]
-mod code;
-mod common;
-use code::{Counts, disassembly, output, walk};
-use common::{ALLOTMENT, need};
+use crate::common::code::{Counts, disassembly, output, walk};
+use crate::common::{ALLOTMENT, need};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;

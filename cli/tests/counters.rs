@@ -2,14 +2,9 @@
 //! symbols, and the instructions of an operation against the committed tables (`ALLOTMENT_TEST_BLESS=1` writes
 //! them anew; those of the bench's contenders in a release test only).
 
-#[path = "common/code.rs"]
-mod code;
-mod common;
-#[path = "common/installed.rs"]
-mod installed;
-use code::{disassembly, output, walk};
-use common::{ALLOTMENT, Scratch, need};
-use installed::{LANGUAGES, build, needed, prefix, root, runs};
+use crate::common::code::{disassembly, output, walk};
+use crate::common::installed::{LANGUAGES, build, needed, prefix, root, runs};
+use crate::common::{ALLOTMENT, Scratch, need};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;

@@ -1,10 +1,7 @@
 //! Draining from C and C++, by the library and header as installed, in both modes: with another's malloc, and with ours.
 
-mod common;
-#[path = "common/installed.rs"]
-mod installed;
-use common::{ALLOTMENT, Scratch};
-use installed::{LANGUAGES, build, needed, runs};
+use crate::common::installed::{LANGUAGES, build, needed, runs};
+use crate::common::{ALLOTMENT, Scratch};
 use std::process::Command;
 
 #[test]

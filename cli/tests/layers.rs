@@ -7,7 +7,6 @@
 //!
 //! The command's modules are ranked likewise, and in no crate do files import each other in a circle.
 
-#[path = "layers/imports.rs"]
 mod imports;
 
 use imports::{Imports, is_test, name, sources};

@@ -1,8 +1,7 @@
 //! Limits of what the heap may have: `hard_limit` and `soft_limit`, as numbers and as the memory cgroup's, under C, C++
 //! and Python.
 
-mod common;
-use common::{ALLOTMENT, BOTH, EVERY, Mode, Program, compile, find, modes, need, program, skip};
+use crate::common::{ALLOTMENT, BOTH, EVERY, Mode, Program, compile, find, modes, need, program, skip};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;

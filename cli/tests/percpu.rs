@@ -1,10 +1,7 @@
 //! Per-CPU memory, pages and areas from C and C++, by the library and header as installed, in both modes.
 
-mod common;
-#[path = "common/installed.rs"]
-mod installed;
-use common::Scratch;
-use installed::{LANGUAGES, build, needed, runs};
+use crate::common::Scratch;
+use crate::common::installed::{LANGUAGES, build, needed, runs};
 use std::process::Command;
 
 #[test]

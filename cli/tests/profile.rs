@@ -1,8 +1,9 @@
 //! The heap profile: programs that say themselves what they allocate where, and what the profile says of them.
 
-mod common;
+use crate::common::{
+    ALLOTMENT, BOTH, Mode, Program, Scratch, compile, copy_program, find, long, modes, need, program, skip,
+};
 use allotment_engine::stat::profile::VERSION;
-use common::{ALLOTMENT, BOTH, Mode, Program, Scratch, compile, copy_program, find, long, modes, need, program, skip};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

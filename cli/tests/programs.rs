@@ -3,8 +3,7 @@
 //! Each program checks its own rules and passes on plain glibc as well
 //! (`ALLOTMENT_TEST_MODES=plain`), but for those that are about our reports.
 
-mod common;
-use common::{BOTH, Done, EVERY, Mode, Program, compile, long, modes, need, preloaded, program, skip};
+use crate::common::{BOTH, Done, EVERY, Mode, Program, compile, long, modes, need, preloaded, program, skip};
 
 /// One case of a program in each of these modes.
 fn case(file: &str, case: &str, in_modes: &[Mode]) {

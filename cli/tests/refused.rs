@@ -4,15 +4,12 @@
 //! passes, from one on for ever, and each kind of call altogether, by each error. The program must end in time: as if
 //! nothing had been, or with answers of `ENOMEM` that lost nothing; without a line of ours, and with no memory kept.
 //!
-//! `cargo test --test refused` tries the first pass of every place. `ALLOTMENT_TEST_LONG=1` tries all that a bound lets
+//! `cargo test --test command refused::` tries the first pass of every place. `ALLOTMENT_TEST_LONG=1` tries all that a bound lets
 //! through, and prints the table of docs/refused.md (see there). `ALLOTMENT_TEST_REFUSE=TEXT` tries those whose name
 //! contains this, as failures are named.
 
-mod common;
-#[path = "common/trace.rs"]
-mod trace;
-
-use common::{ALLOTMENT, Scratch, long, program, skip};
+use crate::common::trace::{self, End, Run, Site, Which};
+use crate::common::{ALLOTMENT, Scratch, long, preloaded, program, skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -21,7 +18,6 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use trace::{End, Run, Site, Which};
 
 /// When a run counts as hung. (Beside many others, on a machine that is busy.)
 const HANG: Duration = Duration::from_secs(60);
@@ -268,7 +264,7 @@ fn learn(test: &str, bench: &Bench, loads: &[Try]) -> Option<Vec<Run>> {
 #[test]
 fn each_call_refused_in_turn() {
     let Some(program) = program("refused.c") else { return };
-    if !common::preloaded() {
+    if !preloaded() {
         return;
     }
     let bench = Bench { program: program.into(), library: library(), scratch: Scratch::new("refused") };
@@ -347,7 +343,7 @@ fn show(table: &Table, runs: usize, took: Duration) -> String {
 #[test]
 fn what_a_filter_kills_for_is_not_called() {
     let (Some(program), Some(deny)) = (program("refused.c"), program("deny.c")) else { return };
-    if !common::preloaded() {
+    if !preloaded() {
         return;
     }
     let bench = Bench { program: program.into(), library: library(), scratch: Scratch::new("killed") };

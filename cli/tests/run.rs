@@ -1,11 +1,10 @@
 //! `allotment run`: what goes through it untouched, what it says, and that the
 //! statistics come whatever way a program ends.
 
-mod common;
-use allotment_engine::knob::TABLE;
-use common::{
+use crate::common::{
     ALLOTMENT, BOTH, Mode, Program, Scratch, copy_program, find, modes, need, preloaded, program, skip, stop_group,
 };
+use allotment_engine::knob::TABLE;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;

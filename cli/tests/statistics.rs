@@ -1,9 +1,8 @@
 //! What the statistics say, compared with what a program is known to hold
 //! (`c/hold.c`); and what a process pays that hardly allocates.
 
-mod common;
+use crate::common::{ALLOTMENT, BOTH, Mode, Program, modes, need, preloaded, program, skip};
 use allotment_engine::stat::{Event, Level};
-use common::{ALLOTMENT, BOTH, Mode, Program, modes, need, preloaded, program, skip};
 use serde_json::Value;
 use std::process::Command;
 

@@ -2,14 +2,12 @@
 //! contents checked, in both modes.
 //!
 //! It lasts a second, a minute with `ALLOTMENT_TEST_LONG=1`, and what `ALLOTMENT_TEST_SECONDS` says (of each
-//! program in each mode): `ALLOTMENT_TEST_SECONDS=600 cargo test --release --test stress`.
+//! program in each mode): `ALLOTMENT_TEST_SECONDS=600 cargo test --release --test command stress::`.
 #![allow(unsafe_code)] // pages that one owner holds
 
-mod common;
-
+use crate::common::{BOTH, Mode, Program, Scratch, compile, long, modes, need, preloaded, skip, stop_group};
 use allotment::drain::{self, DrainMode};
 use allotment::pages::{self, Flags};
-use common::{BOTH, Mode, Program, Scratch, compile, long, modes, need, skip, stop_group};
 use serde_json::Value;
 use std::alloc::{GlobalAlloc as _, Layout};
 use std::collections::HashMap;
@@ -245,7 +243,7 @@ fn pages_under_drains() {
     let tiny = "sheaf_objects=2,cache_floor=0,lazy_floor=0,lazy_ceiling=0";
     for (tunables, conf) in [("", ""), ("glibc.pthread.rseq=0", ""), ("", tiny)] {
         let mut again = Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "page_test", "--ignored", "--nocapture"]);
+        again.args(["--exact", "stress::page_test", "--ignored", "--nocapture"]);
         again.env("GLIBC_TUNABLES", tunables).env("ALLOTMENT_CONF", conf);
         let output = again.output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -373,7 +371,7 @@ fn redis_under_drains() {
     let test = "redis_under_drains";
     let Some(_) = need(test, "redis-server", "redis-server") else { return };
     let Some(drainer) = compile("drainer.c", "libdrainer.so", &["-shared", "-fPIC", "-ldl"]) else { return };
-    if !common::preloaded() {
+    if !preloaded() {
         return skip(test, "nothing to drain");
     }
     let _turn = turn();

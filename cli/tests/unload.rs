@@ -1,11 +1,8 @@
 //! Libraries that have the allocator inside, loaded and closed again by a program in C: a plug-in in Rust with the crate
 //! as its heap, and the C library. What they have registered and started is there to the end.
 
-mod common;
-#[path = "common/installed.rs"]
-mod installed;
-use common::{ALLOTMENT, compile, preloaded};
-use installed::{needed, prefix, root, runs};
+use crate::common::installed::{needed, prefix, root, runs};
+use crate::common::{ALLOTMENT, compile, preloaded};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

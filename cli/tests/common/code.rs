@@ -1,5 +1,4 @@
 //! What a built file is made of: symbols and instructions, from binutils.
-#![allow(dead_code)] // every test binary uses a part
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,6 @@
 //! Programs in C and C++ built against the library and header as `docs/c.md` installs them.
-#![allow(dead_code, reason = "each test file uses its part")]
 
-use super::common::{Scratch, need};
+use super::{Scratch, need};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;

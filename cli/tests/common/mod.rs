@@ -8,8 +8,12 @@
 //!
 //! No test asserts a time. A program that has not ended after five minutes (long: thirty) counts
 //! as hung; its threads' stacks are printed if a debugger is here.
-#![allow(dead_code)] // every test binary uses a part
+#![allow(dead_code)] // `attack` uses a part
 #![allow(unsafe_code)] // sigaction, before `main`
+
+pub mod code;
+pub mod installed;
+pub mod trace;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

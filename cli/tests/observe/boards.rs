@@ -1,7 +1,7 @@
 //! Files that are no boards, boards of the dead, and no room for one.
 
+use super::watched::{Watched, adds_up, allotment, done, fails, list, until};
 use crate::common::{ALLOTMENT, BOTH, Mode, Scratch, modes, program, skip};
-use crate::watched::{Watched, adds_up, allotment, done, fails, list, until};
 use allotment_engine::stat::board::{MAGIC, SHARE_BYTES, SHOW, TALLIES, VERSION};
 use serde_json::Value;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! OpenMetrics: parsers, collectors, units, rules.
 
+use super::watched::{Watched, allotment, done, list, until};
 use crate::common::{ALLOTMENT, Scratch, find, need, skip};
-use crate::watched::{Watched, allotment, done, list, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,7 +1,7 @@
 //! What `stat` shows: sections, sums, JSON.
 
+use super::watched::{MIB, Watched, adds_up, done, list, number, signal, sum, until};
 use crate::common::{BOTH, Mode, Scratch, modes};
-use crate::watched::{MIB, Watched, adds_up, done, list, number, signal, sum, until};
 use serde_json::Value;
 use std::fs;
 use std::io::Write as _;

@@ -1,7 +1,7 @@
 //! `tune`, `drain`, `purge`, and processes that cannot answer.
 
+use super::watched::{MIB, Watched, adds_up, allotment, cached, done, number, until};
 use crate::common::{ALLOTMENT, BOTH, Mode, modes};
-use crate::watched::{MIB, Watched, adds_up, allotment, cached, done, number, until};
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Stdio};

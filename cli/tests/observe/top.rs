@@ -1,7 +1,7 @@
 //! `top` in a terminal.
 
+use super::watched::{Watched, signal, until};
 use crate::common::{ALLOTMENT, Scratch, need};
-use crate::watched::{Watched, signal, until};
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;

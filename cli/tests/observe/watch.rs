@@ -1,7 +1,7 @@
 //! `stat --watch`.
 
+use super::watched::{Watched, signal};
 use crate::common::ALLOTMENT;
-use crate::watched::{Watched, signal};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};

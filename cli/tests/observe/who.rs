@@ -1,7 +1,7 @@
 //! Which process is meant, and who may look.
 
+use super::watched::{MIB, Watched, adds_up, allotment, done, fails, number};
 use crate::common::{ALLOTMENT, Scratch, copy_program, need, program, skip};
-use crate::watched::{MIB, Watched, adds_up, allotment, done, fails, number};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufReader, Write as _};
