@@ -49,10 +49,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     pub fn malloc_refused(&self, size: usize, aborted: bool) -> *mut u8 {
-        match self.front_alloc(size) {
-            Some(area) => area as *mut u8,
-            None => self.malloc_cold(size, aborted),
-        }
+        if self.is_for_front(size) { self.front_alloc(size) } else { self.malloc_cold(size, aborted) }
     }
 
     /// The fast path of the thread that the fallback favours.
@@ -82,7 +79,7 @@ impl<E: Environment> Heap<E> {
 
     #[cold]
     #[inline(never)]
-    fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
+    pub(super) fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
         if self.biased.load(Relaxed) != 0 && !E::is_single() {
             self.end_bias();
         }

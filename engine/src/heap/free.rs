@@ -48,17 +48,31 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// The fast path of what has no class that sequences serve: areas, and objects of the fallback's favoured thread.
+    /// The fast path of what has no class that sequences serve: areas, and objects of the fallback's favoured thread. (What it calls it
+    /// calls last, so that an area that came in before costs nothing of the stack.)
     ///
     /// # Safety
     /// As [`Heap::free`].
     #[cold]
     #[inline(never)]
     unsafe fn free_other(object: *mut u8, this: &Self, class: u8) {
-        let address = object as usize;
         let class = (class & !BIASED) as usize;
+        if class < FIRST_FRONT || !this.front_free_again(object as usize, class) {
+            // SAFETY: the caller's promise.
+            unsafe { Self::free_first(object, this, class) };
+        }
+    }
+
+    /// The same of an area that comes in for the first time, or as another class, and of objects.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_first(object: *mut u8, this: &Self, class: usize) {
+        let address = object as usize;
         let is_done = if class == 0 || class >= FIRST_FRONT {
-            this.front_free(address, class)
+            this.front_free(address)
         } else {
             // SAFETY: the caller's promise; the class byte names its class.
             unsafe { this.cache.sets.push_biased(class, address) }.is_done()

@@ -16,8 +16,8 @@
 //! is not `Front` any more was freed twice at the same moment, and is left alone. Marks are stored without a locked
 //! instruction: of two threads that free an area at the same moment both may pass (as of blocks, see [`super::pages`]).
 //! Nothing comes in that a purge treats by itself (guarded, moved, huge), while the soft limit is near, or where
-//! frees are synchronous. The class byte of an area's first page is a hint of the class that it came in by ([`Heap::front_free`]): nothing
-//! depends on it but time. Locks: none. Cost: a sequence, some ten loads and a store each way.
+//! frees are synchronous. The class byte of an area's first page is a hint of the class that it came in by ([`Heap::front_free_again`]):
+//! nothing depends on it but time. Locks: none. Cost: a sequence, some ten loads and a store each way.
 #![allow(unsafe_code)] // sequences
 
 use super::state::{Environment, Heap};
@@ -50,7 +50,7 @@ const _: () = assert!(front::serves(MOST / PAGE) == CLASSES_MAX - 1);
 impl<E: Environment> Heap<E> {
     /// Whether areas of so many bytes, which are not small, may be here.
     #[inline(always)]
-    fn is_for_front(&self, size: usize) -> bool {
+    pub(super) fn is_for_front(&self, size: usize) -> bool {
         let huge = self.cache.knobs.size(Id::HugeBytes);
         size.wrapping_sub(SMALL_MAX + 1) < MOST - SMALL_MAX && size.wrapping_sub(1) < huge.wrapping_sub(1)
     }
@@ -62,17 +62,23 @@ impl<E: Environment> Heap<E> {
         if self.is_for_front(size) && self.is_for_front(longer()) { longer() } else { size }
     }
 
-    /// An area of this CPU's front, by a fast path; anything else is the slow path's.
+    /// A request that is for the front: an area of this CPU's, by a fast path, or else by the slow one.
     #[inline(always)]
-    pub(super) fn front_alloc(&self, size: usize) -> Option<usize> {
-        if !self.is_for_front(size) {
-            return None;
-        }
+    pub(super) fn front_alloc(&self, size: usize) -> *mut u8 {
         let pages = size.div_ceil(PAGE);
         match self.pop_quick(front::serves(pages) * 16) {
-            Outcome::Done(address) => self.front_fits(address, pages),
-            _ => None,
+            Outcome::Done(address) if self.front_fits(address, pages) => address as *mut u8,
+            Outcome::Done(misfit) => self.front_misfit(misfit, size),
+            _ => self.malloc_cold(size, false),
         }
+    }
+
+    /// A request of `size` met an area that does not fit. (Called last, so that who calls keeps nothing on its stack.)
+    #[cold]
+    #[inline(never)]
+    fn front_misfit(&self, misfit: usize, size: usize) -> *mut u8 {
+        self.front_misses(misfit, front::serves(size.div_ceil(PAGE)));
+        self.malloc_cold(size, false)
     }
 
     /// The same in every mode, inside.
@@ -82,7 +88,11 @@ impl<E: Environment> Heap<E> {
             return None;
         }
         match self.cache.sets.pop(front::serves(pages)) {
-            Outcome::Done(address) => self.front_fits(address, pages),
+            Outcome::Done(address) if self.front_fits(address, pages) => Some(address),
+            Outcome::Done(misfit) => {
+                self.front_misses(misfit, front::serves(pages));
+                None
+            }
             _ => {
                 self.front_lacks(size);
                 None
@@ -102,16 +112,16 @@ impl<E: Environment> Heap<E> {
 
     /// What came out is the program's, if it is that long.
     #[inline(always)]
-    fn front_fits(&self, address: usize, pages: usize) -> Option<usize> {
-        let (_, desc) = self.pages.windows.look(address)?;
+    fn front_fits(&self, address: usize, pages: usize) -> bool {
+        // SAFETY: a set's classes of areas hold what `front_takes` took: pages of zones.
+        let desc = unsafe { self.pages.windows.desc_at(address) };
         // Relaxed: it was pushed by a thread that this CPU ran before.
         let tag = desc.tag.load(Relaxed);
-        if tag & PLAIN == Kind::Front as u32 && desc.len() >= pages {
+        let fits = tag & PLAIN == Kind::Front as u32 && desc.len() >= pages;
+        if fits {
             desc.tag.store(tag ^ OTHER, Relaxed);
-            return Some(address);
         }
-        self.front_misses(address, front::serves(pages));
-        None
+        fits
     }
 
     #[cold]
@@ -131,53 +141,62 @@ impl<E: Environment> Heap<E> {
         }
     }
 
+    /// The class of an area that may come in as far as its descriptor tells: its own, of a length that comes in, and never sampled.
+    #[inline(always)]
+    fn front_class(&self, address: usize, desc: &Desc) -> Option<usize> {
+        let pages = desc.len();
+        let is_plain = desc.tag.load(Relaxed) & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
+        // (A giant area has no length, and goes elsewhere.)
+        let comes_in = is_plain && pages.wrapping_sub(1) < MOST / PAGE && !self.profile.samples.may_have(address);
+        (comes_in && self.cache.knobs.size(Id::SyncFree) == 0).then(|| front::holds(pages))
+    }
+
     /// The descriptor of an area that may come in, and its class.
     #[inline(always)]
     fn front_takes(&self, address: usize) -> Option<(&Desc, usize)> {
         let (_, desc) = self.pages.windows.look(address)?;
-        let pages = desc.len();
-        let is_plain = desc.tag.load(Relaxed) & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
-        // (A giant area has no length, and goes elsewhere.)
-        if !is_plain || pages.wrapping_sub(1) >= MOST / PAGE || self.profile.samples.may_have(address) {
-            return None;
-        }
-        let is_lazy = self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
-        is_lazy.then(|| (desc, front::holds(pages)))
+        let class = self.front_class(address, desc)?;
+        (!self.cache.is_tight()).then_some((desc, class))
     }
 
-    /// Takes an area into this CPU's front, by a fast path; false if it is the caller's still.
-    ///
-    /// `hint` is the class that the area was of when it came in last. Where it is right the set's word is stored without waiting for the
-    /// descriptor, and the next `malloc`, which loads that word, does not wait either.
+    /// Marks an area and pushes it; whether it is in.
     #[inline(always)]
-    pub(super) fn front_free(&self, address: usize, hint: usize) -> bool {
-        if !self.is_quick() {
-            return false;
-        }
-        let Some((desc, class)) = self.front_takes(address) else { return false };
+    fn front_push(desc: &Desc, push: impl FnOnce() -> Outcome<()>) -> bool {
         // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
         let tag = desc.tag.load(Relaxed);
         desc.tag.store(tag ^ OTHER, Relaxed);
-        // (Opaque: else the compiler takes what it was compared with.)
-        let known = opaque(hint);
-        let class = if hint == class { known } else { self.front_knows(address, class) };
-        // SAFETY: an area that the caller gives up; its mark was ours to take.
-        if unsafe { self.push_quick(class * 16, address) }.is_done() {
-            return true;
+        let is_in = push().is_done();
+        if !is_in {
+            desc.tag.store(tag, Relaxed);
         }
-        desc.tag.store(tag, Relaxed);
-        false
+        is_in
     }
 
-    /// From now on an area is known to be of that class.
-    #[cold]
-    #[inline(never)]
-    fn front_knows(&self, address: usize, class: usize) -> usize {
-        if let Some((pfn, _)) = self.pages.windows.look(address) {
-            // SAFETY: an area of ours; what a fast path reads there is a hint.
-            unsafe { self.pages.windows.set_class(pfn, 1, class as u8 | BIASED) };
+    /// Takes an area into this CPU's front by a sequence; false if it is the caller's still.
+    ///
+    /// `hint` is the class that the area was of when it came in last. It must be right, by a branch: so the set's word is stored without
+    /// waiting for the descriptor, and the next `malloc`, which loads that word, does not wait either.
+    #[inline(always)]
+    pub(super) fn front_free_again(&self, address: usize, hint: usize) -> bool {
+        if self.small.load(Relaxed) == 0 || self.cache.knobs.soft_limit() < u64::MAX {
+            return false;
         }
-        class
+        // (Opaque: else the compiler takes what it is compared with.)
+        let known = opaque(hint);
+        // SAFETY: a class byte says that the page was an area's first: a zone's.
+        let desc = unsafe { self.pages.windows.desc_at(address) };
+        // SAFETY: an area that the caller gives up; its mark was ours to take.
+        self.front_class(address, desc) == Some(hint)
+            && Self::front_push(desc, || unsafe { self.cache.sets.push_fast(known * 16, address) })
+    }
+
+    /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
+    pub(super) fn front_free(&self, address: usize) -> bool {
+        let Some((desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
+        // SAFETY: an area's first page, of a zone; what a fast path reads there is a hint.
+        unsafe { self.pages.windows.note_class(address, class as u8 | BIASED) };
+        // SAFETY: as above.
+        Self::front_push(desc, || unsafe { self.push_quick(class * 16, address) })
     }
 
     /// The same in every mode, inside, and after what is there has made room; `None` if it is the caller's still, else whether the

@@ -151,6 +151,36 @@ impl Windows {
         Some((Pfn(window.number * WINDOW_PAGES as u32 + page as u32), desc))
     }
 
+    /// The same of a page that is known to be a zone's, without a look whether it is.
+    ///
+    /// # Safety
+    /// `address` lies in a page that a zone had, ever.
+    #[inline(always)]
+    pub unsafe fn desc_at(&self, address: usize) -> &Desc {
+        let (index, page) = (address >> WINDOW_SHIFT, (address & (WINDOW - 1)) >> PAGE_SHIFT);
+        // SAFETY: the caller's promise: the window is there, stays for ever with its first page where it was, and is no giant area's.
+        unsafe {
+            // Relaxed: as in `class`.
+            let map = self.root.get_unchecked(index).load(Relaxed);
+            let head = map.wrapping_add(index << (WINDOW_SHIFT - PAGE_SHIFT)) - HEAD;
+            let window = &*(head as *const Window);
+            &*(window.descs as *const Desc).add(page - window.first as usize)
+        }
+    }
+
+    /// Writes the class byte of a page that [`Self::desc_at`] would take.
+    ///
+    /// # Safety
+    /// As there, and as [`Self::set_class`].
+    #[inline(always)]
+    pub unsafe fn note_class(&self, address: usize, class: u8) {
+        // SAFETY: the caller's promise: the window is there, with its class map. (Relaxed: as in `class`.)
+        unsafe {
+            let map = self.root.get_unchecked(address >> WINDOW_SHIFT).load(Relaxed);
+            *(map.wrapping_add(address >> PAGE_SHIFT) as *mut u8) = class;
+        }
+    }
+
     #[inline]
     fn window(&self, pfn: Pfn) -> &Window {
         // Acquire pairs with the Release in `reserve`.
