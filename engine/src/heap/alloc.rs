@@ -14,6 +14,7 @@
 use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
+use crate::arch::stack;
 use crate::arch::{PAGE, sys};
 use crate::slab::class::{self, SMALL_MAX};
 use crate::stat::{Event, Timing};
@@ -83,6 +84,7 @@ impl<E: Environment> Heap<E> {
         if self.biased.load(Relaxed) != 0 && !E::is_single() {
             self.end_bias();
         }
+        stack::probe_early();
         let Some(inside) = self.enter_for(size) else { return self.alloc_aside(size, 16) };
         let is_quick = if self.profile.is_on() { None } else { self.malloc_quick(size, aborted) };
         let Some(object) = is_quick else {

@@ -250,10 +250,13 @@ impl PageSource<'_> {
 
     /// Takes blocks back, past the lists, each with its order: those of one zone in a row in one gather.
     pub fn free_all(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
-        self.free_by::<64>(blocks);
+        self.free_by(blocks);
     }
 
-    fn free_by<const ROOM: usize>(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
+    /// (Out of line: its frame comes behind the look at the stack.)
+    #[inline(never)]
+    fn free_by(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
+        const ROOM: usize = 20;
         let (windows, board) = (&self.pages.windows, self.cache.sets.board());
         let (mut gather, mut zone, mut refused) = (Gather::<ROOM>::new(), 0, 0);
         let flush = |gather: &mut Gather<ROOM>, zone: usize| {
@@ -290,7 +293,7 @@ impl Source for PageSource<'_> {
         let blocks = sheaf.objects();
         sort(blocks);
         let page = |&address: &usize| self.pages.windows.find(address).map(|(_, pfn)| (pfn, order));
-        self.free_by::<20>(blocks.iter().filter_map(page));
+        self.free_by(blocks.iter().filter_map(page));
         sheaf.clear();
         self.cache.sets.count(Event::PageFlush, 1);
     }

@@ -73,7 +73,8 @@ impl RunningCpus {
 impl Mm<'_> {
     /// Empties what CPUs cache into the free memory of the heap while their owners go on, and says what it
     /// took. Cost: see [`crate::cache::drain`]; with [`DrainTarget::Idle`] and *gentle* drains also
-    /// a look at each thread, and up to [`PATIENCE`].
+    /// a look at each thread, and up to [`PATIENCE`]. (Out of line: its frame comes behind the look at the stack.)
+    #[inline(never)]
     pub fn drain(&self, target: DrainTarget, mode: DrainMode) -> DrainReport {
         let mut report = DrainReport::default();
         self.learn();

@@ -39,7 +39,6 @@ macro_rules! sequence {
             $($body,)+
             "27:",
             SLOTS = const SLOTS,
-            out("r11") _, // for `dawdle!`
             $($operands)*
             options(nostack)
         )

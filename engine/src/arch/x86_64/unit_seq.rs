@@ -46,7 +46,6 @@ macro_rules! sequence {
             refused = label { return Outcome::Refused },
             aborted = label { return Outcome::Aborted },
             out("rax") _,
-            out("r11") _, // for `dawdle!`
             $($operands)*
             options(nostack)
         )
@@ -114,7 +113,7 @@ pub unsafe fn down<const INDEX: isize>(place: Place<'_>, delta: u32, threshold: 
             "mov [{at} + rax + {UNIT}], cl",     // commit: i8[u] = v
             "25:"
             ;
-            delta = in(reg) delta, threshold = in(reg) threshold.as_ptr(), out("rcx") _,
+            delta = in(reg) delta, threshold = in(reg) threshold.as_ptr(), out("rcx") _, out("r11") _,
         );
     }
     Outcome::Done(())
