@@ -72,7 +72,7 @@ impl<E: Environment> Heap<E> {
     unsafe fn free_first(object: *mut u8, this: &Self, class: usize) {
         let address = object as usize;
         let is_done = if class == 0 || class >= FIRST_FRONT {
-            this.front_free(address)
+            this.front_free(address, class)
         } else {
             // SAFETY: the caller's promise; the class byte names its class.
             unsafe { this.cache.sets.push_biased(class, address) }.is_done()

@@ -30,7 +30,7 @@ use crate::cache::layout::{OBJECTS, Word};
 use crate::cache::set::Set;
 use crate::cache::sheaf::Sheaf;
 use crate::knob::Id;
-use crate::page::{BIASED, Desc, Kind};
+use crate::page::{BIASED, Desc, Kind, Pfn};
 use crate::slab::class::SMALL_MAX;
 use crate::stat::Level;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
@@ -151,12 +151,12 @@ impl<E: Environment> Heap<E> {
         (comes_in && self.cache.knobs.size(Id::SyncFree) == 0).then(|| front::holds(pages))
     }
 
-    /// The descriptor of an area that may come in, and its class.
+    /// The first page of an area that may come in, its descriptor, and its class.
     #[inline(always)]
-    fn front_takes(&self, address: usize) -> Option<(&Desc, usize)> {
-        let (_, desc) = self.pages.windows.look(address)?;
+    fn front_takes(&self, address: usize) -> Option<(Pfn, &Desc, usize)> {
+        let (pfn, desc) = self.pages.windows.look(address)?;
         let class = self.front_class(address, desc)?;
-        (!self.cache.is_tight()).then_some((desc, class))
+        (!self.cache.is_tight()).then_some((pfn, desc, class))
     }
 
     /// Marks an area and pushes it; whether it is in.
@@ -191,10 +191,12 @@ impl<E: Environment> Heap<E> {
     }
 
     /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
-    pub(super) fn front_free(&self, address: usize) -> bool {
-        let Some((desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
-        // SAFETY: an area's first page, of a zone; what a fast path reads there is a hint.
-        unsafe { self.pages.windows.note_class(address, class as u8 | BIASED) };
+    pub(super) fn front_free(&self, address: usize, hint: usize) -> bool {
+        let Some((pfn, desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
+        if hint != class {
+            // SAFETY: an area of ours; what a fast path reads there is a hint.
+            unsafe { self.pages.windows.set_class(pfn, 1, class as u8 | BIASED) };
+        }
         // SAFETY: as above.
         Self::front_push(desc, || unsafe { self.push_quick(class * 16, address) })
     }
@@ -202,7 +204,7 @@ impl<E: Environment> Heap<E> {
     /// The same in every mode, inside, and after what is there has made room; `None` if it is the caller's still, else whether the
     /// levels were told of what has.
     pub(super) fn front_free_slow(&self, address: usize) -> Option<bool> {
-        let (desc, class) = self.front_takes(address)?;
+        let (_, desc, class) = self.front_takes(address)?;
         let lazy = || self.cache.sets.board().level(Level::Lazy);
         let before = lazy();
         desc.set(Kind::Front, desc.rest());

@@ -63,7 +63,7 @@ impl BatchWord {
 /// What a zone is to take: pages by word, so that neighbours cost one step together. (Room for fewer words, 16 at least,
 /// is for paths that may be deep in a small stack.)
 #[derive(Debug)]
-pub struct Gather<const ROOM: usize = 64> {
+pub struct Gather<const ROOM: usize> {
     words: [MaybeUninit<(u32, u64)>; ROOM],
     len: usize,
 }

@@ -248,14 +248,10 @@ impl PageSource<'_> {
         }
     }
 
-    /// Takes blocks back, past the lists, each with its order: those of one zone in a row in one gather.
-    pub fn free_all(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
-        self.free_by(blocks);
-    }
-
-    /// (Out of line: its frame comes behind the look at the stack.)
+    /// Takes blocks back, past the lists, each with its order: those of one zone in a row in one gather. (Out of line: its frame comes
+    /// behind the look at the stack.)
     #[inline(never)]
-    fn free_by(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
+    pub fn free_all(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
         const ROOM: usize = 20;
         let (windows, board) = (&self.pages.windows, self.cache.sets.board());
         let (mut gather, mut zone, mut refused) = (Gather::<ROOM>::new(), 0, 0);
@@ -293,7 +289,7 @@ impl Source for PageSource<'_> {
         let blocks = sheaf.objects();
         sort(blocks);
         let page = |&address: &usize| self.pages.windows.find(address).map(|(_, pfn)| (pfn, order));
-        self.free_by(blocks.iter().filter_map(page));
+        self.free_all(blocks.iter().filter_map(page));
         sheaf.clear();
         self.cache.sets.count(Event::PageFlush, 1);
     }

@@ -15,7 +15,7 @@
 #[cfg(test)]
 macro_rules! dawdle {
     () => {
-        // (No register, so that none is kept free for it in the library: some 40 cycles.)
+        // (No register, so that none is kept free for it in the library.)
         "pause"
     };
 }

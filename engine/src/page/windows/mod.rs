@@ -168,19 +168,6 @@ impl Windows {
         }
     }
 
-    /// Writes the class byte of a page that [`Self::desc_at`] would take.
-    ///
-    /// # Safety
-    /// As there, and as [`Self::set_class`].
-    #[inline(always)]
-    pub unsafe fn note_class(&self, address: usize, class: u8) {
-        // SAFETY: the caller's promise: the window is there, with its class map. (Relaxed: as in `class`.)
-        unsafe {
-            let map = self.root.get_unchecked(address >> WINDOW_SHIFT).load(Relaxed);
-            *(map.wrapping_add(address >> PAGE_SHIFT) as *mut u8) = class;
-        }
-    }
-
     #[inline]
     fn window(&self, pfn: Pfn) -> &Window {
         // Acquire pairs with the Release in `reserve`.
