@@ -36,11 +36,12 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     pub fn malloc_or(&self, size: usize, refused: impl FnOnce(bool) -> *mut u8) -> *mut u8 {
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
-        if size.wrapping_sub(1) >= self.small.load(Relaxed) {
+        let less = size.wrapping_sub(1);
+        if less >= self.small.load(Relaxed) {
             return self.malloc_biased(size).map_or_else(|| refused(false), |object| object as *mut u8);
         }
         // SAFETY: the gate lets no size above SMALL_MAX pass.
-        match self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(size) }) {
+        match self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(less) }) {
             Outcome::Done(object) => object as *mut u8,
             outcome => refused(outcome == Outcome::Aborted),
         }
@@ -56,11 +57,12 @@ impl<E: Environment> Heap<E> {
     /// The fast path of the thread that the fallback favours.
     #[inline(always)]
     fn malloc_biased(&self, size: usize) -> Option<usize> {
-        if size.wrapping_sub(1) >= self.biased.load(Relaxed) || !E::is_single() {
+        let less = size.wrapping_sub(1);
+        if less >= self.biased.load(Relaxed) || !E::is_single() {
             return None;
         }
         // SAFETY: the gate lets no size above SMALL_MAX pass.
-        match self.cache.sets.pop_biased(unsafe { class::offset_of_unchecked(size) } / 16) {
+        match self.cache.sets.pop_biased(unsafe { class::offset_of_unchecked(less) } / 16) {
             Outcome::Done(object) => Some(object),
             _ => None,
         }
@@ -258,15 +260,22 @@ impl<E: Environment> Heap<E> {
     }
 
     /// `size` zeroed bytes; null without memory.
+    #[inline]
     pub fn calloc(&self, size: usize) -> *mut u8 {
-        if size <= SMALL_MAX {
-            let object = self.malloc(size);
-            if !object.is_null() {
-                // SAFETY: a fresh object of at least that size.
-                unsafe { ptr::write_bytes(object, 0, size) };
-            }
-            return object;
+        if size > SMALL_MAX {
+            return self.calloc_area(size);
         }
+        let object = self.malloc(size);
+        if !object.is_null() {
+            // SAFETY: a fresh object of at least that size.
+            unsafe { ptr::write_bytes(object, 0, size) };
+        }
+        object
+    }
+
+    /// The same of what is no small object. (By itself: what it needs of registers and of the stack is not small objects'.)
+    #[inline(never)]
+    fn calloc_area(&self, size: usize) -> *mut u8 {
         let Some(_inside) = self.enter_for(size) else {
             let object = self.alloc_aside(size, 16);
             if !object.is_null() {

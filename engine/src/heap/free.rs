@@ -41,11 +41,23 @@ impl<E: Environment> Heap<E> {
             return unsafe { Self::free_other(object, self, class) };
         }
         // SAFETY: the caller's promise; the class byte names its class.
-        let outcome = unsafe { sets.push_fast(class as usize * 16, object as usize) };
-        if !matches!(outcome, Outcome::Done(())) {
-            // SAFETY: the caller's promise.
-            unsafe { Self::free_cold(object, self, outcome == Outcome::Aborted) };
+        match unsafe { sets.push_fast(class as usize * 16, object as usize) } {
+            Outcome::Done(()) => {}
+            // SAFETY: the caller's promise, here and below.
+            Outcome::Refused => unsafe { Self::free_cold(object, self, false) },
+            Outcome::Aborted => unsafe { Self::free_aborted(object, self) },
         }
+    }
+
+    /// What was interrupted. (By itself: else the fast path has ready which of the two it was.)
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_aborted(object: *mut u8, this: &Self) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::free_cold(object, this, true) };
     }
 
     /// The fast path of what has no class that sequences serve: areas, and objects of the fallback's favoured thread. (What it calls it

@@ -18,7 +18,7 @@ pub const SMALL_MAX: usize = 32 * 1024;
 /// Size classes, with the unused class 0.
 pub const CLASSES: usize = 79;
 /// Entries of [`Table`]: one per 16 bytes.
-pub const STEPS: usize = SMALL_MAX / 16 + 1;
+pub const STEPS: usize = SMALL_MAX / 16;
 
 /// Size of each class in bytes.
 pub const SIZES: [u32; CLASSES] = sizes();
@@ -77,7 +77,7 @@ const fn orders() -> [u8; CLASSES] {
 /// Pages of the largest slab.
 pub const SLAB_PAGES_MAX: usize = 1 << SLAB_ORDER[CLASSES - 1];
 
-/// From a size to the class's offset in a set (16 × class), one entry per 16 bytes.
+/// From a size to the class's offset in a set (16 × class): an entry for each 16 bytes, found by one byte less than the size.
 #[derive(Debug)]
 pub struct Table(pub [u16; STEPS]);
 
@@ -89,7 +89,7 @@ const fn table() -> Table {
     let mut class = 1;
     let mut at = 0;
     while at < STEPS {
-        if at * 16 > SIZES[class] as usize && class + 1 < CLASSES {
+        if at * 16 >= SIZES[class] as usize {
             class += 1;
         }
         table[at] = class as u16 * 16;
@@ -101,21 +101,20 @@ const fn table() -> Table {
 /// Offset in a set of the class that serves `size` (at most [`SMALL_MAX`]).
 #[inline(always)]
 #[must_use]
-#[allow(clippy::manual_div_ceil, reason = "it rounds without a possible overflow, at four instructions more")]
 pub fn offset_of(size: usize) -> usize {
-    TABLE.0[((size + 15) / 16).min(STEPS - 1)] as usize
+    TABLE.0[(size.saturating_sub(1) / 16).min(STEPS - 1)] as usize
 }
 
-/// [`offset_of`] without the bound.
+/// [`offset_of`] without the bounds, by one byte less than the size.
 ///
 /// # Safety
-/// `size <= SMALL_MAX`.
+/// `less < SMALL_MAX`.
 #[inline(always)]
 #[must_use]
-#[allow(unsafe_code, clippy::manual_div_ceil, reason = "the fast path has compared the size already")]
-pub unsafe fn offset_of_unchecked(size: usize) -> usize {
-    // SAFETY: the table has an entry for every sixteenth up to SMALL_MAX.
-    unsafe { *TABLE.0.get_unchecked((size + 15) / 16) as usize }
+#[allow(unsafe_code, reason = "the fast path has compared the size already")]
+pub unsafe fn offset_of_unchecked(less: usize) -> usize {
+    // SAFETY: the table has an entry for every sixteenth below SMALL_MAX.
+    unsafe { *TABLE.0.get_unchecked(less / 16) as usize }
 }
 
 /// The class that serves `size` aligned to `align` (a power of two, at most a page), if any.
@@ -148,10 +147,10 @@ mod tests {
 
     #[test]
     #[allow(unsafe_code, reason = "as the fast path does")]
-    fn without_the_bound_it_is_the_same_class() {
-        for size in 0..=SMALL_MAX {
+    fn without_the_bounds_it_is_the_same_class() {
+        for size in 1..=SMALL_MAX {
             // SAFETY: no more than that.
-            assert_eq!(unsafe { offset_of_unchecked(size) }, offset_of(size), "{size}");
+            assert_eq!(unsafe { offset_of_unchecked(size - 1) }, offset_of(size), "{size}");
         }
     }
 
@@ -233,7 +232,7 @@ mod tests {
             }
         }
         assert_eq!((SIZES[0], SLAB_ORDER[0], SLAB_PAGES_MAX), (0, 0, 64));
-        assert_eq!((CLASSES, STEPS), (79, 2049));
+        assert_eq!((CLASSES, STEPS), (79, 2048));
     }
 
     #[test]

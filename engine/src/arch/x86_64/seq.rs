@@ -15,11 +15,32 @@ use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
 
-/// Frames a body: descriptor and abort stub out of line, the common beginning
+/// How every sequence begins.
+macro_rules! beginning {
+    () => {
+        concat!(
+            "lea {t}, [rip + 23b]\n",
+            "mov fs:[{area} + 8], {t}\n", // area.rseq_cs = descriptor
+            "22:\n",
+            "mov {t:e}, fs:[{index}]\n", // index
+            "mov {set}, [{board} + {t}*8 + {SLOTS}]\n",
+            "add {set}, {board}" // set = board + slots[index]
+        )
+    };
+}
+
+/// Whose set it is: leaves for `$refused` where set.cpu is not cpu_id.
+macro_rules! owned_or {
+    ($refused:literal) => {
+        concat!("mov {t:e}, fs:[{area} + 4]\n", "cmp [{set} + {CPU}], {t:e}\n", "jne ", $refused)
+    };
+}
+
+/// Frames a body that brings something out: descriptor and abort stub out of line, the common beginning
 /// before it. The body puts label 25 behind its committing store. `t` is a scratch
 /// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done.
-macro_rules! sequence {
-    ([$($test_cpu:expr),*] $($body:expr),+ ; $($operands:tt)*) => {
+macro_rules! sequence_with_result {
+    ($($body:expr),+ ; $($operands:tt)*) => {
         asm!(
             descriptor!(),
             "mov {t:e}, 1",
@@ -28,17 +49,36 @@ macro_rules! sequence {
             "xor {t:e}, {t:e}",
             "jmp 27f",
             ".popsection",
-            "lea {t}, [rip + 23b]",
-            "mov fs:[{area} + 8], {t}",          // area.rseq_cs = descriptor
-            "22:",
-            "mov {t:e}, fs:[{index}]",           // index
-            "mov {set}, [{board} + {t}*8 + {SLOTS}]",
-            "add {set}, {board}",                // set = board + slots[index]
-            $($test_cpu,)*
+            beginning!(),
+            owned_or!("26b"),
             dawdle!(),
             $($body,)+
             "27:",
             SLOTS = const SLOTS,
+            CPU = const CPU,
+            $($operands)*
+            options(nostack)
+        )
+    };
+}
+
+/// Frames a body that leaves nothing behind but what it committed, in the same way: it goes on behind label 25, or leaves by
+/// `{refused}` or `{aborted}`, not by a number that is tested afterwards. (Labels beside a result are not stable yet.)
+macro_rules! sequence {
+    ([$($test_cpu:expr),*] $($body:expr),+ ; $($operands:tt)*) => {
+        asm!(
+            descriptor!(),
+            "jmp {aborted}",
+            ".popsection",
+            beginning!(),
+            $($test_cpu,)*
+            dawdle!(),
+            $($body,)+
+            SLOTS = const SLOTS,
+            CPU = const CPU,
+            refused = label { return Outcome::Refused },
+            aborted = label { return Outcome::Aborted },
+            t = out(reg) _,
             $($operands)*
             options(nostack)
         )
@@ -47,9 +87,7 @@ macro_rules! sequence {
 
 macro_rules! sequence_here {
     ($($body:expr),+ ; $($operands:tt)*) => {
-        sequence!(
-            ["mov {t:e}, fs:[{area} + 4]", "cmp [{set} + {CPU}], {t:e}", "jne 26b"] // set.cpu != cpu_id: refused
-            $($body),+ ; CPU = const CPU, $($operands)*)
+        sequence!([owned_or!("{refused}")] $($body),+ ; $($operands)*)
     };
 }
 
@@ -80,7 +118,7 @@ pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usi
     // SAFETY: touches the area's `rseq_cs`, the set of this index and the sheaf
     // that its word names, all of which are never unmapped.
     unsafe {
-        sequence_here!(
+        sequence_with_result!(
             "add {set}, {class}",                      // (below: set is set + class, see the module)
             "mov {w}, [{set}]",                        // w = set[class]
             "test {w:l}, {w:l}",                       // count(w) == 0: refused
@@ -108,14 +146,13 @@ pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usi
 #[inline(always)]
 #[must_use]
 pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
-    let out: usize;
     // SAFETY: as in `pop`.
     unsafe {
         sequence_here!(
             "add {set}, {class}",                      // (below: set is set + class, see the module)
             "mov {w}, [{set}]",                        // w = set[class]
             "test {w:e}, 0xff00",                      // room(w) == 0: refused
-            "je 26b",
+            "je {refused}",
             "inc qword ptr [{set} + {TALLY} + 8]",     // tally.frees += 1
             "mov {t}, {w}",
             "shr {t}, 16",                             // top(w)
@@ -126,10 +163,10 @@ pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize
             "25:"
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
-            object = in(reg) object, set = out(reg) _, t = out(reg) out, w = out(reg) _, TALLY = const TALLY, ONE = const ONE,
+            object = in(reg) object, set = out(reg) _, w = out(reg) _, TALLY = const TALLY, ONE = const ONE,
         );
     }
-    outcome(out, ())
+    Outcome::Done(())
 }
 
 /// See [`crate::arch::contract`]. Up to `n` objects go to `into`; returns how many.
@@ -142,7 +179,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
     let taken: usize;
     // SAFETY: as in `pop`; copies at most `n` words to `into`.
     unsafe {
-        sequence_here!(
+        sequence_with_result!(
             "mov {w}, [{set} + {class}]",              // w = set[class]
             "movzx {k:e}, {w:l}",
             "cmp {k}, {n}",
@@ -188,7 +225,7 @@ pub unsafe fn push_batch(
     let given: usize;
     // SAFETY: as in `push`; reads at most `n` words at `from`.
     unsafe {
-        sequence_here!(
+        sequence_with_result!(
             "mov {w}, [{set} + {class}]",              // w = set[class]
             "mov {k:e}, {w:e}",
             "shr {k:e}, 8",
@@ -224,24 +261,22 @@ pub unsafe fn push_batch(
 /// As [`pop`]; `at` is the offset of a word in a set, `new` a valid word for it.
 #[must_use]
 pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u64) -> Outcome<()> {
-    let out: usize;
     // SAFETY: as in `pop`.
     unsafe {
         sequence_here!(
             "cmp {set}, {board}",                      // void: refused
-            "je 26b",
+            "je {refused}",
             "cmp [{set} + {at}], {old}",               // set[at] != old: refused
-            "jne 26b",
+            "jne {refused}",
             dawdle!(),
             "mov [{set} + {at}], {new}",               // commit: set[at] = new
-            "25:",
-            "mov {t:e}, 2"
+            "25:"
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
-            old = in(reg) old, new = in(reg) new, set = out(reg) _, t = out(reg) out,
+            old = in(reg) old, new = in(reg) new, set = out(reg) _,
         );
     }
-    outcome(out, ())
+    Outcome::Done(())
 }
 
 /// See [`crate::arch::contract`]: the word at offset `at` of this set's tally grows by `n`.
@@ -250,22 +285,20 @@ pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u
 /// As [`pop`]; `at` is the offset of a word in a tally.
 #[must_use]
 pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcome<()> {
-    let out: usize;
     // SAFETY: as in `pop`; the void set has no tally, so it is refused.
     unsafe {
         sequence_here!(
             "cmp {set}, {board}",                      // void: refused
-            "je 26b",
+            "je {refused}",
             dawdle!(),
             "add [{set} + {at} + {TALLY}], {n}",       // commit: tally[at] += n
-            "25:",
-            "mov {t:e}, 2"
+            "25:"
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
-            n = in(reg) n, set = out(reg) _, t = out(reg) out, TALLY = const TALLY,
+            n = in(reg) n, set = out(reg) _, TALLY = const TALLY,
         );
     }
-    outcome(out, ())
+    Outcome::Done(())
 }
 
 /// See [`crate::arch::contract`]: this set belongs to this CPU. The caller fences before it
@@ -275,22 +308,20 @@ pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcom
 /// As [`pop`].
 #[must_use]
 pub unsafe fn adopt(board: *const u8, area: RseqArea) -> Outcome<()> {
-    let out: usize;
     // SAFETY: as in `pop`; writes no void set.
     unsafe {
         sequence!(
-            ["cmp {set}, {board}", "je 26b"]           // void: refused
+            ["cmp {set}, {board}", "je {refused}"]    // void: refused
             "mov {t:e}, fs:[{area} + 4]",              // cpu_id
             dawdle!(),
             "mov [{set} + {CPU}], {t:e}",              // commit: set.cpu = cpu_id
-            "25:",
-            "mov {t:e}, 2"
+            "25:"
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index,
-            set = out(reg) _, t = out(reg) out, CPU = const CPU,
+            set = out(reg) _,
         );
     }
-    outcome(out, ())
+    Outcome::Done(())
 }
 
 /// See [`crate::arch::contract`]: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
@@ -300,21 +331,19 @@ pub unsafe fn adopt(board: *const u8, area: RseqArea) -> Outcome<()> {
 /// caller holds the lock of the slots.
 #[must_use]
 pub unsafe fn switch(board: *const u8, area: RseqArea, old: usize, new: usize) -> Outcome<()> {
-    let out: usize;
     // SAFETY: as in `pop`; writes the slot of this index.
     unsafe {
         sequence_here!(
             "cmp {set}, {old}",                        // set != old (void, or another index's): refused
-            "jne 26b",
+            "jne {refused}",
             "mov {t:e}, fs:[{index}]",                 // index
             dawdle!(),
             "mov [{board} + {t}*8 + {SLOTS}], {new}",  // commit: slots[index] = new
-            "25:",
-            "mov {t:e}, 2"
+            "25:"
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, old = in(reg) old,
-            new = in(reg) new, set = out(reg) _, t = out(reg) out,
+            new = in(reg) new, set = out(reg) _,
         );
     }
-    outcome(out, ())
+    Outcome::Done(())
 }
