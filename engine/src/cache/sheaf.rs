@@ -227,14 +227,14 @@ impl Barn {
 
     /// A sheaf with objects, if there is one.
     pub fn take_full(&self) -> Option<Sheaf> {
-        self.state.lock().take_full()
+        self.state.lock_elided().take_full()
     }
     /// Takes a sheaf with objects for an empty one.
     ///
     /// # Errors
     /// The empty sheaf, when there is none.
     pub fn trade_empty(&self, empty: Sheaf) -> Result<Sheaf, Sheaf> {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_elided();
         let Some(full) = state.take_full() else { return Err(empty) };
         state.put_empty(empty);
         Ok(full)
@@ -244,18 +244,18 @@ impl Barn {
     /// # Errors
     /// The sheaf, when the barn has enough.
     pub fn trade_full(&self, full: Sheaf, most: u32) -> Result<Option<Sheaf>, Sheaf> {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_elided();
         state.put_full(full, most)?;
         Ok(state.take_empty())
     }
     /// An empty sheaf, a new one for some `objects` if there is none; `None` without memory.
     pub fn take_empty(&self, meta: &Meta, board: &Board, objects: usize) -> Option<Sheaf> {
-        let kept = self.state.lock().take_empty();
+        let kept = self.state.lock_elided().take_empty();
         kept.or_else(|| Sheaf::new(meta, board, objects))
     }
     /// Likewise, if there are not `most` sheaves with objects.
     pub fn take_empty_below(&self, most: u32, meta: &Meta, board: &Board, objects: usize) -> Option<Sheaf> {
-        let has_room = self.state.lock().full_count < most;
+        let has_room = self.state.lock_elided().full_count < most;
         if has_room { self.take_empty(meta, board, objects) } else { None }
     }
     /// Keeps a sheaf with objects.
@@ -263,13 +263,13 @@ impl Barn {
     /// # Errors
     /// The sheaf, when the barn has `most` of them.
     pub fn put_full(&self, full: Sheaf, most: u32) -> Result<(), Sheaf> {
-        self.state.lock().put_full(full, most)
+        self.state.lock_elided().put_full(full, most)
     }
     /// Keeps an empty sheaf, or discards it when the barn has enough.
     pub fn put_empty(&self, meta: &Meta, sheaf: Sheaf) {
         debug_assert!(sheaf.is_empty());
         {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock_elided();
             if state.empty_count < FULL_MAX {
                 return state.put_empty(sheaf);
             }
@@ -279,12 +279,12 @@ impl Barn {
     /// Empty sheaves now (for tests).
     #[must_use]
     pub fn empties(&self) -> usize {
-        self.state.lock().empty_count as usize
+        self.state.lock_elided().empty_count as usize
     }
     /// Objects in full sheaves now (for statistics and tests).
     #[must_use]
     pub fn objects(&self) -> usize {
-        let state = self.state.lock();
+        let state = self.state.lock_elided();
         let mut at = state.full;
         let mut sum = 0;
         while let Some(block) = NonNull::new(at) {

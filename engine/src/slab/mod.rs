@@ -457,8 +457,9 @@ impl SlabSource<'_> {
                 let was_full = (*slab).free == 0;
                 let run = Slab::set_free_run(slab, objects);
                 let (shape, bytes) = (Shape::of(slab), PAGE << SLAB_ORDER[class]);
-                // (Most are there.)
-                all = run + to_front(&mut objects[run..], |object| object.wrapping_sub(shape.base) < bytes);
+                // (As many as are out.)
+                let most = shape.objects - (*slab).free as usize;
+                all = run + to_front(&mut objects[run..], most, |object| object.wrapping_sub(shape.base) < bytes);
                 good = run + Slab::set_free_run(slab, &objects[run..all]);
                 for &address in &objects[good..all] {
                     match shape.index(address) {
@@ -582,14 +583,15 @@ impl SlabSource<'_> {
     }
 }
 
-/// Brings those that `belong` to the front, up to where [`GAP`] in a row do not; how many.
-fn to_front(objects: &mut [usize], belong: impl Fn(usize) -> bool) -> usize {
+/// Brings those that `belong` to the front, up to where [`GAP`] in a row do not, or where `most` do and the next does not (one more would
+/// be there twice); how many.
+fn to_front(objects: &mut [usize], most: usize, belong: impl Fn(usize) -> bool) -> usize {
     let (mut front, mut last) = (0, 0);
     for at in 0..objects.len() {
         if belong(objects[at]) {
             objects.swap(at, front);
             (front, last) = (front + 1, at);
-        } else if at - last >= GAP {
+        } else if front >= most || at - last >= GAP {
             break;
         }
     }
