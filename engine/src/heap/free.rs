@@ -43,8 +43,9 @@ impl<E: Environment> Heap<E> {
         // SAFETY: the caller's promise; the class byte names its class.
         match unsafe { sets.push_fast(class as usize * 16, object as usize) } {
             Outcome::Done(()) => {}
-            // SAFETY: the caller's promise, here and below.
+            // SAFETY: the caller's promise.
             Outcome::Refused => unsafe { Self::free_cold(object, self, false) },
+            // SAFETY: the caller's promise.
             Outcome::Aborted => unsafe { Self::free_aborted(object, self) },
         }
     }
