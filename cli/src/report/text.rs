@@ -13,7 +13,7 @@ const CLASSES_SHOWN: usize = 6;
 /// Events by the layer that counts them. `SlowpathTicks` is printed as time.
 const LAYERS: &[(&str, &[Event])] = &[
     ("heap", &[Event::AllocSlowpath, Event::FreeSlowpath, Event::NoMemory, Event::BadFree]),
-    ("set", &[Event::SheafSwap, Event::SetAdopt, Event::SeqAbort, Event::Direct]),
+    ("set", &[Event::SheafSwap, Event::ClassIdle, Event::SetAdopt, Event::SeqAbort, Event::Direct]),
     ("barn", &[Event::BarnGet, Event::BarnPut]),
     ("slab", &[Event::SheafRefill, Event::SheafFlush, Event::AllocSlab, Event::FreeSlab]),
     ("page", &[Event::PageRefill, Event::PageFlush, Event::ZoneGrow]),

@@ -17,13 +17,14 @@
 //! sets closed, is served object by object from the source.
 //!
 //! How much a sheaf may hold starts small and doubles with every visit here,
-//! within one budget for all sets together (see [`Cache::entitle`]).
+//! within one budget for all sets together (see [`Cache::entitle`]), in which a CPU's classes that do nothing give way ([`idle`]).
 //! Locks: none held while calling the source. Cost: one visit per half sheaf.
 #![allow(unsafe_code)] // sheaves change owners
 
 pub mod cpuset;
 pub mod drain;
 pub mod front;
+mod idle;
 pub mod layout;
 pub mod set;
 pub mod sets;
@@ -42,6 +43,7 @@ use crate::meta::Meta;
 use crate::stat::board::CLASSES_MAX;
 use crate::stat::{Event, Level, Mode};
 use core::iter;
+use core::ops::Range;
 use cpuset::CpuSet;
 use layout::{OBJECTS, Word};
 use set::{NEAR, Set};
@@ -511,6 +513,7 @@ impl Cache {
         let next = if now == 0 { Self::least(size) } else { now * 2 }.min(most);
         let more = (next - now) * size * 2;
         if now > 0 && !self.affordable(board.level(Level::Charged) + more as u64, 1) {
+            set.starves.store(true, Relaxed);
             return now;
         }
         // Exact, so that the budget is: a drain or the decay may change it at the same time.
@@ -660,7 +663,7 @@ impl Cache {
                 }
             }
             if let Some(set) = self.sets.other_of(index) {
-                self.empty_near(source, set, NEAR, |class, sheaf| {
+                self.empty_near(source, set, 0..NEAR, |class, sheaf| {
                     report.objects += sheaf.len() as u64;
                     report.bytes += source.bytes(class, sheaf) as u64;
                 });
@@ -678,7 +681,7 @@ impl Cache {
 
     /// Empties all barns of the first `classes` classes into the source, those of the sets, too.
     pub fn empty_barns(&self, source: &impl Source, classes: usize) {
-        self.sets.all().for_each(|set| self.empty_near(source, set, classes, |_, _| ()));
+        self.sets.all().for_each(|set| self.empty_near(source, set, 0..classes, |_, _| ()));
         for barns in &self.barns[..self.sets.cpus.nodes()] {
             for (class, barn) in barns.iter().enumerate().take(classes) {
                 self.flush_all(source, class, barn, || self.take_full(source, class, barn), |_| ());
@@ -686,9 +689,15 @@ impl Cache {
         }
     }
 
-    /// Empties the barns that `set` has to itself of the first `classes` classes; each sheaf is shown first.
-    fn empty_near(&self, source: &impl Source, set: &Set, classes: usize, mut shown: impl FnMut(usize, &mut Sheaf)) {
-        for class in 0..classes.min(NEAR) {
+    /// Empties the barns that `set` has to itself of these classes; each sheaf is shown first.
+    fn empty_near(
+        &self,
+        source: &impl Source,
+        set: &Set,
+        classes: Range<usize>,
+        mut shown: impl FnMut(usize, &mut Sheaf),
+    ) {
+        for class in classes.start..classes.end.min(NEAR) {
             let near = || self.take_near(source, set, class);
             self.flush_all(source, class, self.barn(class), near, |sheaf| shown(class, sheaf));
         }

@@ -10,8 +10,8 @@
 //! `near`, leaves like the node's barns.
 
 use super::sheaf::Barn;
-use crate::arch::atomic::{AtomicU8, AtomicU32, AtomicU64};
-use crate::stat::board::CLASSES_MAX;
+use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// Classes whose objects a set has a barn of its own for: objects of at most 2 KiB.
 pub const NEAR: usize = if CLASSES_MAX < 43 { CLASSES_MAX } else { 43 };
@@ -51,6 +51,12 @@ pub struct Set {
     pub limits: [AtomicU8; CLASSES_MAX],
     /// Objects that the next refill from the source takes: doubles with refills, halves with flushes.
     pub batches: [AtomicU8; CLASSES_MAX],
+    /// The lowest byte of a class's operations when [`super::idle`] looked last.
+    pub done: [AtomicU8; FIRST_FRONT],
+    /// The class that it looked at last.
+    pub hand: AtomicU8,
+    /// A class of this set was refused what it would have been entitled to but for the budget.
+    pub starves: AtomicBool,
     /// What somebody wants of the owner, or it has done: see [`super::drain`].
     pub mark: AtomicU32,
     /// The NUMA node of `cpu`.
@@ -76,6 +82,9 @@ impl Set {
         held: crate::arch::lock::Lock::new(()),
         limits: [const { AtomicU8::new(0) }; CLASSES_MAX],
         batches: [const { AtomicU8::new(0) }; CLASSES_MAX],
+        done: [const { AtomicU8::new(0) }; FIRST_FRONT],
+        hand: AtomicU8::new(0),
+        starves: AtomicBool::new(false),
         mark: AtomicU32::new(0),
         node: AtomicU32::new(0),
         seen: [const { AtomicU64::new(0) }; 3],

@@ -15,6 +15,7 @@ mod barns;
 mod boards;
 mod budget;
 mod drains;
+mod idle;
 mod indices;
 mod refused;
 mod tallies;

@@ -16,7 +16,7 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::arch::stack;
 use crate::arch::{PAGE, sys};
-use crate::slab::class::{self, SMALL_MAX};
+use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::stat::{Event, Timing};
 use crate::vmap::Fresh;
 use core::ptr;
@@ -138,7 +138,9 @@ impl<E: Environment> Heap<E> {
             self.approach();
             // Slabs that grow beside freed areas may pass the limit, too.
             self.mm().check(0);
-            self.alloc_class(class::offset_of(size) / 16)
+            let object = self.alloc_class(class::offset_of(size) / 16);
+            self.cache.feed(&self.slab_source(), 1..CLASSES);
+            object
         } else {
             self.alloc_area(size, PAGE, false).map(|fresh| fresh.address)
         };

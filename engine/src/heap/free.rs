@@ -15,6 +15,7 @@ use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
 use crate::cache::Sets;
 use crate::page::{BIASED, Windows};
+use crate::slab::class::CLASSES;
 use crate::stat::board::FIRST_FRONT;
 use crate::stat::{BadPointer, Event, Timing};
 use crate::vmap::Freed;
@@ -178,6 +179,7 @@ impl<E: Environment> Heap<E> {
         if let Some(class) = class {
             // SAFETY: the caller's promise.
             unsafe { this.cache.free(&this.slab_source(), class, address) };
+            this.cache.feed(&this.slab_source(), 1..CLASSES);
         }
         this.mm().check(0);
         this.mm().wake_keeper();

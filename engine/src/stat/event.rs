@@ -44,6 +44,7 @@ table! {
         BarnPut = "barn_put", "full sheaves put into a barn";
         SheafRefill = "sheaf_refill", "sheaves filled from slabs";
         SheafFlush = "sheaf_flush", "sheaves emptied into slabs";
+        ClassIdle = "class_idle", "classes that did nothing and gave up their sheaves and what they were entitled to";
         AllocSlab = "alloc_slab", "slabs made";
         FreeSlab = "free_slab", "slabs given back to the page layer";
         PageRefill = "page_refill", "page lists refilled from a zone";

@@ -1,0 +1,78 @@
+//! Classes that do nothing give way to those that starve.
+
+use super::*;
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::cache::sheaf::Barn;
+use crate::stat::Level;
+
+const BUSY: usize = 2;
+const IDLE: usize = 5;
+const CLASSES: core::ops::Range<usize> = 1..9;
+/// Slow paths in which the hand goes round among so many.
+const ROUND: usize = 4;
+
+/// Allocates so many and frees them.
+fn use_class(cache: &Cache, bag: &Bag, class: usize, objects: usize) {
+    let taken: Vec<_> = (0..objects).map(|_| cache.alloc(bag, class).unwrap()).collect();
+    taken.into_iter().for_each(|object| unsafe { cache.free(bag, class, object) });
+}
+
+/// Caches whose budget one class has all of.
+fn spent() -> (&'static Cache, Bag) {
+    let (cache, bag) = (caches(1, 1, 254, 64), Bag::new(64, 10_000));
+    cache.knobs.set(Id::CacheFloor as usize, 2 * 254 * 64 + 2 * 16 * 64);
+    use_class(cache, &bag, IDLE, 2000);
+    use_class(cache, &bag, BUSY, 100);
+    (cache, bag)
+}
+
+fn limit(cache: &Cache, class: usize) -> usize {
+    cache.sets.list(0, class).unwrap().1
+}
+
+#[test]
+fn who_does_nothing_gives_way_to_who_starves() {
+    let (cache, bag) = spent();
+    let board = cache.sets.board();
+    assert_eq!((limit(cache, IDLE), limit(cache, BUSY)), (254, 16), "the first has the budget");
+    assert!(cache.cached(IDLE) > 500);
+    let mut looks = 0;
+    while limit(cache, IDLE) == 254 {
+        use_class(cache, &bag, BUSY, 100);
+        cache.feed(&bag, CLASSES);
+        looks += 1;
+    }
+    assert!((ROUND..=2 * ROUND).contains(&looks), "when it is looked at again, {looks}");
+    assert_eq!((limit(cache, IDLE), cache.sets.event(Event::ClassIdle)), (0, 1));
+    assert_eq!(board.level(Level::Charged), 16 * 64 * 2, "the budget has it back");
+    let near = cache.sets.near(IDLE).map(Barn::objects).sum::<usize>();
+    assert_eq!((cache.sets.list(0, IDLE).unwrap().0, near), (0, 0), "its sheaves are gone");
+    for now in [32, 64, 128, 254] {
+        use_class(cache, &bag, BUSY, 2000);
+        assert!(limit(cache, BUSY) >= now, "it grows");
+    }
+    // It begins anew, as any class.
+    use_class(cache, &bag, IDLE, 100);
+    assert_eq!(limit(cache, IDLE), 16);
+}
+
+#[test]
+fn who_does_something_keeps_what_it_has() {
+    let (cache, bag) = spent();
+    for _ in 0..20 * ROUND {
+        use_class(cache, &bag, BUSY, 100);
+        use_class(cache, &bag, IDLE, 1);
+        cache.feed(&bag, CLASSES);
+    }
+    assert_eq!((limit(cache, IDLE), limit(cache, BUSY)), (254, 16));
+    assert_eq!(cache.sets.event(Event::ClassIdle), 0);
+}
+
+#[test]
+fn while_nobody_starves_nobody_gives_way() {
+    let (cache, bag) = spent();
+    let set = cache.sets.ready().unwrap();
+    set.starves.store(false, Relaxed);
+    (0..20 * ROUND).for_each(|_| cache.feed(&bag, CLASSES));
+    assert_eq!((limit(cache, IDLE), cache.sets.event(Event::ClassIdle)), (254, 0));
+}
