@@ -57,16 +57,15 @@ impl<E: Environment> Heap<E> {
     pub fn usable(&self, object: *const u8) -> Option<usize> {
         // (A hint is of no small size.)
         let small = |class: u8| if class > 0 { SIZES.get((class & !BIASED) as usize) } else { None };
-        match self.pages.windows.class(object as usize).map(|class| small(class).copied()) {
-            Some(Some(size)) => Some(size as usize),
-            Some(None) => match self.slab_source().class_of(object as usize) {
-                Some(class) => Some(SIZES[class] as usize),
-                None => match self.vmap().find(object as usize) {
-                    Some(area) => Some(area.bytes),
-                    None => self.side.size(object as usize),
-                },
+        if let Some(&size) = self.pages.windows.class(object as usize).and_then(small) {
+            return Some(size as usize);
+        }
+        match self.slab_source().class_of(object as usize) {
+            Some(class) => Some(SIZES[class] as usize),
+            None => match self.vmap().find(object as usize) {
+                Some(area) => Some(area.bytes),
+                None => self.side.size(object as usize),
             },
-            None => self.side.size(object as usize),
         }
     }
 

@@ -1,10 +1,10 @@
 //! # A window's own words, and where they lie
 //!
 //! ```text
-//! ┌────────┬───────────────────┬────────┬──────────────────────┐8 MiB┌─────────────────┐
-//! │ Window │ class map 256 KiB │ blocks │ descriptors, 16 B a  │     │ pages that are  │
-//! │        │ (the whole slot)  │ 96 KiB │ page, as needed ─►   │     │ ours  ─►        │
-//! └────────┴───────────────────┴────────┴──────────────────────┘     └─────────────────┘
+//! ┌────────┬────────┬──────────────────────┐8 MiB┌─────────────────┐
+//! │ Window │ blocks │ descriptors, 16 B a  │     │ pages that are  │
+//! │        │ 96 KiB │ page, as needed ─►   │     │ ours  ─►        │
+//! └────────┴────────┴──────────────────────┘     └─────────────────┘
 //! ```
 //! Written once but for what grows under its owner's lock. Units: pages of the window, bytes where a name says so.
 #![allow(unsafe_code)] // maps by address
@@ -17,11 +17,8 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use crate::arch::sys::{self, Advice};
 
-/// Bytes before the class map.
-pub(super) const HEAD: usize = PAGE;
-
 /// Bytes before the blocks.
-pub(super) const BLOCKS_AT: usize = HEAD + WINDOW_PAGES;
+pub(super) const BLOCKS_AT: usize = PAGE;
 
 /// Bytes of so many pages' blocks, and of their descriptors.
 pub(super) const fn blocks_bytes(blocks: usize) -> usize {
@@ -145,13 +142,19 @@ pub(super) enum Refused {
 }
 
 /// Maps fresh memory exactly there. No flag for that: an address where nothing is serves as a hint.
-pub(super) fn map_at(at: usize, len: usize, paging: Paging) -> Result<(), Refused> {
+pub(super) fn map_plain(at: usize, len: usize) -> Result<(), Refused> {
     let found = sys::map_charged(at, len).map_err(|_| Refused::Limit)?;
     if found != at {
         // SAFETY: fresh, ours and unused.
         let _ = unsafe { sys::unmap(found, len) };
         return Err(Refused::Taken);
     }
+    Ok(())
+}
+
+/// The same, with small or with huge pages.
+pub(super) fn map_at(at: usize, len: usize, paging: Paging) -> Result<(), Refused> {
+    map_plain(at, len)?;
     let advice = if paging == Paging::Huge { Advice::Huge } else { Advice::NoHuge };
     // SAFETY: fresh and ours; a refusal costs nothing but itself.
     let _ = unsafe { sys::advise(at, len, advice) };

@@ -108,12 +108,12 @@ impl Windows {
         let bytes = window.giant.bytes.load(Relaxed);
         let entry = &self.root[window.base >> WINDOW_SHIFT];
         // Before the address space is anybody's: another window may begin there at once.
-        let map = entry.swap(0, Relaxed);
+        let known = entry.swap(0, Relaxed);
         // Where it begins, which need not be where its window does.
         let base = window.base + window.first as usize * PAGE;
         if unmap(base, bytes).is_err() {
             // Release: as in `install`.
-            entry.store(map, Release);
+            entry.store(known, Release);
             return false;
         }
         let mut made = self.made.lock();

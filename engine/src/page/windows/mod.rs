@@ -1,17 +1,22 @@
 //! # Windows of address space, and the owner of any pointer
 //!
 //! ```text
-//! root[address >> 30] ──► window's metadata, shifted so that  *(root + (address >> 12))  is the class byte
+//! root[address >> 30] ──► window's metadata            classes + (address >> 12) ──► class byte
 //!
-//! 1 GiB slot:  ┌────────┬───────────────────┬────────┬──────────────────────┐8 MiB┌─────────────────┐
-//!              │ Window │ class map 256 KiB │ blocks │ descriptors, 16 B a  │     │ pages that are  │
-//!              │        │ (the whole slot)  │ 96 KiB │ page, as needed ─►   │     │ ours  ─►        │
-//!              └────────┴───────────────────┴────────┴──────────────────────┘     └─────────────────┘
+//! 1 GiB slot:  ┌────────┬────────┬──────────────────────┐8 MiB┌─────────────────┐     256 KiB of
+//!              │ Window │ blocks │ descriptors, 16 B a  │     │ pages that are  │     class bytes
+//!              │        │ 96 KiB │ page, as needed ─►   │     │ ours  ─►        │     elsewhere
+//!              └────────┴────────┴──────────────────────┘     └─────────────────┘
 //! ```
 //! A window is what of an aligned 1 GiB of addresses is ours. Its pages are mapped as they are needed, each
 //! step right behind the one before, and so are their descriptors: nothing is only reserved, for `ulimit -v` and
 //! `mlockall` count that, too. A neighbour in the way ends a window; the next one begins elsewhere. Null in the
-//! root means foreign. The class of an address is two loads: root and class byte (0: no small object; negative: in the fallback).
+//! root means foreign; the highest bit, a giant area's window, which has no class bytes.
+//!
+//! All class bytes are as far from `classes` as their pages from address 0, a byte a page: of these addresses only those of our
+//! windows are mapped. So the class of an address (0: no small object; negative: in the fallback) is one load, which waits for
+//! nothing but the address; that the address is ours is known by a branch beside it. Where `malloc` takes one class after the other,
+//! a load more in that chain doubled the time of a pair (docs/performance.md).
 //!
 //! A window is a zone's or an area space's, who alone make it longer. Under a limit its free pages may change
 //! hands (see `reclaim::scarce`); then it is *mixed*, and those that a zone has go back to that zone, as blocks.
@@ -19,7 +24,7 @@
 //! Invariants: windows are never given back (but giant ones, see `vmap`), so a
 //! descriptor may be read at any time; a descriptor's `tag` says who may write
 //! the rest. Locks: `windows` for making windows, their owner's for making them longer. Cost: four system
-//! calls per window, two per step.
+//! calls per window and one for its class bytes, two per step.
 #![allow(unsafe_code)] // address space by number
 
 mod giant;
@@ -28,8 +33,8 @@ use super::block::{BLOCK_PAGES, BLOCK_SHIFT, Block};
 use super::desc::Desc;
 use super::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS, each};
 use super::window::{
-    BLOCKS_AT, DATA_AT, Giant, HEAD, MOST_PAGES, NOT_HUGE, Owner, Paging, Refused, Window, blocks_bytes, descs_bytes,
-    map_at, map_behind,
+    BLOCKS_AT, DATA_AT, Giant, MOST_PAGES, NOT_HUGE, Owner, Paging, Refused, Window, blocks_bytes, descs_bytes, map_at,
+    map_behind, map_plain,
 };
 use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
@@ -56,6 +61,13 @@ const FIRST_SLOT: usize = 0x2000;
 
 const FIRST_GIANT: usize = 0x8000;
 
+/// Where class bytes are looked for first: 32 GiB of addresses that the kernel does not choose by itself either, below those of
+/// `cache`'s sets.
+const CLASSES_AT: usize = 0xc00 << WINDOW_SHIFT;
+
+/// In a root's entry: a giant area's window.
+const GIANT: usize = 1 << (usize::BITS - 1);
+
 /// In a class byte: of an object in the fallback; or of an area, where the class is one of areas: then it is a hint that the front has left.
 /// The fast path of sequences takes it for none.
 pub const BIASED: u8 = 1 << 7;
@@ -64,6 +76,8 @@ pub const BIASED: u8 = 1 << 7;
 #[derive(Debug)]
 pub struct Windows {
     root: [AtomicUsize; ROOT],
+    /// Where the class byte of page 0 would be; known with the first window.
+    classes: AtomicUsize,
     windows: [AtomicPtr<Window>; WINDOWS],
     made: Lock<Made>,
     /// The system gave nothing more, not even what was needed: steps are not asked for until it does.
@@ -92,6 +106,7 @@ impl Windows {
     pub const fn new() -> Self {
         Self {
             root: [const { AtomicUsize::new(0) }; ROOT],
+            classes: AtomicUsize::new(0),
             windows: [const { AtomicPtr::new(core::ptr::null_mut()) }; WINDOWS],
             made: Lock::new(Made { count: 0, spare: 0, slot: 0 }),
             refused: AtomicBool::new(false),
@@ -99,7 +114,7 @@ impl Windows {
     }
 
     /// The class byte of an address (with [`BIASED`] of a class that sequences do not serve, or that is a hint); `None` if the address is
-    /// foreign.
+    /// foreign, or a giant area's.
     #[inline(always)]
     pub fn class(&self, address: usize) -> Option<u8> {
         // Opaque: else the compare becomes a second shift of the address.
@@ -107,27 +122,31 @@ impl Windows {
         if window >= ROOT {
             return None;
         }
-        // Relaxed: a pointer that a program holds was handed to it after this was stored,
-        // and however it travelled ordered that store too.
-        let map = self.root[window].load(Relaxed);
-        if map == 0 {
+        // Relaxed, both: a pointer that a program holds was handed to it after these were stored,
+        // and however it travelled ordered those stores too.
+        if self.root[window].load(Relaxed).cast_signed() <= 0 {
             return None;
         }
-        // SAFETY: the class map of a window is mapped for all of its pages.
-        Some(unsafe { *(map.wrapping_add(address >> PAGE_SHIFT) as *const u8) })
+        // SAFETY: those of a window that is no giant area's are mapped, for all of its pages.
+        Some(unsafe { *(self.class_at(address) as *const u8) })
+    }
+
+    /// Where the class byte of an address is.
+    #[inline(always)]
+    fn class_at(&self, address: usize) -> usize {
+        self.classes.load(Relaxed) + (address >> PAGE_SHIFT)
     }
 
     /// The window of an address, and which of its pages it is, if it is ours.
     #[inline(always)]
     fn locate(&self, address: usize, ordering: Ordering) -> Option<(&Window, usize)> {
         let index = address >> WINDOW_SHIFT;
-        let map = self.root.get(index)?.load(ordering);
-        if map == 0 {
+        let entry = self.root.get(index)?.load(ordering);
+        if entry == 0 {
             return None;
         }
-        let head = map.wrapping_add(index << (WINDOW_SHIFT - PAGE_SHIFT)) - HEAD;
         // SAFETY: a non-zero root entry leads to a window's metadata, which stays for ever.
-        let window = unsafe { &*(head as *const Window) };
+        let window = unsafe { &*((entry & !GIANT) as *const Window) };
         let page = (address & (WINDOW - 1)) >> PAGE_SHIFT;
         window.has(page).then_some((window, page))
     }
@@ -161,9 +180,7 @@ impl Windows {
         // SAFETY: the caller's promise: the window is there, stays for ever with its first page where it was, and is no giant area's.
         unsafe {
             // Relaxed: as in `class`.
-            let map = self.root.get_unchecked(index).load(Relaxed);
-            let head = map.wrapping_add(index << (WINDOW_SHIFT - PAGE_SHIFT)) - HEAD;
-            let window = &*(head as *const Window);
+            let window = &*(self.root.get_unchecked(index).load(Relaxed) as *const Window);
             &*(window.descs as *const Desc).add(page - window.first as usize)
         }
     }
@@ -190,7 +207,7 @@ impl Windows {
     pub fn desc(&self, pfn: Pfn) -> &Desc {
         let window = self.window(pfn);
         debug_assert!(window.has(pfn.page()));
-        // SAFETY: the descriptors lie behind the class map, one for every page of ours.
+        // SAFETY: the descriptors lie behind the blocks, one for every page of ours.
         unsafe { &*(window.descs as *const Desc).add(pfn.page() - window.first as usize) }
     }
 
@@ -319,10 +336,10 @@ impl Windows {
     /// # Safety
     /// The pages are the caller's, and no live object in them has another class.
     pub unsafe fn set_class(&self, pfn: Pfn, pages: usize, class: u8) {
-        let map = (&raw const *self.window(pfn)) as usize + HEAD + pfn.page();
-        // SAFETY: inside the class map; the caller owns these pages, readers only look
+        let at = self.class_at(self.address(pfn));
+        // SAFETY: of pages of a window that is no giant area's; the caller owns them, readers only look
         // at bytes of pages in which they hold an object.
-        unsafe { core::ptr::write_bytes(map as *mut u8, class, pages) };
+        unsafe { core::ptr::write_bytes(at as *mut u8, class, pages) };
     }
 
     /// `need` to `want` new pages right behind those of this page's window, which read as zero; the first, and how
@@ -426,8 +443,14 @@ impl Windows {
         let described = pages.next_multiple_of(DESCRIBED);
         let meta = blocks + descs_bytes(described);
         map_at(start, meta, Paging::Small)?;
-        if let Err(refused) = map_at(start + DATA_AT, pages * PAGE, owner.paging()) {
-            // SAFETY: fresh, ours and unused.
+        let mapped = map_at(start + DATA_AT, pages * PAGE, owner.paging()).and_then(|()| {
+            self.map_classes(slot).inspect_err(|_| {
+                // SAFETY: fresh, ours and unused, here and below.
+                let _ = unsafe { sys::unmap(start + DATA_AT, pages * PAGE) };
+            })
+        });
+        if let Err(refused) = mapped {
+            // SAFETY: as above.
             let _ = unsafe { sys::unmap(start, meta) };
             return Err(refused);
         }
@@ -450,19 +473,37 @@ impl Windows {
             huge_end: AtomicU32::new(0),
             giant: Giant::default(),
         };
-        board.raise(Level::Reserved, meta + pages * PAGE);
+        board.raise(Level::Reserved, meta + pages * PAGE + WINDOW_PAGES);
         board.raise(Level::Mapped, pages * PAGE);
+        board.raise(Level::Mappings, 1);
         Ok(self.install(board, start, window))
+    }
+
+    /// The class bytes of a slot; with the first, where all of them are. (Where there are no such addresses, half as far up as that slot: the
+    /// kernel begins at the top.) The caller holds the lock.
+    fn map_classes(&self, slot: usize) -> Result<(), Refused> {
+        const SHIFT: u32 = WINDOW_SHIFT - PAGE_SHIFT;
+        let map = |base: usize| map_plain(base + (slot << SHIFT), WINDOW_PAGES);
+        // Relaxed, here and below: under the lock; others see it by the root's entry.
+        let known = self.classes.load(Relaxed);
+        if known != 0 {
+            return map(known);
+        }
+        let first = |base| map(base).map(|()| self.classes.store(base, Relaxed));
+        match first(CLASSES_AT) {
+            Err(Refused::Taken) => first((slot / 2) << WINDOW_SHIFT),
+            mapped => mapped,
+        }
     }
 
     /// Takes a window in whose metadata is at `meta`; its first page.
     fn install(&self, board: &Board, meta: usize, window: Window) -> Pfn {
-        let (number, base, first) = (window.number, window.base, window.first);
+        let (number, base, first, is_giant) = (window.number, window.base, window.first, window.owner == Owner::Giant);
         // SAFETY: fresh metadata, ours.
         unsafe { (meta as *mut Window).write(window) };
         // Release: the window is seen whole by whoever finds it.
         self.windows[number as usize].store(meta as *mut Window, Release);
-        self.root[base >> WINDOW_SHIFT].store((meta + HEAD).wrapping_sub(base >> PAGE_SHIFT), Release);
+        self.root[base >> WINDOW_SHIFT].store(if is_giant { meta | GIANT } else { meta }, Release);
         board.raise(Level::Mappings, 2);
         Pfn(number * WINDOW_PAGES as u32 + first)
     }
@@ -482,9 +523,8 @@ impl Windows {
             // SAFETY: windows stay for ever.
             .map(|(number, window)| (number, unsafe { &*window }))
             .filter(|(_, window)| {
-                let map = &raw const **window as usize + HEAD;
                 let known = self.root[window.base >> WINDOW_SHIFT].load(Relaxed);
-                window.owner != Owner::Giant || known.wrapping_add(window.base >> PAGE_SHIFT) == map
+                window.owner != Owner::Giant || known == &raw const **window as usize | GIANT
             })
     }
 

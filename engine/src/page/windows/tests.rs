@@ -52,8 +52,10 @@ fn check(windows: &Windows, board: &Board, first: Pfn, pages: usize) {
     let levels = [Level::Reserved, Level::Mapped, Level::Mappings].map(|level| board.level(level) as usize);
     let described = descs_bytes(pages.next_multiple_of(DESCRIBED));
     let meta = BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT) + described;
-    assert_eq!(levels, [meta + pages * PAGE, pages * PAGE, 2]);
-    assert_eq!(mapped(slot, slot + WINDOW), levels[0]);
+    assert_eq!(levels, [meta + pages * PAGE + WINDOW_PAGES, pages * PAGE, 3]);
+    assert_eq!(mapped(slot, slot + WINDOW), levels[0] - WINDOW_PAGES);
+    let classes = windows.class_at(slot);
+    assert_eq!((classes, mapped(classes, classes + WINDOW_PAGES)), (CLASSES_AT + (slot >> PAGE_SHIFT), WINDOW_PAGES));
     // Its edges.
     let last = end.0 - 1;
     assert_eq!([first.0 - 1, first.0, last, end.0].map(|page| windows.contains(Pfn(page))), [false, true, true, false]);
@@ -149,25 +151,67 @@ fn windows_follow_each_other_until_somebody_is_in_the_way() {
     let slots: Vec<_> = (0..5).map(|_| next()).collect();
     assert!(slots.iter().all(|slot| (FIRST_SLOT..FIRST_GIANT).contains(slot)), "{slots:x?}");
     assert!(slots.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count() >= 3, "{slots:x?}");
-    // Somebody else in the next slot, at one of the places that a window needs.
-    for place in [0, DATA_AT] {
+    // Somebody else in the next slot, at one of the places that a window needs, or where its class bytes would be.
+    for place in [Some(0), Some(DATA_AT), None] {
         let last = || FIRST_SLOT + windows.made.lock().slot as usize;
         // (Where another test's heap is already, another slot will do.)
         while mapped((last() + 1) << WINDOW_SHIFT, (last() + 2) << WINDOW_SHIFT) > 0 {
             next();
         }
         let last = last();
-        let theirs = sys::map(((last + 1) << WINDOW_SHIFT) + place, PAGE, Access::None).unwrap();
+        let (start, classes) = ((last + 1) << WINDOW_SHIFT, windows.class_at((last + 1) << WINDOW_SHIFT));
+        let at = place.map_or(classes, |place| start + place);
+        let theirs = sys::map(at, PAGE, Access::None).unwrap();
+        assert_eq!(theirs, at);
         let reserved = board.level(Level::Reserved);
         let slot = next();
         assert!(slot != last + 1 && (FIRST_SLOT..FIRST_GIANT).contains(&slot), "{slot:x}");
-        assert_eq!(mapped((last + 1) << WINDOW_SHIFT, (last + 2) << WINDOW_SHIFT), PAGE, "nothing of ours stays there");
+        let there = mapped(start, start + WINDOW) + mapped(classes, classes + WINDOW_PAGES);
+        assert_eq!(there, PAGE, "nothing of ours stays there");
         assert!(board.level(Level::Reserved) > reserved);
         unsafe { sys::unmap(theirs, PAGE) }.unwrap();
     }
     let other = fresh();
     let (first, _) = other.0.reserve(other.1, Owner::Zone(0), 1, 1).unwrap();
     assert_ne!(other.0.address(first) >> WINDOW_SHIFT, slots[0], "another heap begins elsewhere");
+}
+
+/// Where class bytes are looked for first somebody is: with the first window they go elsewhere, all of them.
+#[test]
+fn class_bytes_are_where_nobody_is() {
+    let (windows, board) = fresh();
+    let mut made = windows.made.lock();
+    // (Another slot, where another test's heap is in the way.)
+    let (slot, first) = core::iter::repeat_with(|| {
+        let slot = windows.next_slot(&mut made, true);
+        let theirs = sys::map(CLASSES_AT + (slot << (WINDOW_SHIFT - PAGE_SHIFT)), PAGE, Access::None).unwrap();
+        let first = windows.make(board, &mut made, Owner::Zone(0), slot, 8);
+        unsafe { sys::unmap(theirs, PAGE) }.unwrap();
+        first.map(|first| (slot, first)).ok()
+    })
+    .find_map(|made| made)
+    .unwrap();
+    let at = windows.address(first);
+    assert_eq!(windows.class_at(0), (slot / 2) << WINDOW_SHIFT);
+    unsafe { windows.set_class(first, 8, 5) };
+    assert_eq!([at, at + 8 * PAGE - 1, at + 8 * PAGE].map(|at| windows.class(at)), [Some(5), Some(5), Some(0)]);
+    drop(made);
+    let (second, _) = windows.reserve(board, Owner::Zone(0), 8, 8).unwrap();
+    assert_eq!((windows.class_at(0), windows.class(windows.address(second))), ((slot / 2) << WINDOW_SHIFT, Some(0)));
+}
+
+/// Without memory for its class bytes a window is none, and nothing of it stays.
+#[test]
+fn a_window_without_class_bytes_is_none() {
+    let (windows, board) = fresh();
+    let mut made = windows.made.lock();
+    let slot = windows.next_slot(&mut made, false);
+    let start = slot << WINDOW_SHIFT;
+    let none = || windows.make(board, &mut made, Owner::Zone(0), slot, 8);
+    let made_there = refused_with(libc::SYS_mmap, Some(WINDOW_PAGES as u32), libc::ENOMEM as u32, none);
+    let Some(made_there) = made_there else { return };
+    assert_eq!((made_there, mapped(start, start + WINDOW), windows.class(start)), (Err(Refused::Limit), 0, None));
+    assert_eq!((made.count, board.level(Level::Reserved), windows.class_at(0)), (0, 0, 0));
 }
 
 #[test]
@@ -235,6 +279,7 @@ fn walks_see_each_window_that_serves() {
     assert_eq!(opened(), [(zone_at, 10 * PAGE), (areas_at, 20 * PAGE), (giant_at, WINDOW + PAGE)]);
     assert_eq!(of_areas(), [(areas, 20), (giant, 1)]);
     assert!(windows.block(giant.block()).is_none() && windows.look(giant_at).is_none());
+    assert_eq!([zone_at, areas_at, giant_at].map(|at| windows.class(at)), [Some(0), Some(0), None]);
     windows.mix(zone);
     assert_eq!(of_areas(), [(zone, 10), (areas, 20), (giant, 1)]);
     // A zone's blocks are those of areas' windows, too, once pages went over.
