@@ -145,7 +145,7 @@ knobs! {
         "what a set belongs to: the kernel's compact concurrency id where there is one, or the CPU number";
     SheafObjects "sheaf_objects" Kind::Count, 254, 2, 254,
         "most objects in one sheaf of a CPU's set";
-    SheafBytes "sheaf_bytes" Kind::Bytes, 64 * KIB, KIB, MIB,
+    SheafBytes "sheaf_bytes" Kind::Bytes, 128 * KIB, KIB, MIB,
         "most bytes in one sheaf of a CPU's set";
     CacheShare "cache_share" Kind::Count, 4, 1, 1024,
         "the caches of all CPUs together hold at most one part in this many of the bytes in use, the barns behind them a quarter of that";

@@ -14,14 +14,14 @@ fn sheaves_begin_with_a_page_and_end_at_the_knobs() {
     least.iter().for_each(|&(size, objects)| assert_eq!(Cache::least(size), objects, "{size} bytes"));
     let cache: Box<Cache> = Box::default();
     cache.knobs.reset();
-    let sizes = [0, 64, 258, 259, 1024, 65_536, 65_537, 1 << 20];
+    let sizes = [0, 64, 516, 517, 1024, 65_536, 65_537, 1 << 20];
     cache.size_classes(sizes.into_iter());
     let most = || sizes.iter().zip(&cache.most).map(|(_, most)| most.load(Relaxed)).collect::<Vec<_>>();
-    assert_eq!(most(), [254, 254, 254, 253, 64, 1, 1, 1]);
+    assert_eq!(most(), [254, 254, 254, 253, 128, 2, 1, 1]);
     cache.knobs.set(Id::SheafObjects as usize, 4);
     cache.knobs.set(Id::SheafBytes as usize, 1024);
     cache.size_classes(sizes.into_iter());
-    assert_eq!(most(), [4, 4, 3, 3, 1, 1, 1, 1]);
+    assert_eq!(most(), [4, 4, 1, 1, 1, 1, 1, 1]);
 }
 
 /// Twice as much with each visit, as long as two such sheaves fit into the budget.
