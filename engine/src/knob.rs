@@ -147,7 +147,7 @@ knobs! {
         "most objects in one sheaf of a CPU's set";
     SheafBytes "sheaf_bytes" Kind::Bytes, 128 * KIB, KIB, MIB,
         "most bytes in one sheaf of a CPU's set";
-    CacheShare "cache_share" Kind::Count, 4, 1, 1024,
+    CacheShare "cache_share" Kind::Count, 3, 1, 1024,
         "the caches of all CPUs together hold at most one part in this many of the bytes in use, the barns behind them a quarter of that";
     CacheFloor "cache_floor" Kind::Bytes, 4 * MIB, 0, GIB,
         "but may always hold this much";
