@@ -447,44 +447,47 @@ impl SlabSource<'_> {
     /// The last object out is what keeps a slab alive, so its bit is set only under the
     /// list's lock, where it is known whether the slab may go.
     fn put_back_slab(&self, class: usize, slab: *mut Slab, objects: &mut [usize]) -> (usize, usize) {
-        let mut wrong = None;
         let mut last = None;
-        let (joins, mut good, all);
+        let (joins, shape, mut good, all, wrong);
         {
             let _bits = self.slabs.bit_lock(slab);
             // SAFETY: live: the first object is out; its bit lock is held.
             unsafe {
                 let was_full = (*slab).free == 0;
                 let run = Slab::set_free_run(slab, objects);
-                let (shape, bytes) = (Shape::of(slab), PAGE << SLAB_ORDER[class]);
+                let bytes = PAGE << SLAB_ORDER[class];
+                shape = Shape::of(slab);
                 // (As many as are out.)
                 let most = shape.objects - (*slab).free as usize;
                 all = run + to_front(&mut objects[run..], most, |object| object.wrapping_sub(shape.base) < bytes);
                 good = run + Slab::set_free_run(slab, &objects[run..all]);
-                for &address in &objects[good..all] {
-                    match shape.index(address) {
-                        Some(index) if Slab::is_free(slab, index) || last == Some(index) => {
-                            wrong = Some((address, BadPointer::Double));
-                        }
-                        Some(index) if (*slab).free + 1 == (*slab).objects => {
-                            last = Some(index);
+                // Those that are wrong come behind each other, in place of what has been looked at.
+                let (first, mut end) = (good, good);
+                for at in first..all {
+                    match shape.index(objects[at]) {
+                        Some(index) if !Slab::is_free(slab, index) && last != Some(index) => {
                             good += 1;
+                            if (*slab).free + 1 == (*slab).objects {
+                                last = Some(index);
+                            } else {
+                                Slab::set_free(slab, index);
+                            }
                         }
-                        Some(index) => {
-                            Slab::set_free(slab, index);
-                            good += 1;
+                        _ => {
+                            objects[end] = objects[at];
+                            end += 1;
                         }
-                        None => wrong = Some((address, BadPointer::Interior)),
                     }
                 }
+                wrong = first..end;
                 joins = was_full && (*slab).free > 0;
             }
         }
         if joins || last.is_some() {
             self.relist(class, slab, joins, last);
         }
-        if let Some((address, error)) = wrong {
-            self.bad(address, error);
+        for &address in &objects[wrong] {
+            self.bad(address, shape.index(address).map_or(BadPointer::Interior, |_| BadPointer::Double));
         }
         (good, all)
     }
