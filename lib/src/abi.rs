@@ -109,7 +109,7 @@ unsafe fn do_posix_memalign(into: *mut *mut c_void, align: usize, size: usize) -
 
 exported! {
     /// `malloc`.
-    fn malloc / __libc_malloc(size: usize) -> *mut c_void { do_malloc(size) }
+    fn malloc / __libc_malloc(size: usize) -> *mut c_void { HEAP.malloc_bare(size).cast() }
     /// `calloc`.
     fn calloc / __libc_calloc(count: usize, size: usize) -> *mut c_void { do_calloc(count, size) }
     /// `realloc`.
@@ -120,7 +120,7 @@ exported! {
     /// `free`.
     fn free / __libc_free(object: *mut c_void) {
         // SAFETY: the caller's promise.
-        unsafe { HEAP.free(object.cast()) }
+        unsafe { HEAP.free_bare(object.cast()) }
     }
     /// `memalign`.
     fn memalign / __libc_memalign(align: usize, size: usize) -> *mut c_void { do_memalign(align, size) }
@@ -165,7 +165,7 @@ macro_rules! frees {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(object: *mut c_void $(, _: $type)*) {
             // SAFETY: the caller's promise.
-            unsafe { HEAP.free(object.cast()) }
+            unsafe { HEAP.free_bare(object.cast()) }
         }
     )*};
 }

@@ -87,7 +87,7 @@ macro_rules! operators {
             pub unsafe extern "C" fn $delete(object: *mut u8, second: usize, third: usize) {
                 if is_ours() {
                     // SAFETY: the caller's promise.
-                    unsafe { HEAP.free(object) }
+                    unsafe { HEAP.free_bare(object) }
                 } else {
                     // SAFETY: the same.
                     unsafe { delete_cold(object, second, third, $delete_at) }
@@ -101,7 +101,7 @@ macro_rules! operators {
     };
     (@plain $cold:ident $size:ident $second:ident $third:ident) => {
         if is_ours() {
-            HEAP.malloc_or($size, |aborted| $cold($size, if aborted { ABORTED } else { 0 }, 0))
+            HEAP.malloc_or::<true>($size, |aborted| $cold($size, if aborted { ABORTED } else { 0 }, 0))
         } else {
             $cold($size, $second, $third)
         }

@@ -10,19 +10,13 @@
 //! in a register that the system call keeps, because the child overwrites the
 //! stack slot it came from.
 //!
-//! The C library's `clone` starts such a child, too, on a stack of its own, if it is told to share memory and
-//! not to be a thread with thread-local storage of its own. With `CLONE_VFORK` the parent sleeps until the child has gone its way; without, both go on for as long as they
+//! The C library's `clone` starts such a child, too, on a stack of its own, if it is told to share memory: a thread, too, whose area
+//! nobody has registered, whatever thread-local storage it is given. With `CLONE_VFORK` the parent sleeps until the child has gone its way; without, both go on for as long as they
 //! like, and the sets stay closed.
 //!
 //! The assembly is each processor's own (`wrap`): `define_vfork!` and `define_clone!`.
 
-/// `clone`'s flags: memory is shared; the parent sleeps; a thread; thread-local storage of its own.
+/// `clone`'s flags: memory is shared; the parent sleeps.
 pub const CLONE_VM: i32 = 0x100;
 /// See there.
 pub const CLONE_VFORK: i32 = 0x4000;
-/// See there.
-pub const CLONE_THREAD: i32 = 0x1_0000;
-/// See there.
-pub const CLONE_SETTLS: i32 = 0x8_0000;
-/// A thread with an area of its own: nobody else's sequences are in it.
-pub const OWN: i32 = CLONE_VM | CLONE_THREAD | CLONE_SETTLS;

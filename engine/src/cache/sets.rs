@@ -370,11 +370,11 @@ impl Sets {
         }
     }
 
-    /// The fast `pop`, in mode `Sequences`; refused in every other.
+    /// The fast `pop`, in mode `Sequences`; refused in every other. (`BARE`: see [`seq::pop`].)
     #[inline(always)]
-    pub fn pop_fast(&self, class_offset: usize) -> Outcome<usize> {
+    pub fn pop_fast<const BARE: bool>(&self, class_offset: usize) -> Outcome<usize> {
         // SAFETY: `self` is the board; before `open` nobody comes here (the heap's gate).
-        unsafe { seq::pop(self.board_pointer(), self.area(), class_offset) }
+        unsafe { seq::pop::<BARE>(self.board_pointer(), self.area(), class_offset) }
     }
 
     /// The fast `push`, in mode `Sequences`; refused in every other.
@@ -382,15 +382,15 @@ impl Sets {
     /// # Safety
     /// `object` is a live object of that class, given up by the caller if done.
     #[inline(always)]
-    pub unsafe fn push_fast(&self, class_offset: usize, object: usize) -> Outcome<()> {
+    pub unsafe fn push_fast<const BARE: bool>(&self, class_offset: usize, object: usize) -> Outcome<()> {
         // SAFETY: as in `pop_fast`, and the caller's promise.
-        unsafe { seq::push(self.board_pointer(), self.area(), class_offset, object) }
+        unsafe { seq::push::<BARE>(self.board_pointer(), self.area(), class_offset, object) }
     }
 
     /// Takes an object of `class` out of this CPU's main sheaf, in any mode.
     pub fn pop(&self, class: usize) -> Outcome<usize> {
         match self.mode() {
-            Mode::Sequences => self.pop_fast(class * 16),
+            Mode::Sequences => self.pop_fast::<false>(class * 16),
             _ => self.stepped(|steps, set| steps::pop(steps, set, class)),
         }
     }
@@ -402,7 +402,7 @@ impl Sets {
     pub unsafe fn push(&self, class: usize, object: usize) -> Outcome<()> {
         match self.mode() {
             // SAFETY: the caller's promise.
-            Mode::Sequences => unsafe { self.push_fast(class * 16, object) },
+            Mode::Sequences => unsafe { self.push_fast::<false>(class * 16, object) },
             _ => self.stepped(|steps, set| steps::push(steps, set, class, object)),
         }
     }
@@ -584,8 +584,8 @@ impl Sets {
         let mut objects = [0; 2];
         // SAFETY: the caller's promise; a sequence that is done after all does no harm: it moves numbers of class 0.
         let refused = unsafe {
-            seq::pop(board, area, 0) == Outcome::Refused
-                && seq::push(board, area, 0, 0x1230) == Outcome::Refused
+            seq::pop::<false>(board, area, 0) == Outcome::Refused
+                && seq::push::<false>(board, area, 0, 0x1230) == Outcome::Refused
                 && seq::pop_batch(board, area, 0, objects.as_mut_ptr(), 2) == Outcome::Refused
                 && seq::push_batch(board, area, 0, objects.as_ptr(), 2) == Outcome::Refused
                 && seq::swap(board, area, 0, word, word) == Outcome::Refused

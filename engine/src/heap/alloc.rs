@@ -28,20 +28,26 @@ impl<E: Environment> Heap<E> {
     /// `size` bytes aligned to 16; null without memory.
     #[inline(always)]
     pub fn malloc(&self, size: usize) -> *mut u8 {
-        self.malloc_or(size, |aborted| self.malloc_refused(size, aborted))
+        self.malloc_or::<false>(size, |aborted| self.malloc_refused(size, aborted))
+    }
+
+    /// The same, inlined into a function that has no frame: a walk of the stack from inside finds who called that.
+    #[inline(always)]
+    pub fn malloc_bare(&self, size: usize) -> *mut u8 {
+        self.malloc_or::<true>(size, |aborted| self.malloc_refused(size, aborted))
     }
 
     /// The fast path of [`Self::malloc`]; where it refuses, what `refused` returns, which is told whether a sequence was
-    /// aborted and goes on by [`Self::malloc_refused`].
+    /// aborted and goes on by [`Self::malloc_refused`]. (`BARE`: see [`Self::malloc_bare`].)
     #[inline(always)]
-    pub fn malloc_or(&self, size: usize, refused: impl FnOnce(bool) -> *mut u8) -> *mut u8 {
+    pub fn malloc_or<const BARE: bool>(&self, size: usize, refused: impl FnOnce(bool) -> *mut u8) -> *mut u8 {
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
         let less = size.wrapping_sub(1);
         if less >= self.small.load(Relaxed) {
             return self.malloc_biased(size).map_or_else(|| refused(false), |object| object as *mut u8);
         }
         // SAFETY: the gate lets no size above SMALL_MAX pass.
-        match self.cache.sets.pop_fast(unsafe { class::offset_of_unchecked(less) }) {
+        match self.cache.sets.pop_fast::<BARE>(unsafe { class::offset_of_unchecked(less) }) {
             Outcome::Done(object) => object as *mut u8,
             outcome => refused(outcome == Outcome::Aborted),
         }

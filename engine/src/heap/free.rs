@@ -27,6 +27,22 @@ impl<E: Environment> Heap<E> {
     /// `object` came from this heap and nobody uses it any more.
     #[inline(always)]
     pub unsafe fn free(&self, object: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.free_from::<false>(object) };
+    }
+
+    /// The same, inlined into a function that has no frame: a walk of the stack from inside finds who called that.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[inline(always)]
+    pub unsafe fn free_bare(&self, object: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.free_from::<true>(object) };
+    }
+
+    #[inline(always)]
+    unsafe fn free_from<const BARE: bool>(&self, object: *mut u8) {
         // Opaque, so that one address is computed, once: that of the sets, which the sequence wants.
         let sets = opaque((&raw const self.cache.sets) as usize);
         let windows =
@@ -42,7 +58,7 @@ impl<E: Environment> Heap<E> {
             return unsafe { Self::free_other(object, self, class) };
         }
         // SAFETY: the caller's promise; the class byte names its class.
-        match unsafe { sets.push_fast(class as usize * 16, object as usize) } {
+        match unsafe { sets.push_fast::<BARE>(class as usize * 16, object as usize) } {
             Outcome::Done(()) => {}
             // SAFETY: the caller's promise.
             Outcome::Refused => unsafe { Self::free_cold(object, self, false) },

@@ -187,7 +187,7 @@ impl<E: Environment> Heap<E> {
         let desc = unsafe { self.pages.windows.desc_at(address) };
         // SAFETY: an area that the caller gives up; its mark was ours to take.
         self.front_class(address, desc) == Some(hint)
-            && Self::front_push(desc, || unsafe { self.cache.sets.push_fast(known * 16, address) })
+            && Self::front_push(desc, || unsafe { self.cache.sets.push_fast::<false>(known * 16, address) })
     }
 
     /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.

@@ -223,7 +223,7 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     pub(super) fn pop_quick(&self, class_offset: usize) -> Outcome<usize> {
         if self.small.load(Relaxed) != 0 {
-            return self.cache.sets.pop_fast(class_offset);
+            return self.cache.sets.pop_fast::<false>(class_offset);
         }
         if self.biased.load(Relaxed) != 0 { self.cache.sets.pop_biased(class_offset / 16) } else { Outcome::Refused }
     }
@@ -236,7 +236,7 @@ impl<E: Environment> Heap<E> {
     pub(super) unsafe fn push_quick(&self, class_offset: usize, object: usize) -> Outcome<()> {
         if self.small.load(Relaxed) != 0 {
             // SAFETY: the caller's promise.
-            return unsafe { self.cache.sets.push_fast(class_offset, object) };
+            return unsafe { self.cache.sets.push_fast::<false>(class_offset, object) };
         }
         if self.biased.load(Relaxed) == 0 {
             return Outcome::Refused;

@@ -130,8 +130,8 @@ fn done<T>(outcome: Outcome<T>) -> Outcome<()> {
 /// All that compare the set's CPU, each with arguments for which nothing else is in its way.
 // SAFETY (of all of them): the board, the set, the sheaf and the area are the test's own.
 const ON_SETS: &[(&str, OnSet)] = &[
-    ("pop", |board, area| done(unsafe { seq::pop(board.base as *const u8, area, CLASS) })),
-    ("push", |board, area| unsafe { seq::push(board.base as *const u8, area, CLASS, OBJECT + 32) }),
+    ("pop", |board, area| done(unsafe { seq::pop::<false>(board.base as *const u8, area, CLASS) })),
+    ("push", |board, area| unsafe { seq::push::<false>(board.base as *const u8, area, CLASS, OBJECT + 32) }),
     ("pop_batch", |board, area| {
         let mut into = [0; 2];
         done(unsafe { seq::pop_batch(board.base as *const u8, area, CLASS, into.as_mut_ptr(), 2) })

@@ -104,14 +104,14 @@ fn sequence<T>(board: *const u8, body: impl FnOnce(&Running, &'static Set) -> Ou
 ///
 /// # Safety
 /// `board` is a `cache::Sets`.
-pub unsafe fn pop(board: *const u8, _: RseqArea, class: usize) -> Outcome<usize> {
+pub unsafe fn pop<const BARE: bool>(board: *const u8, _: RseqArea, class: usize) -> Outcome<usize> {
     sequence(board, |running, set| steps::pop(running, set, class / 16))
 }
 /// See the contracts.
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn push(board: *const u8, _: RseqArea, class: usize, object: usize) -> Outcome<()> {
+pub unsafe fn push<const BARE: bool>(board: *const u8, _: RseqArea, class: usize, object: usize) -> Outcome<()> {
     sequence(board, |running, set| steps::push(running, set, class / 16, object))
 }
 /// See the contracts.

@@ -103,7 +103,7 @@ fn unlikely<T>(out: usize) -> Outcome<T> {
 /// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
 #[inline(always)]
 #[must_use]
-pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
+pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
     let object: usize;
     // SAFETY: touches the area's `rseq_cs`, the set of this index and the sheaf
     // that its word names, all of which are never unmapped.
@@ -138,7 +138,7 @@ pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usi
 /// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
 #[inline(always)]
 #[must_use]
-pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
+pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
     let out: usize;
     // SAFETY: as in `pop`.
     unsafe {

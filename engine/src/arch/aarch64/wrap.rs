@@ -58,7 +58,7 @@ macro_rules! define_vfork {
 }
 
 /// Defines the function `$name` as the C library's `clone`, that calls `$before` (`extern "C" fn(flags: i32)`) and `$after`
-/// (`extern "C" fn(flags: i32, result: isize)`) around a child that shares memory and is no thread; of the flags they see these three.
+/// (`extern "C" fn(flags: i32, result: isize)`) around a child that shares memory; of the flags they see these two.
 #[macro_export]
 macro_rules! define_clone {
     ($name:ident, $before:path, $after:path) => {
@@ -84,11 +84,6 @@ macro_rules! define_clone {
                 "movk w9, {seen} >> 16, lsl 16",
                 "and w19, w2, w9",
                 "tst w19, {shares}",
-                "b.eq 2f",
-                "mov w9, {own} & 0xffff",
-                "movk w9, {own} >> 16, lsl 16",
-                "and w10, w19, w9",
-                "cmp w10, w9",
                 "b.eq 2f",
                 "orr w19, w19, 1",         // (no flag)
                 "stp x1, x2, [sp, -48]!",
@@ -130,8 +125,7 @@ macro_rules! define_clone {
                 "mov x0, -22",
                 "9:",
                 $crate::errno_and_return!(),
-                seen = const $crate::arch::vfork::OWN | $crate::arch::vfork::CLONE_VFORK,
-                own = const $crate::arch::vfork::OWN,
+                seen = const $crate::arch::vfork::CLONE_VM | $crate::arch::vfork::CLONE_VFORK,
                 shares = const $crate::arch::vfork::CLONE_VM,
                 before = sym $before,
                 after = sym $after,

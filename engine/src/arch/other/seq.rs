@@ -11,7 +11,7 @@ use crate::arch::outcome::Outcome;
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn pop(_: *const u8, _: RseqArea, _: usize) -> Outcome<usize> {
+pub unsafe fn pop<const BARE: bool>(_: *const u8, _: RseqArea, _: usize) -> Outcome<usize> {
     Outcome::Refused
 }
 /// As [`pop`].
@@ -19,7 +19,7 @@ pub unsafe fn pop(_: *const u8, _: RseqArea, _: usize) -> Outcome<usize> {
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn push(_: *const u8, _: RseqArea, _: usize, _: usize) -> Outcome<()> {
+pub unsafe fn push<const BARE: bool>(_: *const u8, _: RseqArea, _: usize, _: usize) -> Outcome<()> {
     Outcome::Refused
 }
 /// As [`pop`].

@@ -36,6 +36,22 @@ macro_rules! owned_or {
     };
 }
 
+/// Begins what unwinders are told of an abort stub, where the caller is `BARE`: it has nothing on its stack, so the stub is one frame
+/// from who called it. (A signal that meets a sequence finds the thread at the stub, and a profiler walks from there. Elsewhere the walk
+/// ends at the stub: how much the caller has on its stack the compiler tells of its own section only.)
+macro_rules! walkable {
+    () => {
+        ".if {BARE}\n.cfi_startproc\n.endif"
+    };
+}
+
+/// Ends it.
+macro_rules! walked {
+    () => {
+        ".if {BARE}\n.cfi_endproc\n.endif"
+    };
+}
+
 /// Frames a body that brings something out: descriptor and abort stub out of line, the common beginning
 /// before it. The body puts label 25 behind its committing store. `t` is a scratch
 /// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done.
@@ -43,11 +59,13 @@ macro_rules! sequence_with_result {
     ($($body:expr),+ ; $($operands:tt)*) => {
         asm!(
             descriptor!(),
+            walkable!(),
             "mov {t:e}, 1",
             "jmp 27f",
             "26:",
             "xor {t:e}, {t:e}",
             "jmp 27f",
+            walked!(),
             ".popsection",
             beginning!(),
             owned_or!("26b"),
@@ -68,7 +86,9 @@ macro_rules! sequence {
     ([$($test_cpu:expr),*] $($body:expr),+ ; $($operands:tt)*) => {
         asm!(
             descriptor!(),
+            walkable!(),
             "jmp {aborted}",
+            walked!(),
             ".popsection",
             beginning!(),
             $($test_cpu,)*
@@ -110,10 +130,10 @@ fn unlikely<T>(out: usize) -> Outcome<T> {
 /// See [`crate::arch::contract`].
 ///
 /// # Safety
-/// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
+/// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset. `BARE` only where the function that this is inlined into has no frame.
 #[inline(always)]
 #[must_use]
-pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
+pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
     let object: usize;
     // SAFETY: touches the area's `rseq_cs`, the set of this index and the sheaf
     // that its word names, all of which are never unmapped.
@@ -132,7 +152,7 @@ pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usi
             "mov [{set}], {w}",                        // commit: set[class] = w - one
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const BARE as u8, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             w = out(reg) _, set = out(reg) _, t = out(reg) object, TALLY = const TALLY, ONE = const ONE,
         );
     }
@@ -145,7 +165,7 @@ pub unsafe fn pop(board: *const u8, area: RseqArea, class: usize) -> Outcome<usi
 /// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
 #[inline(always)]
 #[must_use]
-pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
+pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
     // SAFETY: as in `pop`.
     unsafe {
         sequence_here!(
@@ -162,7 +182,7 @@ pub unsafe fn push(board: *const u8, area: RseqArea, class: usize, object: usize
             "mov [{set}], {w}",                        // commit: set[class] = w + one
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const BARE as u8, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             object = in(reg) object, set = out(reg) _, w = out(reg) _, TALLY = const TALLY, ONE = const ONE,
         );
     }
@@ -201,7 +221,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             "25:",
             "mov {t:e}, 2"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             out("rcx") _, out("rsi") _, out("rdi") _, TALLY = const TALLY, ONE = const ONE,
         );
@@ -247,7 +267,7 @@ pub unsafe fn push_batch(
             "25:",
             "mov {t:e}, 2"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             out("rcx") _, out("rsi") _, out("rdi") _, TALLY = const TALLY, ONE = const ONE,
         );
@@ -272,7 +292,7 @@ pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u
             "mov [{set} + {at}], {new}",               // commit: set[at] = new
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
             old = in(reg) old, new = in(reg) new, set = out(reg) _,
         );
     }
@@ -294,7 +314,7 @@ pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcom
             "add [{set} + {at} + {TALLY}], {n}",       // commit: tally[at] += n
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
             n = in(reg) n, set = out(reg) _, TALLY = const TALLY,
         );
     }
@@ -317,7 +337,7 @@ pub unsafe fn adopt(board: *const u8, area: RseqArea) -> Outcome<()> {
             "mov [{set} + {CPU}], {t:e}",              // commit: set.cpu = cpu_id
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index,
+            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index,
             set = out(reg) _,
         );
     }
@@ -341,7 +361,7 @@ pub unsafe fn switch(board: *const u8, area: RseqArea, old: usize, new: usize) -
             "mov [{board} + {t}*8 + {SLOTS}], {new}",  // commit: slots[index] = new
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, old = in(reg) old,
+            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, old = in(reg) old,
             new = in(reg) new, set = out(reg) _,
         );
     }

@@ -56,7 +56,7 @@ macro_rules! define_vfork {
 }
 
 /// Defines the function `$name` as the C library's `clone`, that calls `$before` (`extern "C" fn(flags: i32)`) and `$after`
-/// (`extern "C" fn(flags: i32, result: isize)`) around a child that shares memory and is no thread; of the flags they see these three.
+/// (`extern "C" fn(flags: i32, result: isize)`) around a child that shares memory; of the flags they see these two.
 #[macro_export]
 macro_rules! define_clone {
     ($name:ident, $before:path, $after:path) => {
@@ -86,10 +86,6 @@ macro_rules! define_clone {
                 "and ebx, {seen}",
                 "test ebx, {shares}",
                 "jz 2f",
-                "mov eax, ebx",
-                "and eax, {own}",
-                "cmp eax, {own}",
-                "je 2f",
                 "or ebx, 1",               // (no flag)
                 "push rsi",
                 "push rdx",
@@ -140,8 +136,7 @@ macro_rules! define_clone {
                 "mov eax, -22",
                 "9:",
                 $crate::errno_and_return!(),
-                seen = const $crate::arch::vfork::OWN | $crate::arch::vfork::CLONE_VFORK,
-                own = const $crate::arch::vfork::OWN,
+                seen = const $crate::arch::vfork::CLONE_VM | $crate::arch::vfork::CLONE_VFORK,
                 shares = const $crate::arch::vfork::CLONE_VM,
                 before = sym $before,
                 after = sym $after,
