@@ -85,7 +85,7 @@ fn a_stopped_process_is_said_to_be_stopped() {
     killed.wait().unwrap();
     watched.signal("CONT");
     watched.done("drain", &[]);
-    assert_eq!(watched.done("tune", &["cache_share=8"]), "cache_share: 4 → 8\n");
+    assert_eq!(watched.done("tune", &["cache_share=8"]), "cache_share: 3 → 8\n");
     assert_eq!(watched.json(&["sets"])["silence"], Value::Null);
 }
 
