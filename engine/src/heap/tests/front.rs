@@ -89,10 +89,9 @@ fn each_operation_counts_once() {
             give(heap, take(heap, bytes));
         }
         let after = events();
-        // (An interruption may count one twice.)
-        let aborts = heap.cache.sets.event(Event::SeqAbort);
-        assert!((1000..=1000 + aborts).contains(&(after.0 - before.0)), "{before:?} {after:?}");
-        assert!((1000..=1000 + aborts).contains(&(after.1 - before.1)), "{before:?} {after:?}");
+        // (An interruption may count one twice; a thousand pairs see few.)
+        assert!((1000..1050).contains(&(after.0 - before.0)), "{before:?} {after:?}");
+        assert!((1000..1050).contains(&(after.1 - before.1)), "{before:?} {after:?}");
     });
 }
 
