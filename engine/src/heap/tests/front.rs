@@ -199,7 +199,8 @@ fn what_a_purge_or_a_limit_treats_by_itself_stays_out() {
         knobs.set(Id::HugeBytes as usize, BYTES as u64);
         assert!(stays_out(BYTES));
         knobs.set(Id::HugeBytes as usize, 0);
-        assert!(!stays_out(BYTES), "nothing comes in at all");
+        // (What is interrupted may stay out.)
+        soon(|| !stays_out(BYTES));
     });
 }
 
