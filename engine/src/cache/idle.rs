@@ -10,8 +10,8 @@
 //! them. The hand goes round as that of a clock: a class has until it comes by again to do something.
 //!
 //! Units: classes, bytes of the budget. Invariant: what is lowered here was raised for that class by [`Cache::entitle`]. Locks: those of
-//! barns and source, none of them while another is held. Cost: nothing while the budget suffices, then some loads a slow path; four
-//! sheaves at most when one gives way.
+//! barns and source, none of them while another is held. Cost: the way to the set and a load a slow path while the budget
+//! suffices, then some loads more; four sheaves at most when one gives way.
 #![allow(unsafe_code)] // sheaves change owners
 
 use super::layout::Word;

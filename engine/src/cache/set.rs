@@ -53,7 +53,7 @@ pub struct Set {
     pub batches: [AtomicU8; CLASSES_MAX],
     /// The lowest byte of a class's operations when [`super::idle`] looked last.
     pub done: [AtomicU8; FIRST_FRONT],
-    /// The class that it looked at last.
+    /// Where among the classes it looks next.
     pub hand: AtomicU8,
     /// A class of this set was refused what it would have been entitled to but for the budget.
     pub starves: AtomicBool,

@@ -130,7 +130,8 @@ fn unlikely<T>(out: usize) -> Outcome<T> {
 /// See [`crate::arch::contract`].
 ///
 /// # Safety
-/// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset. `BARE` only where the function that this is inlined into has no frame.
+/// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
+/// `BARE` only where the function that this is inlined into has no frame.
 #[inline(always)]
 #[must_use]
 pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
