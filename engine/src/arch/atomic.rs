@@ -2,5 +2,6 @@
 //! over a checker's atomics under this same path.
 
 pub use core::sync::atomic::{
-    AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+    AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    compiler_fence, fence,
 };

@@ -43,7 +43,7 @@
 //! | `adopt` | without line 3; (void: refused) | `set.cpu = area.cpu_id` |
 //! | `switch` | `set != old`: refused | `board.slots[area.index] = new` |
 //!
-//! A word is `top << 16 | room << 8 | count`, so `one` is `8 << 16 - 1 << 8 + 1`.
+//! A word is `(top >> 3) << 20 | room << 10 | count`, so `one` is `1 << 20 - 1 << 10 + 1`: tops lie below 2^47 (see `meta`).
 //!
 //! ## On units: every one begins
 //! ```text

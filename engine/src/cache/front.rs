@@ -62,7 +62,7 @@ impl Set {
         if self.limits[class].load(Relaxed) as usize == areas {
             return;
         }
-        let before = self.limits[class].swap(areas as u8, Relaxed);
+        let before = self.limits[class].swap(areas as u16, Relaxed);
         self.fronts.fetch_add((areas * length(class)) as u32, Relaxed);
         self.fronts.fetch_sub((before as usize * length(class)) as u32, Relaxed);
     }

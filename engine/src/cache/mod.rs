@@ -34,7 +34,7 @@ pub mod sheaf;
 pub mod steps;
 mod tally;
 
-use crate::arch::atomic::AtomicU8;
+use crate::arch::atomic::AtomicU16;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::cpu::NODES;
@@ -73,6 +73,10 @@ pub trait Source {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize);
     /// Takes all objects out of the sheaf.
     fn flush(&self, class: usize, sheaf: &mut Sheaf);
+    /// Takes objects out of the sheaf, the oldest first: one at least, and as many as a caller who frees one may wait for.
+    fn relieve(&self, class: usize, sheaf: &mut Sheaf) {
+        self.flush(class, sheaf);
+    }
     /// One object, past the sets.
     fn take(&self, class: usize) -> Option<usize>;
     /// Takes one object, past the sets.
@@ -135,7 +139,7 @@ pub struct Cache {
     /// The settings.
     pub knobs: Knobs,
     /// Most objects in a sheaf of a class.
-    most: [AtomicU8; CLASSES_MAX],
+    most: [AtomicU16; CLASSES_MAX],
     /// The sets.
     pub sets: Sets,
     /// By node and class.
@@ -157,7 +161,7 @@ impl Cache {
             barns: [const { [const { Barn::new() }; CLASSES_MAX] }; NODES],
             meta: Meta::new(),
             knobs: Knobs::new(),
-            most: [const { AtomicU8::new(0) }; CLASSES_MAX],
+            most: [const { AtomicU16::new(0) }; CLASSES_MAX],
         }
     }
 
@@ -290,7 +294,7 @@ impl Cache {
                     new
                 }
                 Err(mut full) => {
-                    source.flush(class, &mut full);
+                    source.relieve(class, &mut full);
                     full
                 }
             };
@@ -517,7 +521,7 @@ impl Cache {
             return now;
         }
         // Exact, so that the budget is: a drain or the decay may change it at the same time.
-        if set.limits[class].compare_exchange(now as u8, next as u8, Relaxed, Relaxed).is_err() {
+        if set.limits[class].compare_exchange(now as u16, next as u16, Relaxed, Relaxed).is_err() {
             return now.max(1);
         }
         board.raise(Level::Charged, more);
@@ -535,7 +539,7 @@ impl Cache {
     fn batch(&self, set: &Set, class: usize, size: usize, limit: usize) -> usize {
         let now = (set.batches[class].load(Relaxed) as usize).max(Self::least(size));
         // Relaxed, as the limits: a lost doubling costs a visit.
-        set.batches[class].store((now * 2).min(OBJECTS) as u8, Relaxed);
+        set.batches[class].store((now * 2).min(OBJECTS) as u16, Relaxed);
         now.min(limit)
     }
 
@@ -579,7 +583,7 @@ impl Cache {
     pub fn size_classes(&self, sizes: impl Iterator<Item = usize>) {
         for (most, size) in self.most.iter().zip(sizes) {
             let objects = self.knobs.size(Id::SheafBytes) / size.max(1);
-            most.store(objects.clamp(1, self.knobs.size(Id::SheafObjects)) as u8, Relaxed);
+            most.store(objects.clamp(1, self.knobs.size(Id::SheafObjects)) as u16, Relaxed);
         }
     }
 

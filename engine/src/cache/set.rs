@@ -10,7 +10,7 @@
 //! `near`, leaves like the node's barns.
 
 use super::sheaf::Barn;
-use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// Classes whose objects a set has a barn of its own for: objects of at most 2 KiB.
@@ -48,9 +48,9 @@ pub struct Set {
     /// Objects that a sheaf of a class is entitled to (the kernel's `high` is two of them); doubles
     /// with use, within the budget, and decays. What all of them may hold is the level `charged`.
     /// (Of the classes of areas: see [`super::front`].)
-    pub limits: [AtomicU8; CLASSES_MAX],
+    pub limits: [AtomicU16; CLASSES_MAX],
     /// Objects that the next refill from the source takes: doubles with refills, halves with flushes.
-    pub batches: [AtomicU8; CLASSES_MAX],
+    pub batches: [AtomicU16; CLASSES_MAX],
     /// The lowest byte of a class's operations when [`super::idle`] looked last.
     pub done: [AtomicU8; FIRST_FRONT],
     /// Where among the classes it looks next.
@@ -80,8 +80,8 @@ impl Set {
         pairs: [const { Pair { main: AtomicU64::new(0), spare: AtomicU64::new(0) } }; CLASSES_MAX],
         cpu: AtomicU32::new(0),
         held: crate::arch::lock::Lock::new(()),
-        limits: [const { AtomicU8::new(0) }; CLASSES_MAX],
-        batches: [const { AtomicU8::new(0) }; CLASSES_MAX],
+        limits: [const { AtomicU16::new(0) }; CLASSES_MAX],
+        batches: [const { AtomicU16::new(0) }; CLASSES_MAX],
         done: [const { AtomicU8::new(0) }; FIRST_FRONT],
         hand: AtomicU8::new(0),
         starves: AtomicBool::new(false),

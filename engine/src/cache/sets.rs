@@ -58,7 +58,6 @@ const _: () =
     assert!(core::mem::offset_of!(Sets, slots) == seq::SLOTS, "SLOTS of arch/operands.rs is where the slots are");
 const _: () = assert!(core::mem::offset_of!(Set, cpu) == seq::CPU);
 const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
-const _: () = assert!(super::layout::ONE == seq::ONE as u64);
 
 /// See the module.
 #[repr(C)]

@@ -1,13 +1,13 @@
 //! # Sheaves and barns
 //!
-//! A *sheaf* is a block with up to 30, 126 or 254 pointers to free objects of
-//! one class (256 bytes, 1 or 2 KiB: what its CPU is entitled to when it is installed);
+//! A *sheaf* is a block with up to 30, 126, 254, 510 or 1,022 pointers to free objects of
+//! one class (256 bytes to 8 KiB: what its CPU is entitled to when it is installed);
 //! whole sheaves change hands, objects hardly ever do. A *barn*
 //! keeps full and empty sheaves of one class on one node, so that what one CPU
 //! frees and another allocates moves a sheaf per lock. (Linux `mm/slub.c`, 2025.)
 //!
 //! ```text
-//! barn.full  ──► sheaf {count 254, slots 254} ──► sheaf ──► …     at most FULL_MAX, within the budget
+//! barn.full  ──► sheaf {count 1022, slots 1022} ──► sheaf ──► …     at most FULL_MAX, within the budget
 //! barn.empty ──► sheaf {count 0, slots 126}  ──► …
 //! ```
 //! Invariants: a sheaf is in one place (a set's main or spare, a barn, or a
@@ -17,6 +17,7 @@
 
 use super::layout::{OBJECTS, SLOT, Word};
 use crate::arch::lock::Lock;
+use crate::arch::seq::REACH;
 use crate::meta::Meta;
 use crate::stat::Board;
 use core::mem::MaybeUninit;
@@ -32,7 +33,7 @@ struct Block {
     count: u32,
     slots: u32,
 }
-const _: () = assert!(size_of::<Block>() == 16 && Block::bytes(30) == 256 && Block::bytes(OBJECTS) == 2048 || SLOT > 8);
+const _: () = assert!(size_of::<Block>() == 16 && Block::bytes(30) == 256 && Block::bytes(OBJECTS) == 8192);
 
 impl Block {
     /// Slots of the smallest block whose sheaf may hold so many objects, but for two that the head takes.
@@ -40,6 +41,8 @@ impl Block {
         match objects {
             ..=32 => 30,
             33..=128 => 126,
+            129..=256 => 254,
+            257..=512 => 510,
             _ => OBJECTS,
         }
     }
@@ -57,10 +60,20 @@ impl Block {
 pub struct Sheaf(NonNull<Block>);
 
 impl Sheaf {
-    /// A new empty sheaf for some `objects`.
+    /// A new empty sheaf for some `objects`, in the smallest block if there is memory for no other; `None` without memory.
     pub fn new(meta: &Meta, board: &Board, objects: usize) -> Option<Self> {
+        Self::in_block(meta, board, objects).or_else(|| Self::in_block(meta, board, 1))
+    }
+    /// A new empty sheaf in the block that some `objects` need; `None` without memory that a word reaches.
+    fn in_block(meta: &Meta, board: &Board, objects: usize) -> Option<Self> {
         let slots = Block::slots(objects);
-        let block: NonNull<Block> = meta.alloc(board, Block::bytes(slots))?.cast();
+        let block = meta.alloc(board, Block::bytes(slots))?;
+        if block.as_ptr() as usize + Block::bytes(slots) > REACH {
+            // SAFETY: from just there, unused. (What `meta` maps lies lower; not what a zone gave it in need, perhaps.)
+            unsafe { meta.free(block, Block::bytes(slots)) };
+            return None;
+        }
+        let block: NonNull<Block> = block.cast();
         // SAFETY: a block of that size is ours; only the head needs values.
         unsafe { block.write(Block { next: core::ptr::null_mut(), count: 0, slots: slots as u32 }) };
         Some(Self(block))
@@ -71,7 +84,7 @@ impl Sheaf {
         if self.slots() >= Block::slots(objects) {
             return self;
         }
-        let Some(mut larger) = Self::new(meta, board, objects) else { return self };
+        let Some(mut larger) = Self::in_block(meta, board, objects) else { return self };
         self.objects().iter().for_each(|&object| _ = larger.push(object));
         self.clear();
         self.discard(meta);

@@ -4,20 +4,21 @@
 //! chunk (never huge pages)  [ blocks …            | untouched ]
 //! free[k] ──► block of 64 << k bytes ──► …   (links live in the free blocks)
 //! ```
-//! Sheaves, slab descriptors: blocks of 64 to 4,096 bytes, powers of two, from
-//! chunks that are never given back. Where there is no chunk more, larger free blocks are split.
+//! Sheaves, slab descriptors: blocks of 64 to 8,192 bytes, powers of two, from
+//! chunks that are never given back, and lie where the words of sets reach. Where there is no chunk more, larger free blocks are split.
 //! Invariant: a block is on one free list, or handed out, or untouched.
 //! Lock: `meta` (a leaf, see ARCHITECTURE.md). Cost: a lock and a few loads; a system call per chunk.
 #![allow(unsafe_code)] // carves raw memory
 
 use crate::arch::PAGE;
 use crate::arch::lock::Lock;
-use crate::arch::sys::{self, Access, Advice};
+use crate::arch::operands::REACH;
+use crate::arch::sys::{self, Advice};
 use crate::stat::{Board, Level};
 use core::ptr::NonNull;
 
 const SMALLEST: u32 = 6;
-const SIZES: usize = 7;
+const SIZES: usize = 8;
 /// The first chunk; each is twice as large as the one before, up to the last.
 const FIRST: usize = 64 << 10;
 const MOST: usize = 1 << 20;
@@ -42,7 +43,7 @@ struct State {
 impl State {
     /// A chunk of so many bytes, elsewhere; where the system makes no mapping more, right behind the last.
     fn more(&self, chunk: usize) -> Option<usize> {
-        if let Ok(fresh) = sys::map(0, chunk, Access::ReadWrite) {
+        if let Ok(fresh) = sys::map_below(REACH, self.end, chunk) {
             // SAFETY: fresh and ours. A refusal costs memory only.
             let _ = unsafe { sys::advise(fresh, chunk, Advice::NoHuge) };
             return Some(fresh);
@@ -149,10 +150,11 @@ impl Meta {
         NonNull::new(at as *mut u8)
     }
 
-    /// Whether the next block may take a chunk more.
+    /// Whether the next block of a page may take a chunk more.
     pub fn is_dry(&self) -> bool {
         let state = self.state.lock();
-        state.free[SIZES - 1] == 0 && state.at.next_multiple_of(Self::LARGEST) + Self::LARGEST > state.end
+        state.free[Self::size_index(PAGE)..].iter().all(|&head| head == 0)
+            && state.at.next_multiple_of(PAGE) + PAGE > state.end
     }
 
     /// Takes whole pages for good, where the system gives none.

@@ -50,6 +50,8 @@ const BIT_LOCKS: usize = 64;
 const GAP: usize = 32;
 /// Objects ahead whose slab is fetched, and twice as many ahead what leads there, while others are put back.
 const AHEAD: usize = 4;
+/// Slabs that a `free` visits at most: of objects from everywhere each costs two misses.
+pub(crate) const VISITS: usize = 128;
 
 /// The slabs of all classes.
 #[derive(Debug)]
@@ -411,11 +413,13 @@ impl SlabSource<'_> {
         bytes
     }
 
-    /// Takes objects back into their slabs; `objects` is reordered.
-    fn put_back(&self, class: usize, objects: &mut [usize]) {
+    /// Takes objects back into their slabs, so many of these at most; how many, of the first. `objects` is reordered.
+    fn put_back(&self, class: usize, objects: &mut [usize], visits: usize) -> usize {
+        let all = objects.len();
         let mut rest = objects;
         let mut good = 0;
-        while let Some(&first) = rest.first() {
+        for _ in 0..visits {
+            let Some(&first) = rest.first() else { break };
             self.prefetch(rest);
             let Some(slab) = self.slab_of(first, class) else {
                 self.bad(first, BadPointer::Foreign);
@@ -428,6 +432,7 @@ impl SlabSource<'_> {
             rest = &mut rest[all.max(1)..];
         }
         self.account(class, good, false);
+        all - rest.len()
     }
 
     /// What will be looked at for the objects a few places on: of objects from everywhere each is two misses, one behind the other.
@@ -608,8 +613,13 @@ impl Source for SlabSource<'_> {
         self.cache.sets.count(Event::SheafRefill, 1);
     }
     fn flush(&self, class: usize, sheaf: &mut Sheaf) {
-        self.put_back(class, sheaf.objects());
+        self.put_back(class, sheaf.objects(), usize::MAX);
         sheaf.clear();
+        self.cache.sets.count(Event::SheafFlush, 1);
+    }
+    fn relieve(&self, class: usize, sheaf: &mut Sheaf) {
+        let gone = self.put_back(class, sheaf.objects(), VISITS);
+        sheaf.forget_oldest(gone);
         self.cache.sets.count(Event::SheafFlush, 1);
     }
     fn take(&self, class: usize) -> Option<usize> {
@@ -618,7 +628,7 @@ impl Source for SlabSource<'_> {
         (self.draw(class, slice::from_mut(&mut object)) == 1).then(|| unsafe { object.assume_init() })
     }
     fn give(&self, class: usize, object: usize) {
-        self.put_back(class, &mut [object]);
+        self.put_back(class, &mut [object], 1);
     }
     fn size(&self, class: usize) -> usize {
         SIZES[class] as usize

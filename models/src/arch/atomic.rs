@@ -92,6 +92,7 @@ macro_rules! atomic {
 }
 atomic! {
     AtomicU8 AtomicU8 u8;
+    AtomicU16 AtomicU16 u16;
     AtomicU32 AtomicU32 u32;
     AtomicU64 AtomicU64 u64;
     AtomicUsize AtomicUsize usize;

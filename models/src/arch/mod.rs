@@ -17,6 +17,8 @@ pub mod bits;
 pub mod lock;
 #[path = "../../../engine/src/arch/number.rs"]
 pub mod number;
+#[path = "../../../engine/src/arch/operands.rs"]
+pub mod operands;
 #[path = "../../../engine/src/arch/outcome.rs"]
 pub mod outcome;
 

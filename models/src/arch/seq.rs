@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // the board's words by address
 
 use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+pub use super::operands::{BITS, ONE, REACH, RseqArea, TOP};
 pub use super::outcome::Outcome;
 use crate::cache::layout::{SLOT, Word};
 use crate::cache::set::Set;
@@ -20,17 +21,6 @@ pub const SLOTS: usize = core::mem::offset_of!(Sets, slots);
 pub const CPU: usize = core::mem::offset_of!(Set, cpu);
 /// Bytes from a set to its tally.
 pub const TALLY: usize = SETS_MAX * 4096 + BOARD_BYTES;
-/// What one more object adds to a word.
-pub const ONE: usize = (8 << 16) - (1 << 8) + 1;
-
-/// Where a thread's area is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RseqArea {
-    /// Offset of the area.
-    pub base: isize,
-    /// Offset of the index.
-    pub index: isize,
-}
 
 pub(super) struct Running(pub(super) Ticket);
 

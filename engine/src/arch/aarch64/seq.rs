@@ -19,10 +19,10 @@
 //!
 //! `models/tests/weak.rs` checks these on a memory that reorders all it may.
 //!
-//! Cost: pop 26 instructions, push 27, none of them exclusive or a barrier.
+//! Cost: pop 27 instructions, push 28, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{CPU, ONE, RseqArea, SLOTS, TALLY};
+use crate::arch::operands::{BITS, COUNT, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -110,13 +110,14 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
     unsafe {
         sequence_here!(
             "ldr {w}, [{set}, {class}]",               // w = set[class]
-            "tst {w}, 0xff",                           // count(w) == 0: refused
+            "tst {w}, {COUNT}",                        // count(w) == 0: refused
             "b.eq 26b",
             "orr {p}, {set}, {TALLY}",
             "ldr {t}, [{p}, {class}]",
             "add {t}, {t}, 1",
             "str {t}, [{p}, {class}]",                 // tally.allocs += 1
-            "lsr {t}, {w}, 16",                        // top(w)
+            "lsr {t}, {w}, {TOP}",
+            "lsl {t}, {t}, 3",                         // top(w)
             "ldur {t}, [{t}, -8]",                     // object = *(top - 8)
             "sub {w}, {w}, {ONE_HIGH}, lsl 12",
             "sub {w}, {w}, {ONE_LOW}",
@@ -127,6 +128,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             w = out(reg) _, set = out(reg) _, t = out(reg) object,
             TALLY = const TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+            COUNT = const COUNT, TOP = const TOP,
         );
     }
     outcome(object, object)
@@ -144,14 +146,15 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
     unsafe {
         sequence_here!(
             "ldr {w}, [{set}, {class}]",               // w = set[class]
-            "tst {w}, 0xff00",                         // room(w) == 0: refused
+            "tst {w}, {ROOM}",                         // room(w) == 0: refused
             "b.eq 26b",
             "orr {p}, {set}, {TALLY}",
             "add {p}, {p}, {class}",
             "ldr {t}, [{p}, 8]",
             "add {t}, {t}, 1",
             "str {t}, [{p}, 8]",                       // tally.frees += 1
-            "lsr {t}, {w}, 16",                        // top(w)
+            "lsr {t}, {w}, {TOP}",
+            "lsl {t}, {t}, 3",                         // top(w)
             "str {object}, [{t}]",                     // *top = object
             "add {w}, {w}, {ONE_HIGH}, lsl 12",
             "add {w}, {w}, {ONE_LOW}",
@@ -162,6 +165,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             object = in(reg) object, set = out(reg) _, t = out(reg) out, w = out(reg) _,
             TALLY = const TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+            ROOM = const ROOM, TOP = const TOP,
         );
     }
     outcome(out, ())
@@ -179,7 +183,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
     unsafe {
         sequence_here!(
             "ldr {w}, [{set}, {class}]",               // w = set[class]
-            "and {k}, {w}, 0xff",
+            "and {k}, {w}, {COUNT}",
             "cmp {k}, {n}",
             "csel {k}, {k}, {n}, lo",                  // k = min(count(w), n)
             "cbz {k}, 26b",                            // 0: refused
@@ -187,8 +191,9 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             "ldr {t}, [{p}, {class}]",
             "add {t}, {t}, {k}",
             "str {t}, [{p}, {class}]",                 // tally.allocs += k
-            "lsr {p}, {w}, 16",
-            "sub {p}, {p}, {k}, lsl 3",                // from top(w) - k
+            "lsr {p}, {w}, {TOP}",
+            "sub {p}, {p}, {k}",
+            "lsl {p}, {p}, 3",                       // from top(w) - k
             "mov {t}, {k}",
             "21:",                                     // copies k objects out
             "sub {t}, {t}, 1",
@@ -204,6 +209,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY,
+            COUNT = const COUNT, TOP = const TOP,
         );
     }
     outcome(out, taken)
@@ -227,7 +233,7 @@ pub unsafe fn push_batch(
     unsafe {
         sequence_here!(
             "ldr {w}, [{set}, {class}]",               // w = set[class]
-            "ubfx {k}, {w}, 8, 8",
+            "ubfx {k}, {w}, {BITS}, {BITS}",
             "cmp {k}, {n}",
             "csel {k}, {k}, {n}, lo",                  // k = min(room(w), n)
             "cbz {k}, 26b",                            // 0: refused
@@ -236,7 +242,8 @@ pub unsafe fn push_batch(
             "ldr {t}, [{p}, 8]",
             "add {t}, {t}, {k}",
             "str {t}, [{p}, 8]",                       // tally.frees += k
-            "lsr {p}, {w}, 16",                        // to top(w)
+            "lsr {p}, {w}, {TOP}",
+            "lsl {p}, {p}, 3",                         // to top(w)
             "mov {t}, {k}",
             "21:",                                     // copies k objects in
             "sub {t}, {t}, 1",
@@ -252,6 +259,7 @@ pub unsafe fn push_batch(
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY,
+            BITS = const BITS, TOP = const TOP,
         );
     }
     outcome(out, given)

@@ -29,6 +29,9 @@ const MAP_NORESERVE: usize = 0x4000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const NO_FD: usize = usize::MAX;
 
+/// Places that [`map_below`] asks for.
+const PLACES: usize = 8;
+
 /// Maps `len` bytes of private memory, near `hint` if that is free. Readable memory is
 /// charged when it is touched only (it is metadata, sparsely used); reserved memory when
 /// it is opened, so that the kernel can refuse what it could never back.
@@ -39,6 +42,26 @@ pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
     let lazily = if access == Access::ReadWrite { MAP_NORESERVE } else { 0 };
     // SAFETY: without MAP_FIXED a new mapping touches no existing memory.
     unsafe { call(nr::MMAP, [hint, len, access as usize, MAP_PRIVATE | MAP_ANONYMOUS | lazily, NO_FD, 0]) }
+}
+
+/// Maps `len` bytes of metadata that end below `end`, near `hint` if that is free. (Where the system chooses higher places, what it
+/// chose says where else to ask for, so that nobody foresees it.)
+///
+/// # Errors
+/// As [`map`]; `ENOMEM` also where all those places are taken.
+pub fn map_below(end: usize, hint: usize, len: usize) -> Result<usize, Errno> {
+    let mut chosen = None;
+    for part in 1..PLACES {
+        let hint = chosen.map_or(hint, |high: usize| high % end / part);
+        let at = map(hint, len, Access::ReadWrite)?;
+        if at + len <= end {
+            return Ok(at);
+        }
+        chosen = Some(at);
+        // SAFETY: fresh, ours and unused.
+        let _ = unsafe { unmap(at, len) };
+    }
+    Err(Errno::ENOMEM)
 }
 
 /// The same for memory to be used, which is charged at once, so that the kernel can refuse what it could never back;

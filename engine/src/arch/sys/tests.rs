@@ -9,7 +9,7 @@ use crate::arch::tests::{
 };
 use crate::tests::threads;
 use std::ffi::CString;
-use std::{env, format, fs, process, vec, vec::Vec};
+use std::{env, format, fs, iter, process, vec, vec::Vec};
 
 /// A file of a text.
 fn file(name: &str, text: &[u8]) -> CString {
@@ -450,4 +450,32 @@ fn the_machines_memory_is_what_it_says() {
     if let Some(told) = refused(libc::SYS_sysinfo, 38, memory_bytes) {
         assert_eq!(told, 0);
     }
+}
+
+/// Alone, so that nobody else maps what is looked for.
+#[test]
+fn metadata_lies_as_low_as_it_must() {
+    const LEN: usize = 1 << 16;
+    in_a_single_child(|| {
+        let unmap = |at: usize| {
+            // SAFETY: fresh, ours and unused.
+            unsafe { unmap(at, LEN) }.unwrap();
+        };
+        let below = |end, hint| map_below(end, hint, LEN);
+        let high = below(usize::MAX, 0).unwrap();
+        // Lower than what the system chooses: elsewhere each time, and writable.
+        let end = 1 << high.ilog2();
+        let low: Vec<_> = iter::from_fn(|| below(end, 0).ok()).take(100).collect();
+        assert_eq!(low.len(), 6, "{low:x?}");
+        for (at, &place) in low.iter().enumerate() {
+            assert!(place + LEN <= end && !low[..at].contains(&place), "{low:x?} below {end:x}");
+            // SAFETY: as above.
+            unsafe { (place as *mut u8).write(1) };
+        }
+        assert_eq!(below(end, 0), Err(Errno::ENOMEM), "all places are taken");
+        let behind = low[0] + LEN;
+        assert_eq!(below(end, behind), Ok(behind), "as asked for");
+        [high, behind].into_iter().chain(low).for_each(unmap);
+        assert_eq!(below(usize::MAX, 0), Ok(high), "nothing is left of what lay too high");
+    });
 }

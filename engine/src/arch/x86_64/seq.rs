@@ -10,7 +10,7 @@
 //! Cost: pop and push 18 instructions each, no locked one; 2.6–6 ns a pair.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{CPU, ONE, RseqArea, SLOTS, TALLY};
+use crate::arch::operands::{BITS, COUNT, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -142,19 +142,20 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
         sequence_with_result!(
             "add {set}, {class}",                      // (below: set is set + class, see the module)
             "mov {w}, [{set}]",                        // w = set[class]
-            "test {w:l}, {w:l}",                       // count(w) == 0: refused
+            "test {w:e}, {COUNT}",                     // count(w) == 0: refused
             "je 26b",
             "inc qword ptr [{set} + {TALLY}]",         // tally.allocs += 1
             "mov {t}, {w}",
-            "shr {t}, 16",                             // top(w)
+            "shr {t}, {TOP}",                          // top(w) / 8
             "sub {w}, {ONE}",
-            "mov {t}, [{t} - 8]",                      // object = *(top - 8)
+            "mov {t}, [{t}*8 - 8]",                    // object = *(top - 8)
             dawdle!(),
             "mov [{set}], {w}",                        // commit: set[class] = w - one
             "25:"
             ;
             BARE = const BARE as u8, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             w = out(reg) _, set = out(reg) _, t = out(reg) object, TALLY = const TALLY, ONE = const ONE,
+            COUNT = const COUNT, TOP = const TOP,
         );
     }
     outcome(object, object)
@@ -172,12 +173,12 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
         sequence_here!(
             "add {set}, {class}",                      // (below: set is set + class, see the module)
             "mov {w}, [{set}]",                        // w = set[class]
-            "test {w:e}, 0xff00",                      // room(w) == 0: refused
+            "test {w:e}, {ROOM}",                      // room(w) == 0: refused
             "je {refused}",
             "inc qword ptr [{set} + {TALLY} + 8]",     // tally.frees += 1
             "mov {t}, {w}",
-            "shr {t}, 16",                             // top(w)
-            "mov [{t}], {object}",                     // *top = object
+            "shr {t}, {TOP}",                          // top(w) / 8
+            "mov [{t}*8], {object}",                   // *top = object
             "add {w}, {ONE}",
             dawdle!(),
             "mov [{set}], {w}",                        // commit: set[class] = w + one
@@ -185,6 +186,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
             ;
             BARE = const BARE as u8, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             object = in(reg) object, set = out(reg) _, w = out(reg) _, TALLY = const TALLY, ONE = const ONE,
+            ROOM = const ROOM, TOP = const TOP,
         );
     }
     Outcome::Done(())
@@ -202,16 +204,17 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
     unsafe {
         sequence_with_result!(
             "mov {w}, [{set} + {class}]",              // w = set[class]
-            "movzx {k:e}, {w:l}",
+            "mov {k:e}, {w:e}",
+            "and {k:e}, {COUNT}",
             "cmp {k}, {n}",
             "cmova {k}, {n}",                          // k = min(count(w), n)
             "test {k}, {k}",
             "je 26b",                                  // 0: refused
             "add [{set} + {class} + {TALLY}], {k}",    // tally.allocs += k
             "mov rsi, {w}",
-            "shr rsi, 16",
-            "lea {t}, [{k}*8]",
-            "sub rsi, {t}",                            // from top(w) - k
+            "shr rsi, {TOP}",
+            "sub rsi, {k}",
+            "shl rsi, 3",                              // from top(w) - k
             "mov rdi, {into}",
             "mov rcx, {k}",
             "rep movsq",                               // copies k objects out
@@ -225,6 +228,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             out("rcx") _, out("rsi") _, out("rdi") _, TALLY = const TALLY, ONE = const ONE,
+            COUNT = const COUNT, TOP = const TOP,
         );
     }
     outcome(out, taken)
@@ -249,15 +253,16 @@ pub unsafe fn push_batch(
         sequence_with_result!(
             "mov {w}, [{set} + {class}]",              // w = set[class]
             "mov {k:e}, {w:e}",
-            "shr {k:e}, 8",
-            "movzx {k:e}, {k:l}",
+            "shr {k:e}, {BITS}",
+            "and {k:e}, {COUNT}",
             "cmp {k}, {n}",
             "cmova {k}, {n}",                          // k = min(room(w), n)
             "test {k}, {k}",
             "je 26b",                                  // 0: refused
             "add [{set} + {class} + {TALLY} + 8], {k}", // tally.frees += k
             "mov rdi, {w}",
-            "shr rdi, 16",                             // to top(w)
+            "shr rdi, {TOP}",
+            "shl rdi, 3",                              // to top(w)
             "mov rsi, {from}",
             "mov rcx, {k}",
             "rep movsq",                               // copies k objects in
@@ -271,6 +276,7 @@ pub unsafe fn push_batch(
             BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             out("rcx") _, out("rsi") _, out("rdi") _, TALLY = const TALLY, ONE = const ONE,
+            COUNT = const COUNT, BITS = const BITS, TOP = const TOP,
         );
     }
     outcome(out, given)

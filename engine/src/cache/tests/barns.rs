@@ -1,6 +1,7 @@
 //! Sheaves and barns.
 
 use super::*;
+use crate::arch::sys::fault;
 use crate::cache::layout::OBJECTS;
 use crate::cache::sheaf::{Barn, FULL_MAX};
 use crate::meta::Meta;
@@ -24,8 +25,9 @@ fn block(sheaf: Sheaf) -> (u64, Sheaf) {
 #[test]
 fn a_sheaf_has_the_block_that_its_objects_need() {
     with(|meta, board| {
-        let sizes = [(1, 30), (30, 30), (32, 30), (33, 126), (126, 126), (128, 126), (129, OBJECTS), (254, OBJECTS)];
-        for (objects, slots) in sizes {
+        let sizes =
+            [(1, 30), (32, 30), (33, 126), (128, 126), (129, 254), (256, 254), (257, 510), (512, 510), (513, OBJECTS)];
+        for (objects, slots) in sizes.into_iter().chain([(OBJECTS, OBJECTS)]) {
             let mut sheaf = Sheaf::new(meta, board, objects).unwrap();
             assert_eq!((sheaf.slots(), sheaf.len(), sheaf.is_empty()), (slots, 0, true));
             for at in 0..slots {
@@ -54,6 +56,23 @@ fn a_sheaf_moves_to_a_larger_block_only() {
         let (same, _sheaf) = block(sheaf.fitting(meta, board, 4));
         assert_eq!(same, larger, "it is large enough");
         assert_eq!(block(Sheaf::new(meta, board, 4).unwrap()).0, first, "the block that it left is free");
+    });
+}
+
+/// Without memory for a large block a sheaf begins with a small one, and one that has objects keeps them.
+#[test]
+fn a_sheaf_does_with_the_block_that_there_is() {
+    with(|meta, board| {
+        let mut sheaf = Sheaf::new(meta, board, 200).unwrap();
+        (1..=200).for_each(|object| assert!(sheaf.push(object)));
+        fault::storm(1, 1);
+        while Sheaf::new(meta, board, OBJECTS).unwrap().slots() == OBJECTS {}
+        let small = Sheaf::new(meta, board, OBJECTS).unwrap();
+        let mut same = sheaf.fitting(meta, board, OBJECTS);
+        while Sheaf::new(meta, board, 1).is_some() {}
+        fault::storm(0, 1);
+        assert_eq!((small.slots(), same.slots()), (30, 254));
+        assert!(same.objects().iter().copied().eq(1..=200));
     });
 }
 

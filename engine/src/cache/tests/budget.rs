@@ -14,14 +14,14 @@ fn sheaves_begin_with_a_page_and_end_at_the_knobs() {
     least.iter().for_each(|&(size, objects)| assert_eq!(Cache::least(size), objects, "{size} bytes"));
     let cache: Box<Cache> = Box::default();
     cache.knobs.reset();
-    let sizes = [0, 64, 516, 517, 1024, 65_536, 65_537, 1 << 20];
+    let sizes = [0, 64, 128, 129, 1024, 65_536, 65_537, 1 << 20];
     cache.size_classes(sizes.into_iter());
     let most = || sizes.iter().zip(&cache.most).map(|(_, most)| most.load(Relaxed)).collect::<Vec<_>>();
-    assert_eq!(most(), [254, 254, 254, 253, 128, 2, 1, 1]);
+    assert_eq!(most(), [1022, 1022, 1022, 1016, 128, 2, 1, 1]);
     cache.knobs.set(Id::SheafObjects as usize, 4);
     cache.knobs.set(Id::SheafBytes as usize, 1024);
     cache.size_classes(sizes.into_iter());
-    assert_eq!(most(), [4, 4, 1, 1, 1, 1, 1, 1]);
+    assert_eq!(most(), [4, 4, 4, 4, 1, 1, 1, 1]);
 }
 
 /// Twice as much with each visit, as long as two such sheaves fit into the budget.
@@ -58,7 +58,7 @@ fn refills_double_and_flushes_halve_them() {
     let cache = caches(1, 1, 254, 64);
     let set = cache.sets.ready().unwrap();
     let stored = || set.batches[CLASS].load(Relaxed) as usize;
-    for (batch, next) in [(16, 32), (32, 64), (64, 128), (128, OBJECTS), (254, OBJECTS)] {
+    for (batch, next) in [(16, 32), (32, 64), (64, 128), (128, 256), (254, 512), (254, OBJECTS), (254, OBJECTS)] {
         assert_eq!((cache.batch(set, CLASS, 64, 254), stored()), (batch, next));
     }
     assert_eq!((cache.batch(set, CLASS, 64, 100), stored()), (100, OBJECTS));

@@ -71,14 +71,14 @@ fn what_takes_the_place_of_a_set_is_entitled_to_the_same() {
     assert_eq!((list(&switched.done), switched.refused, switched.fences), (vec![1], 0, 0));
     assert!(sets.is_answered(1) && core::ptr::eq(home(&sets, 1), second));
     assert_eq!((collected(&sets, 1), collected(&sets, 1)), (Some(2), None));
-    // A limit that was raised in the first since is not lost, and none is more than a byte.
+    // A limit that was raised in the first since is not lost, and none begins anew for being too high.
     first.limits[CLASS].store(4, Relaxed);
-    first.limits[CLASS + 1].store(200, Relaxed);
+    first.limits[CLASS + 1].store(u16::MAX - 99, Relaxed);
     first.mark.store(UNFENCED, Relaxed);
     let switched = sets.switch_off(&of(&[1]));
     assert_eq!((list(&switched.done), switched.refused), (vec![1], 0));
     assert!(core::ptr::eq(home(&sets, 1), first) && core::ptr::eq(sets.other_of(1).unwrap(), second));
-    assert_eq!(numbers(first), ([9, 255, 0], [7, 3], 0, NONE));
+    assert_eq!(numbers(first), ([9, u16::MAX, 0], [7, 3], 0, NONE));
     assert_eq!(collected(&sets, 1), Some(1));
 }
 

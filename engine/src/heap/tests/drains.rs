@@ -177,11 +177,11 @@ fn refills_double_and_frees_halve_them() {
     let batch = || HEAP.cache.sets.home_of(0).unwrap().0.batches[class].load(Relaxed);
     let mut objects: Vec<_> = (0..20).map(|_| HEAP.malloc(64)).collect();
     let some = batch();
-    objects.extend((0..3000).map(|_| HEAP.malloc(64)));
+    objects.extend((0..12_000).map(|_| HEAP.malloc(64)));
     let more = batch();
     assert!(some < more, "{some} {more}");
     // (Behind what the set's own barn takes.)
-    objects.drain(..2000).for_each(|object| unsafe { HEAP.free(object) });
+    objects.drain(..8000).for_each(|object| unsafe { HEAP.free(object) });
     assert!(batch() < more / 2, "{} after {more}", batch());
     objects.iter().for_each(|&object| unsafe { HEAP.free(object) });
     assert_empty(&HEAP);

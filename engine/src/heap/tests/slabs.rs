@@ -3,8 +3,8 @@
 use super::*;
 use crate::cache::{Sheaf, Source};
 use crate::page::{Kind, LISTED, PageSource, Zone};
-use crate::slab::SlabSource;
 use crate::slab::class::{SIZES, SLAB_ORDER};
+use crate::slab::{SlabSource, VISITS};
 
 static WRONG: Mutex<Vec<(usize, BadPointer)>> = Mutex::new(Vec::new());
 
@@ -63,6 +63,29 @@ fn flush(source: &SlabSource<'_>, class: usize, objects: &[usize]) {
     assert_eq!((sheaf.len(), event(source, Event::SheafFlush)), (0, before + 1));
     sheaf.discard(&source.cache.meta);
     source.verify();
+}
+/// As a thread that frees one more does.
+#[test]
+fn a_full_sheaf_is_relieved_of_what_lies_in_few_slabs() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    let class = class_of(1024);
+    let slabs: Vec<_> = (0..VISITS + 1).map(|_| all_of_one(&source, class)).collect();
+    let per = slabs[0].len();
+    assert!(per >= 2, "a slab has several");
+    let mut sheaf = Sheaf::new(&source.cache.meta, source.cache.sets.board(), 600).unwrap();
+    // Two of each, one after the other: they are of one visit.
+    slabs.iter().flat_map(|slab| &slab[..2]).for_each(|&object| assert!(sheaf.push(object)));
+    let (before, newest) = (event(&source, Event::SheafFlush), slabs[VISITS][..2].to_vec());
+    source.relieve(class, &mut sheaf);
+    assert_eq!(sheaf.objects(), newest, "the newest stay");
+    assert_eq!(event(&source, Event::SheafFlush), before + 1);
+    source.relieve(class, &mut sheaf);
+    assert!(sheaf.is_empty());
+    sheaf.discard(&source.cache.meta);
+    slabs.iter().for_each(|slab| slab[2..].chunks(60).for_each(|some| flush(&source, class, some)));
+    assert_eq!(told(0, usize::MAX), []);
+    assert_empty(&HEAP);
 }
 /// Which of these pages are resident.
 fn resident(at: usize, pages: usize) -> Vec<bool> {

@@ -242,7 +242,7 @@ fn our_own_structures_get_a_page_where_they_have_none() {
         while zone_has_none && mm.pages_to_areas(1, usize::MAX) {}
         fault::storm(1, 7);
         while !meta.is_dry() {
-            let _ = meta.alloc(rig.heap.cache.sets.board(), crate::meta::Meta::LARGEST);
+            let _ = meta.alloc(rig.heap.cache.sets.board(), PAGE);
         }
         let (told, managed) = (rig.level(Level::Meta), seen(&rig).managed);
         let fed = mm.feed_meta();
