@@ -3,15 +3,15 @@
 //! ```text
 //! entitle: the budget is spent ──► set.starves
 //! a slow path's end: it does? ──► hand ──► class: has it done anything since the last look? ── yes ──► the next
-//!                                   ▲                └ no ──► its sheaves to the barn or the source, what it was
-//!                                   └── LOOKS at a time            entitled to back to the budget
+//!                                   ▲                └ no ──► a sheaf of its to the barn or the source; with the last
+//!                                   └── LOOKS at a time            one what it was entitled to back to the budget
 //! ```
 //! A program that goes from one phase to the next leaves sheaves behind of classes that it needs no more, and the whole budget with
 //! them. The hand goes round as that of a clock: a class has until it comes by again to do something.
 //!
 //! Units: classes, bytes of the budget. Invariant: what is lowered here was raised for that class by [`Cache::entitle`]. Locks: those of
 //! barns and source, none of them while another is held. Cost: the way to the set and a load a slow path while the budget
-//! suffices, then some loads more; four sheaves at most when one gives way.
+//! suffices, then some loads more; a sheaf where one gives way, so that nobody waits for more.
 #![allow(unsafe_code)] // sheaves change owners
 
 use super::layout::Word;
@@ -43,9 +43,12 @@ impl Cache {
     fn take_from_idle(&self, source: &impl Source, set: &Set, classes: Range<usize>) {
         for _ in 0..LOOKS {
             let class = set.hand.load(Relaxed) as usize % classes.len() + classes.start;
-            set.hand.store((class - classes.start + 1) as u8, Relaxed);
-            if set.limits[class].load(Relaxed) as usize > Self::least(source.size(class)) && self.is_idle(set, class) {
-                return self.give_way(source, set, class);
+            let gives =
+                set.limits[class].load(Relaxed) as usize > Self::least(source.size(class)) && self.is_idle(set, class);
+            let stays = gives && self.give_way(source, set, class);
+            set.hand.store((class - classes.start + usize::from(!stays)) as u8, Relaxed);
+            if gives {
+                break;
             }
         }
     }
@@ -59,18 +62,24 @@ impl Cache {
         is_idle
     }
 
-    /// A class of this CPU's begins anew: with nothing, and entitled to nothing.
-    fn give_way(&self, source: &impl Source, set: &Set, class: usize) {
+    /// A class of this CPU's gives a sheaf up; with the last it begins anew, entitled to nothing. Whether there is more.
+    fn give_way(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+        if let Some(full) = self.take_near(source, set, class) {
+            self.release(source, class, full.into_word(0));
+            return true;
+        }
+        let (main, spare) = Self::words(set, class);
+        let (is_spare, word) = if spare == Word::NONE { (false, main) } else { (true, spare) };
+        // SAFETY: takes it out; if done, it is ours.
+        if word != Word::NONE && unsafe { self.sets.swap(class, is_spare, word, Word::NONE) } == Outcome::Done(()) {
+            self.release(source, class, word);
+        }
+        if is_spare {
+            return true;
+        }
         let limit = set.limits[class].swap(0, Relaxed) as usize;
         self.sets.board().lower(Level::Charged, limit * source.size(class) * 2);
-        let (main, spare) = Self::words(set, class);
-        for (is_spare, word) in [(false, main), (true, spare)] {
-            // SAFETY: takes it out; if done, it is ours.
-            if word != Word::NONE && unsafe { self.sets.swap(class, is_spare, word, Word::NONE) } == Outcome::Done(()) {
-                self.release(source, class, word);
-            }
-        }
-        self.empty_near(source, set, class..class + 1, |_, _| ());
         self.sets.count(Event::ClassIdle, 1);
+        false
     }
 }
