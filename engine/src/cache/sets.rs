@@ -43,7 +43,7 @@ use crate::arch::sys::Clock;
 use crate::cpu::sim::{self, Interrupted};
 use crate::cpu::{Cpus, INDICES, Simulation};
 use crate::meta::Meta;
-use crate::stat::board::{BOARD_BYTES, FIRST_FRONT, SETS_MAX, TALLY_BYTES};
+use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, FIRST_FRONT, SETS_MAX, TALLY_BYTES};
 use crate::stat::{Board, Event, Mode, Tally};
 
 /// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
@@ -332,7 +332,8 @@ impl Sets {
     /// The fast `pop` of the fallback; aborted where the calling thread is not the bias's owner.
     #[inline(always)]
     pub fn pop_biased(&self, class: usize) -> Outcome<usize> {
-        self.biased(|steps, set| steps::pop(steps, set, class))
+        // (Of those that there are, so that no check is left: a power of two.)
+        self.biased(|steps, set| steps::pop(steps, set, class % CLASSES_MAX))
     }
 
     /// The fast `push` of the fallback; aborted where the calling thread is not the bias's owner.
@@ -341,7 +342,7 @@ impl Sets {
     /// As [`Sets::push_fast`].
     #[inline(always)]
     pub unsafe fn push_biased(&self, class: usize, object: usize) -> Outcome<()> {
-        self.biased(|steps, set| steps::push(steps, set, class, object))
+        self.biased(|steps, set| steps::push(steps, set, class % CLASSES_MAX, object))
     }
 
     /// `switch` of the contracts on a fake CPU.

@@ -54,8 +54,13 @@ impl<E: Environment> Heap<E> {
             return unsafe { Self::free_cold(object, self, false) };
         };
         if class.cast_signed() <= 0 {
-            // SAFETY: the caller's promise.
-            return unsafe { Self::free_other(object, self, class) };
+            let class = (class & !BIASED) as usize;
+            // SAFETY: the caller's promise, both.
+            return if (1..FIRST_FRONT).contains(&class) {
+                unsafe { Self::free_biased(object, self, class) }
+            } else {
+                unsafe { Self::free_area(object, self, class) }
+            };
         }
         // SAFETY: the caller's promise; the class byte names its class.
         match unsafe { sets.push_fast::<BARE>(class as usize * 16, object as usize) } {
@@ -78,36 +83,41 @@ impl<E: Environment> Heap<E> {
         unsafe { Self::free_cold(object, this, true) };
     }
 
-    /// The fast path of what has no class that sequences serve: areas, and objects of the fallback's favoured thread. (What it calls it
-    /// calls last, so that an area that came in before costs nothing of the stack.)
+    /// The fast path of an object of the fallback: of the thread that it favours.
+    ///
+    /// # Safety
+    /// As [`Heap::free`]; the class byte names `class`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_biased(object: *mut u8, this: &Self, class: usize) {
+        // SAFETY: the caller's promise.
+        if !unsafe { this.cache.sets.push_biased(class, object as usize) }.is_done() {
+            // SAFETY: the caller's promise.
+            unsafe { Self::free_cold(object, this, false) };
+        }
+    }
+
+    /// The fast path of an area. (What it calls it calls last, so that one that came in before costs nothing of the stack.)
     ///
     /// # Safety
     /// As [`Heap::free`].
     #[cold]
     #[inline(never)]
-    unsafe fn free_other(object: *mut u8, this: &Self, class: u8) {
-        let class = (class & !BIASED) as usize;
-        if class < FIRST_FRONT || !this.front_free_again(object as usize, class) {
+    unsafe fn free_area(object: *mut u8, this: &Self, class: usize) {
+        if class == 0 || !this.front_free_again(object as usize, class) {
             // SAFETY: the caller's promise.
             unsafe { Self::free_first(object, this, class) };
         }
     }
 
-    /// The same of an area that comes in for the first time, or as another class, and of objects.
+    /// The same of an area that comes in for the first time, or as another class.
     ///
     /// # Safety
     /// As [`Heap::free`].
     #[cold]
     #[inline(never)]
     unsafe fn free_first(object: *mut u8, this: &Self, class: usize) {
-        let address = object as usize;
-        let is_done = if class == 0 || class >= FIRST_FRONT {
-            this.front_free(address, class)
-        } else {
-            // SAFETY: the caller's promise; the class byte names its class.
-            unsafe { this.cache.sets.push_biased(class, address) }.is_done()
-        };
-        if !is_done {
+        if !this.front_free(object as usize, class) {
             // SAFETY: the caller's promise.
             unsafe { Self::free_cold(object, this, false) };
         }
