@@ -44,6 +44,8 @@ fn who_does_nothing_gives_way_to_who_starves() {
         had.push(cache.cached(IDLE));
     }
     had.dedup();
+    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
+    assert_eq!(total, 10_000, "none is lost");
     assert!(had.windows(2).all(|two| two[0] - two[1] <= 254) && had.len() > 2, "a sheaf at a time: {had:?}");
     assert!((ROUND..2 * ROUND + had.len()).contains(&looks), "when it is looked at again, {looks}");
     assert_eq!((limit(cache, IDLE), cache.sets.event(Event::ClassIdle)), (0, 1));
@@ -57,6 +59,22 @@ fn who_does_nothing_gives_way_to_who_starves() {
     // It begins anew, as any class.
     use_class(cache, &bag, IDLE, 100);
     assert_eq!(limit(cache, IDLE), 16);
+}
+
+/// Nobody gains anything by what a class began with.
+#[test]
+fn who_has_little_keeps_it() {
+    let (cache, bag) = spent();
+    const LITTLE: usize = 7;
+    use_class(cache, &bag, LITTLE, 10);
+    let set = cache.sets.ready().unwrap();
+    for _ in 0..40 * ROUND {
+        set.starves.store(true, Relaxed);
+        cache.feed(&bag, CLASSES);
+        assert!(!set.starves.load(Relaxed), "until it is refused again");
+    }
+    assert_eq!((limit(cache, LITTLE), limit(cache, IDLE)), (16, 0));
+    assert_eq!(cache.sets.event(Event::ClassIdle), 1);
 }
 
 #[test]
