@@ -5,7 +5,7 @@ use crate::arch::sys::fault;
 use crate::cache::layout::OBJECTS;
 use crate::cache::sheaf::{Barn, FULL_MAX};
 use crate::meta::Meta;
-use crate::stat::Board;
+use crate::stat::{Board, Level};
 
 /// Metadata, and a board to count it on.
 fn with(body: impl FnOnce(&Meta, &Board)) {
@@ -73,6 +73,58 @@ fn a_sheaf_does_with_the_block_that_there_is() {
         fault::storm(0, 1);
         assert_eq!((small.slots(), same.slots()), (30, 254));
         assert!(same.objects().iter().copied().eq(1..=200));
+    });
+}
+
+/// What the board knows of metadata; and mappings.
+fn told(board: &Board) -> ([u64; 3], u64) {
+    ([Level::Meta, Level::Mapped, Level::Reserved].map(|level| board.level(level)), board.level(Level::Mappings))
+}
+
+#[test]
+fn metadata_comes_in_chunks_that_double() {
+    with(|meta, board| {
+        let before = told(board);
+        let (mut last, mut chunks, mut bytes) = (0, vec![], 0);
+        while chunks.len() < 7 {
+            bytes += meta.alloc(board, Meta::LARGEST).map_or(0, |_| Meta::LARGEST as u64);
+            let now = told(board).0[0] - before.0[0];
+            if now > last {
+                chunks.push(now - last);
+                last = now;
+            }
+            // (A chunk need not begin as its largest blocks do.)
+            let lost = chunks.len() as u64 * Meta::LARGEST as u64;
+            assert!(now >= bytes && now - bytes <= chunks[chunks.len() - 1] + lost, "{now} for {bytes}");
+        }
+        assert_eq!(chunks, [64, 128, 256, 512, 1024, 1024, 1024].map(|kib| kib << 10));
+        let (levels, mappings) = told(board);
+        assert_eq!(levels, before.0.map(|level| level + last));
+        assert!((1..=7).contains(&(mappings - before.1)), "{mappings}");
+    });
+}
+
+/// Where the system gave not even a page, larger blocks are split before it is asked again, for no more than that.
+#[test]
+fn without_a_chunk_larger_blocks_are_split() {
+    with(|meta, board| {
+        let large = meta.alloc(board, Meta::LARGEST).unwrap();
+        fault::storm(1, 1);
+        while meta.alloc(board, Meta::LARGEST).is_some() {}
+        while meta.alloc(board, 4096).is_some() {}
+        assert!(meta.is_dry());
+        // SAFETY: from there, unused.
+        unsafe { meta.free(large, Meta::LARGEST) };
+        assert!(!meta.is_dry());
+        let asked = fault::wanted();
+        let two = [4096; 2].map(|bytes| meta.alloc(board, bytes).unwrap().as_ptr() as usize);
+        assert_eq!(two, [0, 4096].map(|at| large.as_ptr() as usize + at));
+        assert_eq!(fault::wanted(), asked, "nobody asks for more where there is a larger one");
+        assert!(meta.alloc(board, 4096).is_none());
+        fault::storm(0, 1);
+        let before = told(board).0[0];
+        assert!(meta.alloc(board, 64).is_some());
+        assert_eq!(told(board).0[0] - before, 4096, "a page, after a refusal");
     });
 }
 

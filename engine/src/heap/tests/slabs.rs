@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::{Sheaf, Source};
-use crate::page::{Kind, LISTED, PageSource, Zone};
+use crate::page::{BIASED, Kind, LISTED, PageSource, Zone};
 use crate::slab::class::{SIZES, SLAB_ORDER};
 use crate::slab::{SlabSource, VISITS};
 
@@ -415,18 +415,20 @@ fn a_checked_slab_knows_what_the_program_has() {
 }
 
 #[test]
-fn class_bytes_are_for_sequences_and_go_with_the_slab() {
-    static HEAP: Heap<Test> = Heap::new();
-    static CHECKED: Heap<Test> = Heap::new();
-    CHECKED.slabs.check();
-    for (heap, has) in [(&HEAP, true), (&CHECKED, false)] {
-        if !open(heap, Mode::Sequences) {
-            return;
+fn class_bytes_say_who_serves_and_go_with_the_slab() {
+    static HEAPS: [Heap<Test>; 4] = [const { Heap::new() }; 4];
+    let class = class_of(1024);
+    let (sequences, fallback) = (class as u8, class as u8 | BIASED);
+    let each = [(Mode::Sequences, sequences), (Mode::Fallback, fallback), (Mode::Sequences, 0), (Mode::Simulated, 0)];
+    HEAPS[2].slabs.check();
+    for (heap, (mode, byte)) in HEAPS.iter().zip(each) {
+        if !open(heap, mode) {
+            continue;
         }
-        let (source, class) = (heap.parts.slab_source(report), class_of(1024));
+        let source = heap.parts.slab_source(report);
         let objects: Vec<_> = (0..16).map(|_| source.take(class).unwrap()).collect();
         let bytes = || objects.iter().map(|&at| heap.pages.windows.class(at).unwrap()).collect::<Vec<_>>();
-        assert_eq!(bytes(), std::vec![if has { class as u8 } else { 0 }; 16]);
+        assert_eq!(bytes(), [byte; 16]);
         let there = objects.clone();
         flush(&source, class, &there);
         assert_eq!(bytes(), [0; 16]);
@@ -467,7 +469,7 @@ fn pages_come_back_to_the_list_of_their_node_or_to_their_zone() {
         assert_eq!(source.alloc(0).map(|block| HEAP.pages.windows.address(block)), Some(near_at));
         unsafe { source.free(near, 0) };
         NODE.set(1 - from);
-        assert!(!source.is_near(far_at));
+        assert!(!source.is_near(far_at) && !HEAP.parts.slab_source(report).is_near(far_at));
         unsafe { source.free(far, 0) };
         assert_eq!(free(from), had + 1, "it is the zone's");
     }
