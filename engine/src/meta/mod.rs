@@ -120,19 +120,20 @@ impl Meta {
         if let Some(block) = state.pop(index) {
             return NonNull::new(block as *mut u8);
         }
-        let from = state.at;
-        let (mut at, mut gap) = (from.next_multiple_of(size), from.next_multiple_of(size));
-        if at + size > state.end {
+        if state.at.next_multiple_of(size) + size > state.end {
             if state.refused
                 && let Some(block) = state.split(index)
             {
                 return NonNull::new(block as *mut u8);
             }
             let want = (2 * state.chunk).clamp(FIRST, MOST);
-            // A limit may refuse that and allow a page. (Where it refused all, that is what is asked for.)
-            let mut chunks = [want, FIRST, PAGE].into_iter().skip(if state.refused { 2 } else { 0 });
-            let Some((fresh, chunk)) = chunks.find_map(|chunk| Some((state.more(chunk)?, chunk))) else {
-                state.refused = true;
+            // A limit may refuse that and allow a page. (Where it refused all, that is what is asked for.) Wherever it lies, a chunk
+            // has a block of this size in it.
+            let chunks = [want, FIRST, PAGE].into_iter().skip(if state.refused { 2 } else { 0 });
+            let mut holding = chunks.filter(|&chunk| chunk + PAGE >= 2 * size);
+            let Some((fresh, chunk)) = holding.find_map(|chunk| Some((state.more(chunk)?, chunk))) else {
+                // (Where a page would not do, it was not asked for.)
+                state.refused |= size <= PAGE;
                 return NonNull::new(state.split(index)? as *mut u8);
             };
             state.refused = false;
@@ -140,12 +141,15 @@ impl Meta {
             board.raise(Level::Mapped, chunk);
             board.raise(Level::Reserved, chunk);
             if fresh != state.end {
-                (at, gap) = (fresh, state.end);
+                let (from, end) = (state.at, state.end);
+                state.carve(from, end);
+                state.at = fresh;
                 board.raise(Level::Mappings, 1);
             }
             (state.end, state.chunk) = (fresh + chunk, chunk);
         }
-        state.carve(from, gap);
+        let (from, at) = (state.at, state.at.next_multiple_of(size));
+        state.carve(from, at);
         state.at = at + size;
         NonNull::new(at as *mut u8)
     }

@@ -1,11 +1,13 @@
-//! Sheaves and barns.
+//! Sheaves and barns, and the metadata that they are made of.
 
 use super::*;
 use crate::arch::sys::fault;
+use crate::arch::tests::in_a_single_child;
 use crate::cache::layout::OBJECTS;
 use crate::cache::sheaf::{Barn, FULL_MAX};
 use crate::meta::Meta;
 use crate::stat::{Board, Level};
+use std::fs;
 
 /// Metadata, and a board to count it on.
 fn with(body: impl FnOnce(&Meta, &Board)) {
@@ -102,6 +104,40 @@ fn metadata_comes_in_chunks_that_double() {
         assert_eq!(levels, before.0.map(|level| level + last));
         assert!((1..=7).contains(&(mappings - before.1)), "{mappings}");
     });
+}
+
+/// Whatever a limit leaves: what is handed out is there to its last byte, and nobody else's.
+#[test]
+fn metadata_is_there_where_a_limit_leaves_little() {
+    for left in [1, 2, 3, 5, 15, 16, 17, 33, 60] {
+        in_a_single_child(|| {
+            with(|meta, board| {
+                // (First, a chunk that ends anywhere.)
+                (0..left % 4).for_each(|_| _ = meta.alloc(board, 4096));
+                let pages = fs::read_to_string("/proc/self/statm").unwrap();
+                let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+                let limit = |rlim_cur| libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
+                let mut blocks = Vec::with_capacity(4096);
+                // SAFETY: this process's own limit, twice; blocks of ours.
+                unsafe {
+                    assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &limit((pages + left) * 4096)), 0);
+                    for round in 0..40 {
+                        let bytes = [Meta::LARGEST, 64, Meta::LARGEST, 4096, 2048][round % 5];
+                        let Some(block) = meta.alloc(board, bytes) else { continue };
+                        block.as_ptr().write_bytes(round as u8 + 1, bytes);
+                        blocks.push((block.as_ptr(), bytes, round as u8 + 1));
+                    }
+                    libc::setrlimit(libc::RLIMIT_AS, &limit(libc::RLIM_INFINITY));
+                }
+                for (block, bytes, round) in blocks {
+                    assert!((block as usize).is_multiple_of(bytes));
+                    // SAFETY: as above.
+                    let content = unsafe { core::slice::from_raw_parts(block, bytes) };
+                    assert!(content.iter().all(|&byte| byte == round), "{left} pages: {bytes} bytes of round {round}");
+                }
+            });
+        });
+    }
 }
 
 /// Where the system gave not even a page, larger blocks are split before it is asked again, for no more than that.
