@@ -11,6 +11,7 @@
 #![allow(unsafe_code)] // takes objects back
 
 use super::state::{Environment, Heap};
+use crate::arch::gate::SEAL_NAPS;
 use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
 use crate::cache::Sets;
@@ -242,6 +243,13 @@ impl<E: Environment> Heap<E> {
         }
         let is_noted = self.side.put_off(address);
         self.tell_aside();
+        // Without memory for a note it is freed after the fork, for which it is worth waiting a while.
+        if !is_noted && let Some(inside) = self.gate.enter_within(SEAL_NAPS) {
+            // SAFETY: the caller's promise.
+            unsafe { self.free_inside(address, false) };
+            drop(inside);
+            return self.pay();
+        }
         self.count_if_open(if is_noted { Event::PutOff } else { Event::LostAside });
         // SeqCst, after the note: either this sees that the fork is over, or the fork's end sees the note.
         if !self.gate.is_forking() {

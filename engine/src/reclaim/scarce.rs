@@ -25,6 +25,8 @@ use core::iter;
 const PIECE: usize = 512;
 /// Looks for what may be elsewhere.
 const LOOKS: usize = 4;
+/// Pages that our own structures are fed at a time.
+const FED: usize = 8;
 /// Pages of a run that is worth to be joined with what the other side has.
 const WORTH: usize = 16;
 
@@ -74,13 +76,15 @@ impl Mm<'_> {
         })?
     }
 
-    /// A page of the areas' or a zone's for our own structures, if they are short of memory.
+    /// Pages of the areas' or a zone's for our own structures, if they are short of memory.
     fn feed_meta(&self) -> bool {
         let (windows, board, meta) = (&self.pages.windows, self.cache.sets.board(), &self.cache.meta);
         meta.is_dry() && {
             let _ = (0..NODES).any(|node| self.pages.zones[node].free_pages() > 0) || self.areas_to_pages(1);
-            let page = (0..NODES).find_map(|node| self.pages.zones[node].hand_over(windows, board, node, 1, 1));
-            page.is_some_and(|(first, pages)| {
+            let of_node = |pages, node: usize| self.pages.zones[node].hand_over(windows, board, node, pages, pages);
+            // (For good: so a few that lie together, rather than one here and one there that blocks of pages cannot grow over.)
+            let run = [FED, 1].into_iter().find_map(|pages| (0..NODES).find_map(|node| of_node(pages, node)));
+            run.is_some_and(|(first, pages)| {
                 meta.feed(board, windows.address(first), pages * PAGE);
                 true
             })

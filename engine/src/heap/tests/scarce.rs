@@ -52,9 +52,9 @@ fn pages_change_hands_and_none_is_lost() {
         for order in [0, 3, 9] {
             let before = (unused(heap), managed(heap), board(heap).level(Level::Meta));
             assert!(heap.mm().scrape_pages(order, || (managed(heap) > before.1).then_some(())).is_some());
-            // (Our own structures take a page for good, if they are short of memory.)
+            // (Our own structures take some pages for good, if they are short of memory.)
             let fed = (board(heap).level(Level::Meta) - before.2) as usize / PAGE;
-            assert!(fed <= 1, "{fed} pages fed");
+            assert!(fed <= 8, "{fed} pages fed");
             assert_eq!(unused(heap) + fed, before.0);
             assert!(managed(heap) + fed >= before.1 + (1 << order));
         }
