@@ -56,10 +56,11 @@ impl<E: Environment> Heap<E> {
         };
         if class.cast_signed() <= 0 {
             let class = (class & !BIASED) as usize;
-            // SAFETY: the caller's promise, both.
             return if (1..FIRST_FRONT).contains(&class) {
+                // SAFETY: the caller's promise.
                 unsafe { Self::free_biased(object, self, class) }
             } else {
+                // SAFETY: the caller's promise.
                 unsafe { Self::free_area(object, self, class) }
             };
         }
