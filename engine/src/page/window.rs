@@ -76,7 +76,7 @@ impl Owner {
 pub struct Window {
     /// Address of its first page, 1 GiB aligned.
     pub(super) base: usize,
-    /// Address of the first page's descriptor.
+    /// Where the descriptor of its page 0 would be, if that were ours.
     pub(super) descs: usize,
     /// Its number.
     pub(super) number: u32,
@@ -105,6 +105,15 @@ pub struct Window {
 }
 
 impl Window {
+    /// Where the descriptors of a window that begins with page `first` are counted from, if that one's is at `at`.
+    pub(super) const fn descs_from(at: usize, first: u32) -> usize {
+        at.wrapping_sub(first as usize * size_of::<Desc>())
+    }
+    /// Where the descriptor of a page is.
+    #[inline(always)]
+    pub(super) const fn desc(&self, page: usize) -> *const Desc {
+        (self.descs as *const Desc).wrapping_add(page)
+    }
     /// Page behind the last that is ours.
     #[inline(always)]
     pub(super) fn end(&self) -> usize {

@@ -39,7 +39,7 @@ impl Windows {
         let end = (base % WINDOW + bytes).min(WINDOW) / PAGE;
         let window = Window {
             base: index << WINDOW_SHIFT,
-            descs: meta + BLOCKS_AT,
+            descs: Window::descs_from(meta + BLOCKS_AT, first),
             number,
             first,
             end: AtomicU32::new(end as u32),

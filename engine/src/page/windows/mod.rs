@@ -166,7 +166,7 @@ impl Windows {
             return None;
         }
         // SAFETY: every page of a window that is no giant area's has a descriptor.
-        let desc = unsafe { &*(window.descs as *const Desc).add(page - window.first as usize) };
+        let desc = unsafe { &*window.desc(page) };
         Some((Pfn(window.number * WINDOW_PAGES as u32 + page as u32), desc))
     }
 
@@ -181,7 +181,7 @@ impl Windows {
         unsafe {
             // Relaxed: as in `class`.
             let window = &*(self.root.get_unchecked(index).load(Relaxed) as *const Window);
-            &*(window.descs as *const Desc).add(page - window.first as usize)
+            &*window.desc(page)
         }
     }
 
@@ -208,7 +208,7 @@ impl Windows {
         let window = self.window(pfn);
         debug_assert!(window.has(pfn.page()));
         // SAFETY: the descriptors lie behind the blocks, one for every page of ours.
-        unsafe { &*(window.descs as *const Desc).add(pfn.page() - window.first as usize) }
+        unsafe { &*window.desc(pfn.page()) }
     }
 
     /// A block of a zone; `None` where its window has no page of ours, or is a giant area's.
@@ -312,7 +312,7 @@ impl Windows {
     #[inline]
     pub fn set_tags(&self, word: Pfn, bits: u64, tag: u32) {
         let window = self.window(word);
-        let first = (window.descs as *const Desc).wrapping_add(word.page()).wrapping_sub(window.first as usize);
+        let first = window.desc(word.page());
         let set = |bit: usize| {
             debug_assert!(window.has(word.page() + bit));
             // SAFETY: the descriptor of a page of ours. Relaxed: as all of them.
@@ -360,7 +360,8 @@ impl Windows {
         let (end, described) = (window.end(), window.described.load(Relaxed) as usize);
         let described_then = (end + pages - window.first as usize).next_multiple_of(DESCRIBED);
         if described_then > described {
-            let (at, to) = (window.descs + descs_bytes(described), window.descs + descs_bytes(described_then));
+            let at = |described| window.desc(window.first as usize + described) as usize;
+            let (at, to) = (at(described), at(described_then));
             map_behind(at, to - at, Paging::Small)?;
             window.described.store(described_then as u32, Relaxed);
             board.raise(Level::Reserved, to - at);
@@ -458,7 +459,7 @@ impl Windows {
         let first = (DATA_AT / PAGE) as u32;
         let window = Window {
             base: start,
-            descs: start + blocks,
+            descs: Window::descs_from(start + blocks, first),
             number: made.count,
             first,
             end: AtomicU32::new(first + pages as u32),
