@@ -56,12 +56,15 @@ impl<E: Environment> Heap<E> {
         };
         if class.cast_signed() <= 0 {
             let class = (class & !BIASED) as usize;
-            return if (1..FIRST_FRONT).contains(&class) {
-                // SAFETY: the caller's promise.
-                unsafe { Self::free_biased(object, self, class) }
-            } else {
+            return if class >= FIRST_FRONT {
                 // SAFETY: the caller's promise.
                 unsafe { Self::free_area(object, self, class) }
+            } else if class == 0 {
+                // SAFETY: the caller's promise.
+                unsafe { Self::free_first(object, self, class) }
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { Self::free_biased(object, self, class) }
             };
         }
         // SAFETY: the caller's promise; the class byte names its class.
@@ -99,14 +102,14 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// The fast path of an area. (What it calls it calls last, so that one that came in before costs nothing of the stack.)
+    /// The fast path of an area that came in before. (What it calls it calls last, so that it costs nothing of the stack.)
     ///
     /// # Safety
-    /// As [`Heap::free`].
+    /// As [`Heap::free`]; the class byte names `class`.
     #[cold]
     #[inline(never)]
     unsafe fn free_area(object: *mut u8, this: &Self, class: usize) {
-        if class == 0 || !this.front_free_again(object as usize, class) {
+        if let Err(class) = this.front_free_again(object as usize, class) {
             // SAFETY: the caller's promise.
             unsafe { Self::free_first(object, this, class) };
         }

@@ -141,11 +141,12 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// The class of an area that may come in as far as its descriptor tells: its own, of a length that comes in, and never sampled.
+    /// The class of an area that may come in as far as its descriptor tells, which has this tag: its own, of a length that comes in, and
+    /// never sampled.
     #[inline(always)]
-    fn front_class(&self, address: usize, desc: &Desc) -> Option<usize> {
+    fn front_class(&self, address: usize, desc: &Desc, tag: u32) -> Option<usize> {
         let pages = desc.len();
-        let is_plain = desc.tag.load(Relaxed) & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
+        let is_plain = tag & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
         // (A giant area has no length, and goes elsewhere.)
         let comes_in = is_plain && pages.wrapping_sub(1) < MOST / PAGE && !self.profile.samples.may_have(address);
         (comes_in && self.cache.knobs.size(Id::SyncFree) == 0).then(|| front::holds(pages))
@@ -155,39 +156,44 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     fn front_takes(&self, address: usize) -> Option<(Pfn, &Desc, usize)> {
         let (pfn, desc) = self.pages.windows.look(address)?;
-        let class = self.front_class(address, desc)?;
+        let class = self.front_class(address, desc, desc.tag.load(Relaxed))?;
         (!self.cache.is_tight()).then_some((pfn, desc, class))
     }
 
-    /// Marks an area and pushes it; whether it is in.
+    /// Marks an area, or takes the mark away.
     #[inline(always)]
-    fn front_push(desc: &Desc, push: impl FnOnce() -> Outcome<()>) -> bool {
+    fn front_mark(desc: &Desc, tag: u32) {
         // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
-        let tag = desc.tag.load(Relaxed);
         desc.tag.store(tag ^ OTHER, Relaxed);
-        let is_in = push().is_done();
-        if !is_in {
-            desc.tag.store(tag, Relaxed);
-        }
-        is_in
     }
 
-    /// Takes an area into this CPU's front by a sequence; false if it is the caller's still.
+    /// Takes an area into this CPU's front by a sequence; the class that it was of if it is the caller's still.
     ///
     /// `hint` is the class that the area was of when it came in last. It must be right, by a branch: so the set's word is stored without
     /// waiting for the descriptor, and the next `malloc`, which loads that word, does not wait either.
     #[inline(always)]
-    pub(super) fn front_free_again(&self, address: usize, hint: usize) -> bool {
+    pub(super) fn front_free_again(&self, address: usize, hint: usize) -> Result<(), usize> {
         if self.small.load(Relaxed) == 0 || self.cache.knobs.soft_limit() < u64::MAX {
-            return false;
+            return Err(hint);
         }
         // (Opaque: else the compiler takes what it is compared with.)
-        let known = opaque(hint);
+        let offset = opaque(hint * 16);
         // SAFETY: a class byte says that the page was an area's first: a zone's.
         let desc = unsafe { self.pages.windows.desc_at(address) };
+        let tag = desc.tag.load(Relaxed);
+        if self.front_class(address, desc, tag) != Some(hint) {
+            return Err(hint);
+        }
+        Self::front_mark(desc, tag);
         // SAFETY: an area that the caller gives up; its mark was ours to take.
-        self.front_class(address, desc) == Some(hint)
-            && Self::front_push(desc, || unsafe { self.cache.sets.push_fast::<false>(known * 16, address) })
+        if unsafe { self.cache.sets.push_fast::<false>(offset, address) }.is_done() {
+            return Ok(());
+        }
+        // (Looked up again, so that nothing is kept for it.)
+        // SAFETY: as above.
+        let desc = unsafe { self.pages.windows.desc_at(opaque(address)) };
+        Self::front_mark(desc, desc.tag.load(Relaxed));
+        Err(offset / 16)
     }
 
     /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
@@ -197,8 +203,14 @@ impl<E: Environment> Heap<E> {
             // SAFETY: an area of ours; what a fast path reads there is a hint.
             unsafe { self.pages.windows.set_class(pfn, 1, class as u8 | BIASED) };
         }
+        let tag = desc.tag.load(Relaxed);
+        Self::front_mark(desc, tag);
         // SAFETY: as above.
-        Self::front_push(desc, || unsafe { self.push_quick(class * 16, address) })
+        let is_in = unsafe { self.push_quick(class * 16, address) }.is_done();
+        if !is_in {
+            Self::front_mark(desc, tag ^ OTHER);
+        }
+        is_in
     }
 
     /// The same in every mode, inside, and after what is there has made room; `None` if it is the caller's still, else whether the
