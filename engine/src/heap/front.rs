@@ -160,13 +160,6 @@ impl<E: Environment> Heap<E> {
         (!self.cache.is_tight()).then_some((pfn, desc, class))
     }
 
-    /// Marks an area, or takes the mark away.
-    #[inline(always)]
-    fn front_mark(desc: &Desc, tag: u32) {
-        // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
-        desc.tag.store(tag ^ OTHER, Relaxed);
-    }
-
     /// Takes an area into this CPU's front by a sequence; the class that it was of if it is the caller's still.
     ///
     /// `hint` is the class that the area was of when it came in last. It must be right, by a branch: so the set's word is stored without
@@ -184,7 +177,8 @@ impl<E: Environment> Heap<E> {
         if self.front_class(address, desc, tag) != Some(hint) {
             return Err(hint);
         }
-        Self::front_mark(desc, tag);
+        // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
+        desc.tag.store(tag ^ OTHER, Relaxed);
         // SAFETY: an area that the caller gives up; its mark was ours to take.
         if unsafe { self.cache.sets.push_fast::<false>(offset, address) }.is_done() {
             return Ok(());
@@ -192,7 +186,7 @@ impl<E: Environment> Heap<E> {
         // (Looked up again, so that nothing is kept for it.)
         // SAFETY: as above.
         let desc = unsafe { self.pages.windows.desc_at(opaque(address)) };
-        Self::front_mark(desc, desc.tag.load(Relaxed));
+        desc.set(Kind::Area, desc.rest());
         Err(offset / 16)
     }
 
@@ -203,12 +197,11 @@ impl<E: Environment> Heap<E> {
             // SAFETY: an area of ours; what a fast path reads there is a hint.
             unsafe { self.pages.windows.set_class(pfn, 1, class as u8 | BIASED) };
         }
-        let tag = desc.tag.load(Relaxed);
-        Self::front_mark(desc, tag);
+        desc.set(Kind::Front, desc.rest());
         // SAFETY: as above.
         let is_in = unsafe { self.push_quick(class * 16, address) }.is_done();
         if !is_in {
-            Self::front_mark(desc, tag ^ OTHER);
+            desc.set(Kind::Area, desc.rest());
         }
         is_in
     }
