@@ -230,7 +230,15 @@ mod tests {
             sleeper.thread().unpark();
             let slept = sleeper.join().unwrap();
             assert!(seen, "the spinner was not seen to run");
-            assert_eq!((cpu_of(spun as usize), cpu_of(slept as usize)), (None, None), "both are gone");
+            // (Who joins a thread is told a moment before the system forgets it.)
+            let are_gone = || [spun, slept].iter().all(|&thread| cpu_of(thread as usize).is_none());
+            assert!(
+                (0..1000).any(|_| are_gone() || {
+                    std::thread::yield_now();
+                    false
+                }),
+                "both are gone"
+            );
         });
     }
 

@@ -14,6 +14,8 @@ use crate::stat::{Event, Level};
 
 /// Bytes of a request that waits for a fork.
 pub(super) const LARGE: usize = 2 << 20;
+/// Looks of a request that has no other way.
+pub(super) const PATIENT: u32 = 4 * SEAL_NAPS;
 /// Bytes that are touched while a thread looks once: 32 pages in 50 µs.
 const TOUCHED: usize = 128 << 10;
 
@@ -33,7 +35,8 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Comes in for so many bytes. Beside a fork a large request waits for it, no longer than its pages take to touch: what is moved by
-    /// page tables inside is copied aside. One that would pass the hard limit aside waits, too: what is free is inside.
+    /// page tables inside is copied aside. One for which there is nothing aside, by the hard limit or the system's, waits, too: what is
+    /// free is inside.
     #[inline]
     pub(super) fn enter_for(&self, bytes: usize) -> Option<Inside<'_>> {
         self.enter().or_else(|| self.enter_later(bytes))
@@ -46,18 +49,34 @@ impl<E: Environment> Heap<E> {
             return None;
         }
         let looks = match bytes {
-            _ if self.is_refused_aside(bytes) => SEAL_NAPS,
+            _ if self.is_refused_aside(bytes) => PATIENT,
+            ..LARGE if !self.side.has_room(bytes) => PATIENT,
             ..LARGE => 0,
             _ => u32::try_from(bytes / TOUCHED).map_or(SEAL_NAPS, |looks| looks.min(SEAL_NAPS)),
         };
-        let inside = self.gate.enter_within(looks)?;
+        let inside = self.enter_after_fork(looks)?;
         if !self.side.is_owing() {
             return Some(inside);
         }
         // What was put off is there for this request.
         drop(inside);
         self.pay();
-        self.gate.enter_within(looks)
+        self.enter_after_fork(looks)
+    }
+
+    /// Comes in when the fork in flight is over, if that is within so many looks. Who waited for all of them waited in vain, and for every
+    /// other: the fork may wait for one of these threads.
+    pub(super) fn enter_after_fork(&self, looks: u32) -> Option<Inside<'_>> {
+        // Relaxed, both: policy.
+        if self.vain.load(Relaxed) {
+            return None;
+        }
+        let inside = self.gate.enter_within(looks);
+        let is_mine = self.gate.is_inside() || self.gate.is_forking_self();
+        if inside.is_none() && looks == PATIENT && self.gate.is_forking() && !is_mine {
+            self.vain.store(true, Relaxed);
+        }
+        inside
     }
 
     /// Whether the hard limit refuses so many bytes more beside a fork.

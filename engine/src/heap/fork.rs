@@ -40,6 +40,8 @@ impl<E: Environment> Heap<E> {
             self.profile.samples.inherit();
             self.reclaim.relax();
         }
+        // Relaxed: policy.
+        self.vain.store(false, Relaxed);
         let lost = self.gate.fork_end(child, || self.cache.sets.reopen());
         if child {
             self.areas.inherit(lost);

@@ -10,8 +10,8 @@
 //! Cost: the golden table of the fast paths is in `cli/tests/golden`.
 #![allow(unsafe_code)] // takes objects back
 
+use super::enter::PATIENT;
 use super::state::{Environment, Heap};
-use crate::arch::gate::SEAL_NAPS;
 use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
 use crate::cache::Sets;
@@ -245,10 +245,10 @@ impl<E: Environment> Heap<E> {
             }
             return self.no_block(address);
         }
-        let is_noted = self.side.put_off(address);
+        let is_noted = self.side.put_off(address, || self.slab_source().is_object(address));
         self.tell_aside();
-        // Without memory for a note it is freed after the fork, for which it is worth waiting a while.
-        if !is_noted && let Some(inside) = self.gate.enter_within(SEAL_NAPS) {
+        // (Into an area, which may be protected, no note is written: for the fork it is worth waiting a while.)
+        if !is_noted && let Some(inside) = self.enter_after_fork(PATIENT) {
             // SAFETY: the caller's promise.
             unsafe { self.free_inside(address, false) };
             drop(inside);

@@ -3,7 +3,7 @@
 //! ```text
 //! first ──► chunk ──► chunk ──► …        a chunk:  ┌ next, bytes, words ┬ block ┬ block ┬ … ┬ untouched ┐
 //!                                                   └ used ─────────────────────────────────►
-//! put off ──► entry ──► entry ──► …      an entry: a block that holds the address of what is to be freed
+//! put off ──► entry ──► entry ──► …      an entry: a block that holds the address of what is to be freed; or that itself
 //! ```
 //! While a fork is in flight nobody comes into the heap ([`crate::arch::gate`]), so threads that allocate, the forking one among
 //! them, get blocks from here, and what they free is put off until the fork is over. A block is a header with its size and
@@ -42,6 +42,8 @@ const GOES: usize = 64 << 10;
 pub const LEAST: u64 = CHUNK as u64;
 /// Largest request, and alignment.
 const MOST: usize = 1 << 46;
+/// In a link of what is put off: the entry lies in the object that is to be freed.
+const ITSELF: usize = 1;
 
 const USED: u64 = (1 << 48) - 1;
 const BLOCK: u64 = 1 << 48;
@@ -152,23 +154,40 @@ impl Side {
         if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
             return Some(self.took(block));
         }
-        // As much again as there is: there are few, however much a long fork takes.
+        loop {
+            self.add(size, align)?;
+            if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
+                return Some(self.took(block));
+            }
+        }
+    }
+
+    /// Whether there is room for a block of so many bytes, or can be.
+    pub fn has_room(&self, size: usize) -> bool {
+        let size = size.min(MOST).next_multiple_of(16);
+        self.chunks().any(|chunk| chunk.has_room(size)) || self.add(size, 16).is_some()
+    }
+
+    /// A chunk more, in which there is room for such a block.
+    fn add(&self, size: usize, align: usize) -> Option<()> {
+        // As much again as there is: there are few, however much a long fork takes. If that is refused, what is needed.
         let total = self.chunks().fold(CHUNK, |total, chunk| total.max(2 * chunk.bytes)).min(LARGE);
-        let bytes = (size_of::<Chunk>() + HEADER + size + align).next_multiple_of(PAGE).max(total);
-        let base = sys::map(0, bytes, Access::ReadWrite).ok()?;
+        let least = (size_of::<Chunk>() + HEADER + size + align).next_multiple_of(PAGE);
+        let (bytes, base) = [least.max(total), least].into_iter().find_map(|bytes| {
+            let base = sys::map(0, bytes, Access::ReadWrite).ok()?;
+            Some((bytes, base))
+        })?;
         let chunk = Chunk { next: 0, bytes, word: AtomicU64::new(EMPTY), gone: AtomicU64::new(0) };
         let at = base as *mut Chunk;
         // SAFETY: our own fresh mapping, which nobody else knows.
         unsafe { at.write(chunk) };
-        // SAFETY: as above; written just now.
-        let block = unsafe { &*at }.take(size, align).map(|block| self.took(block));
         let mut first = self.first.load(Relaxed);
         loop {
             // SAFETY: as above: nobody else knows the chunk yet.
             unsafe { (*at).next = first };
             // Release: pairs with `chunks`.
             match self.first.compare_exchange(first, base, Release, Relaxed) {
-                Ok(_) => return block,
+                Ok(_) => return Some(()),
                 Err(now) => first = now,
             }
         }
@@ -209,16 +228,20 @@ impl Side {
         self.held.fetch_sub(chunk.give(), Relaxed);
     }
 
-    /// Notes that the object at an address is to be freed. False without memory for that.
-    pub fn put_off(&self, address: usize) -> bool {
-        let Some(block) = self.alloc(size_of::<Entry>(), 16) else { return false };
-        let entry = block.as_ptr().cast::<Entry>();
+    /// Notes that the object at an address is to be freed: in the object, if there is no memory for that and it `holds` a note; else false.
+    /// (All objects of slabs have 16 bytes, aligned. A program may have protected an area that it frees.)
+    pub fn put_off(&self, address: usize, holds: impl FnOnce() -> bool) -> bool {
+        let (at, itself) = match self.alloc(size_of::<Entry>(), 16) {
+            Some(block) => (block.as_ptr() as usize, 0),
+            None if holds() => (address, ITSELF),
+            None => return false,
+        };
         let mut next = self.put_off.load(Relaxed);
         loop {
-            // SAFETY: a block of ours, aligned to 16.
-            unsafe { entry.write(Entry { next, address }) };
+            // SAFETY: a block of ours, or an object that the program has given up, aligned to 16.
+            unsafe { (at as *mut Entry).write(Entry { next, address }) };
             // SeqCst: see `Heap::free_aside`.
-            match self.put_off.compare_exchange(next, entry as usize, SeqCst, Relaxed) {
+            match self.put_off.compare_exchange(next, at | itself, SeqCst, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => next = now,
             }
@@ -247,10 +270,17 @@ impl Side {
             if at == 0 {
                 return None;
             }
+            let entry = at & !ITSELF;
             // SAFETY: an entry that was on the list, ours by the swap.
-            let Entry { next, address } = unsafe { (at as *const Entry).read() };
-            // SAFETY: as above.
-            unsafe { self.free(at) };
+            let Entry { next, address } = unsafe { (entry as *const Entry).read() };
+            if at == entry {
+                // SAFETY: as above.
+                unsafe { self.free(entry) };
+            } else if address != entry {
+                // Somebody writes to what was freed: the rest is lost.
+                at = 0;
+                return None;
+            }
             at = next;
             Some(address)
         })
@@ -265,6 +295,11 @@ impl Chunk {
     /// Bytes that are used and whose pages have not gone back.
     fn held(&self) -> u64 {
         ((self.word.load(Relaxed) & USED) - EMPTY).saturating_sub(self.gone.load(Relaxed))
+    }
+
+    fn has_room(&self, size: usize) -> bool {
+        let word = self.word.load(Relaxed);
+        (word & USED) as usize + HEADER + size <= self.bytes && word >> 48 < BLOCKS
     }
 
     /// A block, and by how many bytes more are used.
@@ -312,6 +347,7 @@ impl Chunk {
 #[allow(clippy::undocumented_unsafe_blocks)]
 mod tests {
     use super::*;
+    use crate::arch::sys::fault;
     extern crate std;
     use std::vec::Vec;
 
@@ -349,6 +385,33 @@ mod tests {
         assert!(side.alloc(MOST + 1, 16).is_none() && side.alloc(usize::MAX, 16).is_none());
     }
 
+    /// Without memory for a note it lies in the object itself, where that holds one.
+    #[test]
+    fn without_memory_a_note_lies_in_the_object() {
+        #[repr(align(16))]
+        struct Object([usize; 2]);
+        let side = Side::new();
+        let mut objects: Vec<_> = (0..4).map(|_| Object([7; 2])).collect();
+        let at: Vec<_> = objects.iter_mut().map(|object| (&raw mut object.0) as usize).collect();
+        fault::storm(1, 1);
+        assert!(!side.has_room(100) && !side.put_off(at[0], || false) && !side.is_owing());
+        assert!(at[..3].iter().all(|&address| side.put_off(address, || true)));
+        fault::storm(0, 1);
+        assert!(side.put_off(at[3], || panic!("there is memory")));
+        assert_eq!(side.take().collect::<Vec<_>>(), [at[3], at[2], at[1], at[0]]);
+        assert!(!side.is_owing() && side.held() == 0);
+        // Somebody who writes to what was freed leads nobody astray.
+        let side = Side::new();
+        fault::storm(1, 1);
+        assert!(at.iter().all(|&address| side.put_off(address, || true)));
+        fault::storm(0, 1);
+        unsafe { (at[2] as *mut [usize; 2]).write([1 << 60, 3]) };
+        assert_eq!(side.take().collect::<Vec<_>>(), [at[3]]);
+        // Where the system refuses as much as usual, what is needed.
+        assert!(side.has_room(100) && side.has_room(CHUNK - 200) && side.chunks().count() == 1);
+        assert!(side.has_room(CHUNK) && side.chunks().count() == 2);
+    }
+
     #[test]
     fn what_threads_put_off_is_found_once() {
         let side = Side::new();
@@ -357,7 +420,7 @@ mod tests {
             let threads: Vec<_> = (0..4)
                 .map(|thread| {
                     let side = &side;
-                    scope.spawn(move || (1..=2000).for_each(|n| assert!(side.put_off(thread * 2000 + n))))
+                    scope.spawn(move || (1..=2000).for_each(|n| assert!(side.put_off(thread * 2000 + n, || false))))
                 })
                 .collect();
             while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {

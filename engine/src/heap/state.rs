@@ -111,6 +111,8 @@ pub struct Heap<E> {
     pub(super) side: Side,
     /// Whether the fork in flight had its fence.
     pub(super) fenced: AtomicBool,
+    /// Somebody waited for the fork in flight in vain: nobody does again.
+    pub(super) vain: AtomicBool,
     /// This process.
     pub(super) pid: AtomicU32,
     pub(super) door: Door,
@@ -145,6 +147,7 @@ impl<E: Environment> Heap<E> {
         Self {
             side: Side::new(),
             fenced: AtomicBool::new(false),
+            vain: AtomicBool::new(false),
             pid: AtomicU32::new(0),
             door: Door::new(),
             small: AtomicUsize::new(0),

@@ -552,6 +552,15 @@ impl SlabSource<'_> {
         self.find(address).map(|(_, class)| class)
     }
 
+    /// Whether an object that is out begins at an address, as far as its slab knows. Beside a fork, when nobody changes that.
+    #[must_use]
+    pub fn is_object(&self, address: usize) -> bool {
+        self.find(address).is_some_and(|(slab, _)| {
+            // SAFETY: as in `find`.
+            unsafe { Shape::of(slab).index(address).is_some_and(|index| !Slab::is_free(slab, index)) }
+        })
+    }
+
     fn find(&self, address: usize) -> Option<(*mut Slab, usize)> {
         let (_, pfn) = self.pages.windows.find(address)?;
         let desc = self.pages.windows.desc(pfn);
