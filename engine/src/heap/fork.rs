@@ -7,7 +7,8 @@
 //! ```
 //! In between every thread, the forking one too, gets memory from the side arena ([`super::side`]), and what it frees is put off.
 //! So no thread waits for a fork, whatever locks it and the forking thread hold: the C library's fork takes the list of streams and
-//! the lock of the name services after our handlers, under which other threads allocate.
+//! the lock of the name services after our handlers, under which other threads allocate. (But for a while, where there is nothing aside: see
+//! [`super::enter`].)
 //!
 //! Invariants: while a fork is in flight no lock of the heap is held and nothing is in a thread's hand, but in frames that the forking
 //! thread itself interrupted. A child that its parent could not fence leaves behind what the sets had cached.
