@@ -276,8 +276,11 @@ impl Side {
             if at == entry {
                 // SAFETY: as above.
                 unsafe { self.free(entry) };
-            } else if address != entry {
-                // Somebody writes to what was freed: the rest is lost.
+            } else if address == entry {
+                // SAFETY: as above. (Freed twice it is there twice, and leads back to itself.)
+                unsafe { (entry as *mut Entry).write(Entry { next, address: 0 }) };
+            } else {
+                // It was there already, or somebody writes to what was freed: the rest is lost.
                 at = 0;
                 return None;
             }
@@ -407,6 +410,11 @@ mod tests {
         fault::storm(0, 1);
         unsafe { (at[2] as *mut [usize; 2]).write([1 << 60, 3]) };
         assert_eq!(side.take().collect::<Vec<_>>(), [at[3]]);
+        // Nor does what is freed twice.
+        fault::storm(1, 1);
+        assert!([0, 1, 0, 0].iter().all(|&twice| side.put_off(at[twice], || true)));
+        fault::storm(0, 1);
+        assert_eq!(side.take().collect::<Vec<_>>(), [at[0]]);
         // Where the system refuses as much as usual, what is needed.
         assert!(side.has_room(100) && side.has_room(CHUNK - 200) && side.chunks().count() == 1);
         assert!(side.has_room(CHUNK) && side.chunks().count() == 2);
