@@ -43,7 +43,7 @@ use super::sys;
 const ROOMS: usize = 128;
 /// ns between two looks of a thread that waits.
 const LOOK: u64 = 50_000;
-/// Looks at most that a thread waits for a fork that is not yet in flight: a tenth of a second.
+/// Looks at most that a thread waits for a fork that is not yet in flight: a tenth of a second, with what timers add up to a quarter.
 pub const SEAL_NAPS: u32 = 2000;
 /// Looks at most that one of our threads waits for a program's only thread.
 const OURS_NAPS: u32 = 10_000;

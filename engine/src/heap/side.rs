@@ -151,14 +151,11 @@ impl Side {
             return None;
         }
         let (size, align) = (size.max(1).next_multiple_of(16), align.max(16));
-        if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
-            return Some(self.took(block));
-        }
         loop {
-            self.add(size, align)?;
             if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
                 return Some(self.took(block));
             }
+            self.add(size, align)?;
         }
     }
 

@@ -193,7 +193,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             "str {t}, [{p}, {class}]",                 // tally.allocs += k
             "lsr {p}, {w}, {TOP}",
             "sub {p}, {p}, {k}",
-            "lsl {p}, {p}, 3",                       // from top(w) - k
+            "lsl {p}, {p}, 3",                         // from top(w) - k
             "mov {t}, {k}",
             "21:",                                     // copies k objects out
             "sub {t}, {t}, 1",
