@@ -370,7 +370,7 @@ impl Gate {
     }
 
     /// Runs `body` while others may be inside. It takes no lock, and the caller, which is inside, holds none. A fork waits for
-    /// it all the same, unless a handler began it above a frame that is inside.
+    /// it all the same, unless a handler began it above a frame that is inside; one that nobody told of does not.
     pub fn abroad<T>(&self, body: impl FnOnce() -> T) -> T {
         let me = sys::thread_pointer();
         if self.is_alone() {
@@ -488,10 +488,14 @@ impl Gate {
 
     /// In a child that was forked without [`Gate::fork_begin`], and is alone: whether somebody was inside, and may have left a lock held
     /// or something half done. Then nobody comes in ever again: the child does without. Signals are blocked.
+    ///
+    /// Who was abroad held no lock, and what he had in hand is lost, as at a fork that a handler began. (The cut respects causes: a
+    /// store that he made inside is seen together with the room, or the state, that said so before.)
     pub fn inherit_unasked(&self) -> bool {
         let me = sys::thread_pointer();
-        let is_torn = |Room(room): &Room| matches!(room.load(Relaxed), who if who != 0 && who & !FLAGS != me && who & (FORKS | VFORKS) == 0);
-        let torn = self.rooms.iter().any(is_torn);
+        let is_inside = |Room(room): &Room| matches!(room.load(Relaxed), who if who != 0 && who & FLAGS == 0 && who != me);
+        let alone = self.state.load(Relaxed) & ALONE != 0 && !self.is_alone();
+        let torn = alone || self.rooms.iter().any(is_inside);
         self.torn.fetch_or(u32::from(torn), Relaxed);
         self.inherit();
         self.sealed.store(self.torn.load(Relaxed), Relaxed);

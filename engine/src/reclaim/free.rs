@@ -111,7 +111,7 @@ impl Mm<'_> {
             let seen = workers.calls();
             self.among_calls(|allowed| {
                 if allowed {
-                    workers.ask(&self.cache.sets.clock, || self.allowance(reads));
+                    workers.ask(&self.cache.sets.clock, || self.gate.abroad(|| self.allowance(reads)));
                 }
             });
             while self.areas.is_pending() && !keeper.is_held() && workers.alive() <= self.crew() {

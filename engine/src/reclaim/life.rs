@@ -195,10 +195,12 @@ impl Mm<'_> {
         if keeper.may_read() {
             self.among_calls(|allowed| {
                 if allowed {
-                    self.learn();
-                    // Now, not with the first look: a program that grows fast is near its limit by then.
-                    self.learn_limits();
-                    self.reclaim.learn_huge();
+                    self.gate.abroad(|| {
+                        self.learn();
+                        // Now, not with the first look: a program that grows fast is near its limit by then.
+                        self.learn_limits();
+                        self.reclaim.learn_huge();
+                    });
                     self.allow_huge();
                 }
             });
@@ -263,11 +265,14 @@ impl Mm<'_> {
     /// One look of the keeper; whether there is nothing left to do.
     fn look(&self, watch: &mut Watch) -> bool {
         if self.reclaim.keeper.may_read() {
-            if watch.looks_at_limits() {
-                self.learn_limits();
-                self.reclaim.learn_huge();
-            }
-            self.reclaim.set_short(cgroup::pressure() >= keeper::SHORT);
+            // (Files are read abroad: nobody waits for that, but a fork, which would have one that is open.)
+            self.gate.abroad(|| {
+                if watch.looks_at_limits() {
+                    self.learn_limits();
+                    self.reclaim.learn_huge();
+                }
+                self.reclaim.set_short(cgroup::pressure() >= keeper::SHORT);
+            });
             self.allow_huge();
         } else {
             self.reclaim.relax();

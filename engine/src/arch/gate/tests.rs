@@ -543,16 +543,20 @@ fn a_child_has_the_frames_of_its_thread_and_nothing_of_others() {
 #[test]
 fn a_child_that_nobody_asked_for_does_without_if_somebody_was_inside() {
     let me = sys::thread_pointer();
-    for (room, torn) in [
-        (0, false),
-        (me, false),
-        (me | ABROAD, false),
-        (OTHER | FORKS, false),
-        (OTHER | VFORKS, false),
-        (OTHER, true),
-        (OTHER | ABROAD, true),
+    for (room, alone, torn) in [
+        (0, 0, false),
+        (me, 0, false),
+        (me | ABROAD, 0, false),
+        (me | ABROAD, me, false),
+        (OTHER | FORKS, 0, false),
+        (OTHER | VFORKS, 0, false),
+        (OTHER, 0, true),
+        (OTHER | ABROAD, 0, false),
+        (OTHER | ABROAD, OTHER, true),
     ] {
         let gate = with(&[0, room]);
+        gate.alone.store(alone, Relaxed);
+        gate.state.store(if alone == 0 { 0 } else { ALONE }, Relaxed);
         assert_eq!(gate.inherit_unasked(), torn, "{room:x}");
         assert_eq!(gate.inherit_unasked(), torn, "and its children");
         assert_eq!((state(&gate), gate.sealed.load(Relaxed)), (u32::from(torn) * FORK, u32::from(torn)));
