@@ -3,7 +3,7 @@
 //! | asked by | which sets | mode | waits for answers |
 //! |---|---|---|---|
 //! | the program | a CPU's, all, those of CPUs that run none of our threads | as asked | [`PATIENCE`] |
-//! | `trim` | all; those that need no fence, once the program filters its system calls | knob `drain`, *auto* if that is off | no |
+//! | `trim` | all; the caller's own, which it gives up itself, and those that need no fence, once the program filters its system calls | knob `drain`, *auto* if that is off | no |
 //! | the keeper | of CPUs that do nothing, or whose page lists do nothing and hold another node's pages; all when the program is idle | knob `drain` | until it looks again |
 //!
 //! Lock: `Reclaim::purging` while sets are switched and emptied; not while it waits.

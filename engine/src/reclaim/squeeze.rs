@@ -69,6 +69,8 @@ impl Mm<'_> {
         let start = self.cache.sets.clock.ticks();
         // Twice: slabs that the first pass empties become pages in this CPU's lists.
         for _ in 0..2 {
+            // What this CPU caches is given up by its owner, which is here: that takes no fence.
+            sets.park();
             for window in CpuSet::windows(sets.top()) {
                 let mut all = CpuSet::around(window);
                 let reachable = |&index: &usize| fences || sets.is_parked(index);
