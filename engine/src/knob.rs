@@ -5,7 +5,8 @@
 //! documentation all come from [`TABLE`]. A bad word is reported in one line ([`BadSetting::explain`], the same everywhere):
 //! the command line is refused; in the environment, which many programs may share, it stops none, and the default stays.
 
-use crate::arch::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
+use crate::arch::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::arch::number::decimal;
 use core::fmt::{self, Display, Formatter};
 
@@ -200,12 +201,18 @@ knobs! {
 /// Those that are read at the start only.
 pub const FIXED: &[Id] = &[Id::Mode, Id::Index, Id::SheafObjects, Id::SheafBytes, Id::DeepBind, Id::Publish];
 
+/// Bytes of the longest area that a CPU's front may hold (see `heap::front`).
+pub const FRONT_BYTES: usize = 1 << 20;
+
 /// The values of one heap.
 #[derive(Debug)]
 pub struct Knobs {
     values: [AtomicU64; TABLE.len()],
     /// What `auto` and `cgroup` are as limits, soft and hard, in bytes; 0: nobody has said.
     cgroup: [AtomicU64; 2],
+    /// What fast paths ask of several knobs at once: see [`Knobs::is_easy`] and [`Knobs::front_most`].
+    easy: AtomicBool,
+    front_most: AtomicUsize,
 }
 
 /// The value of [`Id::SoftLimit`] and [`Id::HardLimit`] that leaves them to the cgroup.
@@ -221,13 +228,19 @@ impl Knobs {
     /// Zeros; [`Knobs::reset`] comes before any use.
     #[must_use]
     pub const fn new() -> Self {
-        Self { values: [const { AtomicU64::new(0) }; TABLE.len()], cgroup: [AtomicU64::new(0), AtomicU64::new(0)] }
+        Self {
+            values: [const { AtomicU64::new(0) }; TABLE.len()],
+            cgroup: [AtomicU64::new(0), AtomicU64::new(0)],
+            easy: AtomicBool::new(false),
+            front_most: AtomicUsize::new(0),
+        }
     }
     /// The defaults.
     pub fn reset(&self) {
-        for (at, knob) in TABLE.iter().enumerate() {
-            self.set(at, knob.default);
+        for (value, knob) in self.values.iter().zip(TABLE) {
+            value.store(knob.default, SeqCst);
         }
+        self.derive();
     }
     /// A knob's value now.
     #[inline]
@@ -275,12 +288,46 @@ impl Knobs {
         let soft = [high, max.map(|max| max - max / 8)].into_iter().flatten().min();
         let hard = max.map(|max| max - max / 16);
         for (place, bytes) in self.cgroup.iter().zip([soft, hard]) {
-            place.store(bytes.map_or(0, |bytes| bytes.max(1)), Relaxed);
+            place.store(bytes.map_or(0, |bytes| bytes.max(1)), SeqCst);
         }
+        self.derive();
     }
     /// Sets a knob from its position in [`TABLE`]; the value is checked by [`parse`].
     pub fn set(&self, at: usize, value: u64) {
-        self.values[at].store(value, Relaxed);
+        self.values[at].store(value, SeqCst);
+        self.derive();
+    }
+    /// Whether frees need not look at what the heap has: there is no soft limit, and they are not synchronous.
+    #[inline(always)]
+    pub fn is_easy(&self) -> bool {
+        // Relaxed: as in `get`.
+        self.easy.load(Relaxed)
+    }
+    /// Bytes of the longest area that a CPU's front may hold: of those that ask for huge pages none.
+    #[inline(always)]
+    pub fn front_most(&self) -> usize {
+        // Relaxed: as in `get`.
+        self.front_most.load(Relaxed)
+    }
+    /// Derives what fast paths ask. (SeqCst, with the stores before it: of two threads that set something at once the one that derives
+    /// last has seen both, as each looks again behind its stores.)
+    fn derive(&self) {
+        let seen = |id: Id| self.values[id as usize].load(SeqCst);
+        let now = || {
+            let soft = match seen(Id::SoftLimit) {
+                BY_CGROUP => self.cgroup[0].load(SeqCst),
+                bytes => bytes,
+            };
+            (soft == 0 && seen(Id::SyncFree) == 0, (seen(Id::HugeBytes) as usize).wrapping_sub(1).min(FRONT_BYTES))
+        };
+        loop {
+            let (easy, front_most) = now();
+            self.easy.store(easy, SeqCst);
+            self.front_most.store(front_most, SeqCst);
+            if now() == (easy, front_most) {
+                return;
+            }
+        }
     }
 }
 
@@ -607,6 +654,31 @@ mod tests {
         assert_eq!(limits(), (u64::MAX, 1500));
         knobs.set(at, MIB);
         assert_eq!(limits(), (MIB, 1500));
+    }
+
+    #[test]
+    fn fast_paths_are_told_of_what_they_ask() {
+        let knobs = Knobs::new();
+        assert!(!knobs.is_easy() && knobs.front_most() == 0);
+        knobs.reset();
+        assert!(knobs.is_easy() && knobs.front_most() == FRONT_BYTES);
+        for (id, value, is_easy) in [(Id::SoftLimit, MIB, false), (Id::SoftLimit, 0, true), (Id::SyncFree, 1, false)] {
+            knobs.set(id as usize, value);
+            assert_eq!(knobs.is_easy(), is_easy);
+        }
+        knobs.set(Id::SyncFree as usize, 0);
+        knobs.set(Id::SoftLimit as usize, BY_CGROUP);
+        assert!(knobs.is_easy(), "nobody has said");
+        for (max, is_easy) in [(Some(1600), false), (None, true)] {
+            knobs.set_cgroup(None, max);
+            assert_eq!(knobs.is_easy(), is_easy);
+        }
+        for (huge, most) in
+            [(0, FRONT_BYTES), (MIB, FRONT_BYTES - 1), (MIB + 1, FRONT_BYTES), (40 << 10, (40 << 10) - 1)]
+        {
+            knobs.set(Id::HugeBytes as usize, huge);
+            assert_eq!(knobs.front_most(), most);
+        }
     }
 
     /// Every knob's default and range, as they are shown, are read as what they are.

@@ -35,6 +35,7 @@ use crate::unwind;
 use allotment_engine::arch::PAGE;
 use allotment_engine::arch::atomic::{AtomicU8, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use allotment_engine::arch::sys::{self, Access};
+use allotment_engine::heap::Refused;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// Not decided yet. (Not 0: see [`crate::process::Once`].)
@@ -101,7 +102,7 @@ macro_rules! operators {
     };
     (@plain $cold:ident $size:ident $second:ident $third:ident) => {
         if is_ours() {
-            HEAP.malloc_or::<true>($size, |aborted| $cold($size, if aborted { ABORTED } else { 0 }, 0))
+            HEAP.malloc_or::<true>($size, |why| $cold($size, if why == Refused::Aborted { ABORTED } else { 0 }, 0))
         } else {
             $cold($size, $second, $third)
         }

@@ -493,7 +493,8 @@ impl Gate {
     /// store that he made inside is seen together with the room, or the state, that said so before.)
     pub fn inherit_unasked(&self) -> bool {
         let me = sys::thread_pointer();
-        let is_inside = |Room(room): &Room| matches!(room.load(Relaxed), who if who != 0 && who & FLAGS == 0 && who != me);
+        let is_inside =
+            |Room(room): &Room| matches!(room.load(Relaxed), who if who != 0 && who & FLAGS == 0 && who != me);
         let alone = self.state.load(Relaxed) & ALONE != 0 && !self.is_alone();
         let torn = alone || self.rooms.iter().any(is_inside);
         self.torn.fetch_or(u32::from(torn), Relaxed);

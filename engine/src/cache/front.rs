@@ -9,40 +9,48 @@
 //! the longest of these lengths that it has. So an area is longer than was asked by an eighth at most, and serves whatever its class serves.
 //!
 //! Units: pages. Invariant: `fronts` of a set is the sum of its classes' limits times their lengths. Locks: none.
+#![allow(unsafe_code)] // a table read without a check
 
 use super::set::Set;
+use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::knob::FRONT_BYTES;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// Pages of the longest areas that a class holds.
-pub const LONGEST: usize = 256;
+pub const LONGEST: usize = FRONT_BYTES / PAGE;
 
-/// The class of every length: where one area goes back and forth, the next `malloc` waits for what this takes.
-static HOLDS: [u8; LONGEST + 1] = {
-    let mut table = [0; LONGEST + 1];
-    let mut pages = 0;
-    while pages <= LONGEST {
-        table[pages] = reckon(pages) as u8;
-        pages += 1;
-    }
-    table
-};
-
-const fn reckon(pages: usize) -> usize {
+/// The class into which an area of so many pages comes, at most [`LONGEST`].
+#[must_use]
+pub const fn holds(pages: usize) -> usize {
     let pages = if pages < 8 { 8 } else { pages };
     let doublings = pages.ilog2() as usize - 3;
     FIRST_FRONT + 8 * doublings + (pages >> doublings) - 8
 }
 
-/// The class into which an area of so many pages comes, at most [`LONGEST`].
+/// From a request of so many pages and one to the offset in a set (16 × class) of the class that serves it.
+static OFFSET: [u16; LONGEST] = {
+    let mut table = [0; LONGEST];
+    let mut pages = 8;
+    while pages < LONGEST {
+        table[pages] = serves(pages + 1) as u16 * 16;
+        pages += 1;
+    }
+    table
+};
+
+/// The offset in a set of the class that serves a request of one page more than so many.
+///
+/// # Safety
+/// At least eight, and fewer than [`LONGEST`].
 #[inline(always)]
 #[must_use]
-pub const fn holds(pages: usize) -> usize {
-    HOLDS[pages] as usize
+pub unsafe fn offset_unchecked(pages: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { *OFFSET.get_unchecked(pages) as usize }
 }
 
 /// The class that serves a request of so many pages, more than eight.
-#[inline(always)]
 #[must_use]
 pub const fn serves(pages: usize) -> usize {
     holds(pages - 1) + 1

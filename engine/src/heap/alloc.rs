@@ -24,40 +24,76 @@ use core::ptr;
 /// Bytes in use from which a heap asks whose it is.
 const LARGE: u64 = 16 << 20;
 
+/// Why a fast path has no object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No small size is wanted, and there are sequences.
+    Large,
+    /// A sequence was aborted.
+    Aborted,
+    /// Whatever else.
+    Other,
+}
+
 impl<E: Environment> Heap<E> {
     /// `size` bytes aligned to 16; null without memory.
     #[inline(always)]
     pub fn malloc(&self, size: usize) -> *mut u8 {
-        self.malloc_or::<false>(size, |aborted| self.malloc_refused(size, aborted))
+        self.malloc_or::<false>(size, |why| self.malloc_rest(size, why))
     }
 
     /// The same, inlined into a function that has no frame: a walk of the stack from inside finds who called that.
     #[inline(always)]
     pub fn malloc_bare(&self, size: usize) -> *mut u8 {
-        self.malloc_or::<true>(size, |aborted| self.malloc_refused(size, aborted))
+        self.malloc_or::<true>(size, |why| self.malloc_rest(size, why))
     }
 
-    /// The fast path of [`Self::malloc`]; where it refuses, what `refused` returns, which is told whether a sequence was
-    /// aborted and goes on by [`Self::malloc_refused`]. (`BARE`: see [`Self::malloc_bare`].)
+    /// The fast path of [`Self::malloc`]; where it refuses, what `refused` returns, which is told why and goes on by
+    /// [`Self::malloc_refused`]. (`BARE`: see [`Self::malloc_bare`].)
     #[inline(always)]
-    pub fn malloc_or<const BARE: bool>(&self, size: usize, refused: impl FnOnce(bool) -> *mut u8) -> *mut u8 {
+    pub fn malloc_or<const BARE: bool>(&self, size: usize, refused: impl FnOnce(Refused) -> *mut u8) -> *mut u8 {
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
-        let less = size.wrapping_sub(1);
-        if less >= self.small.load(Relaxed) {
-            return self.malloc_biased(size).map_or_else(|| refused(false), |object| object as *mut u8);
+        let (less, small) = (size.wrapping_sub(1), self.small.load(Relaxed));
+        if less >= small {
+            if small != 0 {
+                return refused(Refused::Large);
+            }
+            return self.malloc_biased(size).map_or_else(|| refused(Refused::Other), |object| object as *mut u8);
         }
         // SAFETY: the gate lets no size above SMALL_MAX pass.
         match self.cache.sets.pop_fast::<BARE>(unsafe { class::offset_of_unchecked(less) }) {
             Outcome::Done(object) => object as *mut u8,
-            outcome => refused(outcome == Outcome::Aborted),
+            Outcome::Aborted => refused(Refused::Aborted),
+            Outcome::Refused => refused(Refused::Other),
         }
+    }
+
+    #[inline(always)]
+    fn malloc_rest(&self, size: usize, why: Refused) -> *mut u8 {
+        match why {
+            Refused::Large => self.malloc_large(size),
+            _ => self.malloc_refused(size, why == Refused::Aborted),
+        }
+    }
+
+    /// A size that is not small, or 0, where there are sequences.
+    #[cold]
+    #[inline(never)]
+    fn malloc_large(&self, size: usize) -> *mut u8 {
+        if size.wrapping_sub(1) >= self.cache.knobs.front_most() {
+            return self.malloc_cold(size, false);
+        }
+        self.front_alloc(size, |class_offset| self.cache.sets.pop_fast::<false>(class_offset))
     }
 
     /// The rest of [`Self::malloc`], after [`Self::malloc_or`].
     #[cold]
     #[inline(never)]
     pub fn malloc_refused(&self, size: usize, aborted: bool) -> *mut u8 {
-        if self.is_for_front(size) { self.front_alloc(size) } else { self.malloc_cold(size, aborted) }
+        if !self.is_for_front(size) {
+            return self.malloc_cold(size, aborted);
+        }
+        self.front_alloc(size, |class_offset| self.pop_quick(class_offset))
     }
 
     /// The fast path of the thread that the fallback favours.

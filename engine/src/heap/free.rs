@@ -55,16 +55,14 @@ impl<E: Environment> Heap<E> {
             return unsafe { Self::free_cold(object, self, false) };
         };
         if class.cast_signed() <= 0 {
-            let class = (class & !BIASED) as usize;
-            return if class >= FIRST_FRONT {
+            const FIRST_AREA: u8 = FIRST_FRONT as u8 | BIASED;
+            return match class {
                 // SAFETY: the caller's promise.
-                unsafe { Self::free_area(object, self, class) }
-            } else if class == 0 {
+                FIRST_AREA.. => unsafe { Self::free_area(object, self, class) },
                 // SAFETY: the caller's promise.
-                unsafe { Self::free_first(object, self, class) }
-            } else {
+                0 => unsafe { Self::free_first(object, self) },
                 // SAFETY: the caller's promise.
-                unsafe { Self::free_biased(object, self, class) }
+                _ => unsafe { Self::free_biased(object, self, class) },
             };
         }
         // SAFETY: the caller's promise; the class byte names its class.
@@ -94,7 +92,8 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::free`]; the class byte names `class`.
     #[cold]
     #[inline(never)]
-    unsafe fn free_biased(object: *mut u8, this: &Self, class: usize) {
+    unsafe fn free_biased(object: *mut u8, this: &Self, class: u8) {
+        let class = usize::from(class & !BIASED);
         // SAFETY: the caller's promise.
         if !unsafe { this.cache.sets.push_biased(class, object as usize) }.is_done() {
             // SAFETY: the caller's promise.
@@ -108,21 +107,21 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::free`]; the class byte names `class`.
     #[cold]
     #[inline(never)]
-    unsafe fn free_area(object: *mut u8, this: &Self, class: usize) {
-        if let Err(class) = this.front_free_again(object as usize, class) {
+    unsafe fn free_area(object: *mut u8, this: &Self, class: u8) {
+        if !this.front_free_again(object as usize, usize::from(class & !BIASED)) {
             // SAFETY: the caller's promise.
-            unsafe { Self::free_first(object, this, class) };
+            unsafe { Self::free_first(object, this) };
         }
     }
 
-    /// The same of an area that comes in for the first time, or as another class.
+    /// The same of an area that comes in for the first time, or where a fast path does not do.
     ///
     /// # Safety
     /// As [`Heap::free`].
     #[cold]
     #[inline(never)]
-    unsafe fn free_first(object: *mut u8, this: &Self, class: usize) {
-        if !this.front_free(object as usize, class) {
+    unsafe fn free_first(object: *mut u8, this: &Self) {
+        if !this.front_free(object as usize) {
             // SAFETY: the caller's promise.
             unsafe { Self::free_cold(object, this, false) };
         }

@@ -16,8 +16,12 @@
 //! is not `Front` any more was freed twice at the same moment, and is left alone. Marks are stored without a locked
 //! instruction: of two threads that free an area at the same moment both may pass (as of blocks, see [`super::pages`]).
 //! Nothing comes in that a purge treats by itself (guarded, moved, huge), while the soft limit is near, or where
-//! frees are synchronous. The class byte of an area's first page is a hint of the class that it came in by ([`Heap::front_free_again`]):
-//! nothing depends on it but time. Locks: none. Cost: a sequence, some ten loads and a store each way.
+//! frees are synchronous.
+//!
+//! The class byte of an area's first page is its class from when it first came in to when it goes, changes its length or is sampled
+//! ([`Windows::forget_class`](crate::page::Windows::forget_class)): so long it is in use or in a front, plain, and as long as areas of
+//! that class are. That is all that a fast path asks, but for which of the two it is. Locks: none. Cost: a sequence, some ten loads and
+//! a store each way.
 #![allow(unsafe_code)] // sequences
 
 use super::state::{Environment, Heap};
@@ -29,7 +33,7 @@ use crate::cache::front;
 use crate::cache::layout::{OBJECTS, Word};
 use crate::cache::set::Set;
 use crate::cache::sheaf::Sheaf;
-use crate::knob::Id;
+use crate::knob::{FRONT_BYTES, Id};
 use crate::page::{BIASED, Desc, Kind, Pfn};
 use crate::slab::class::SMALL_MAX;
 use crate::stat::Level;
@@ -37,7 +41,7 @@ use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 use crate::vmap::PLAIN;
 
 /// Bytes of the largest area that comes in.
-pub const MOST: usize = front::LONGEST * PAGE;
+pub const MOST: usize = FRONT_BYTES;
 /// Areas that a class may hold at first.
 const DEPTH: usize = 2;
 /// Pages of all areas that a set may hold: 16 MiB.
@@ -51,8 +55,7 @@ impl<E: Environment> Heap<E> {
     /// Whether areas of so many bytes, which are not small, may be here.
     #[inline(always)]
     pub(super) fn is_for_front(&self, size: usize) -> bool {
-        let huge = self.cache.knobs.size(Id::HugeBytes);
-        size.wrapping_sub(SMALL_MAX + 1) < MOST - SMALL_MAX && size.wrapping_sub(1) < huge.wrapping_sub(1)
+        size > SMALL_MAX && size <= self.cache.knobs.front_most()
     }
 
     /// The bytes that an area for a request of `size` should have, to serve as many when it is freed.
@@ -62,12 +65,13 @@ impl<E: Environment> Heap<E> {
         if self.is_for_front(size) && self.is_for_front(longer()) { longer() } else { size }
     }
 
-    /// A request that is for the front: an area of this CPU's, by a fast path, or else by the slow one.
+    /// A request that is for the front: an area of this CPU's, by a fast path (`pop`), or else by the slow one.
     #[inline(always)]
-    pub(super) fn front_alloc(&self, size: usize) -> *mut u8 {
-        let pages = size.div_ceil(PAGE);
-        match self.pop_quick(front::serves(pages) * 16) {
-            Outcome::Done(address) if self.front_fits(address, pages) => address as *mut u8,
+    pub(super) fn front_alloc(&self, size: usize, pop: impl FnOnce(usize) -> Outcome<usize>) -> *mut u8 {
+        let more = (size - 1) / PAGE;
+        // SAFETY: it is for the front.
+        match pop(unsafe { front::offset_unchecked(more) }) {
+            Outcome::Done(address) if self.front_fits(address, more) => address as *mut u8,
             Outcome::Done(misfit) => self.front_misfit(misfit, size),
             _ => self.malloc_cold(size, false),
         }
@@ -88,7 +92,7 @@ impl<E: Environment> Heap<E> {
             return None;
         }
         match self.cache.sets.pop(front::serves(pages)) {
-            Outcome::Done(address) if self.front_fits(address, pages) => Some(address),
+            Outcome::Done(address) if self.front_fits(address, pages - 1) => Some(address),
             Outcome::Done(misfit) => {
                 self.front_misses(misfit, front::serves(pages));
                 None
@@ -110,14 +114,14 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// What came out is the program's, if it is that long.
+    /// What came out is the program's, if it has more pages than that.
     #[inline(always)]
     fn front_fits(&self, address: usize, pages: usize) -> bool {
         // SAFETY: a set's classes of areas hold what `front_takes` took: pages of zones.
         let desc = unsafe { self.pages.windows.desc_at(address) };
         // Relaxed: it was pushed by a thread that this CPU ran before.
         let tag = desc.tag.load(Relaxed);
-        let fits = tag & PLAIN == Kind::Front as u32 && desc.len() >= pages;
+        let fits = tag as u8 == Kind::Front as u8 && desc.len() > pages;
         if fits {
             desc.tag.store(tag ^ OTHER, Relaxed);
         }
@@ -141,60 +145,49 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// The class of an area that may come in as far as its descriptor tells, which has this tag: its own, of a length that comes in, and
-    /// never sampled.
-    #[inline(always)]
-    fn front_class(&self, address: usize, desc: &Desc, tag: u32) -> Option<usize> {
-        let pages = desc.len();
-        let is_plain = tag & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
-        // (A giant area has no length, and goes elsewhere.)
-        let comes_in = is_plain && pages.wrapping_sub(1) < MOST / PAGE && !self.profile.samples.may_have(address);
-        (comes_in && self.cache.knobs.size(Id::SyncFree) == 0).then(|| front::holds(pages))
-    }
-
-    /// The first page of an area that may come in, its descriptor, and its class.
+    /// The first page of an area that may come in, its descriptor, and its class: plain, of a length that comes in, and never sampled.
     #[inline(always)]
     fn front_takes(&self, address: usize) -> Option<(Pfn, &Desc, usize)> {
         let (pfn, desc) = self.pages.windows.look(address)?;
-        let class = self.front_class(address, desc, desc.tag.load(Relaxed))?;
-        (!self.cache.is_tight()).then_some((pfn, desc, class))
+        let pages = desc.len();
+        let is_plain = desc.tag.load(Relaxed) & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
+        // (A giant area has no length, and goes elsewhere.)
+        let comes_in = is_plain && pages.wrapping_sub(1) < MOST / PAGE && !self.profile.samples.may_have(address);
+        let may = comes_in && self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
+        may.then(|| (pfn, desc, front::holds(pages)))
     }
 
-    /// Takes an area into this CPU's front by a sequence; the class that it was of if it is the caller's still.
-    ///
-    /// `hint` is the class that the area was of when it came in last. It must be right, by a branch: so the set's word is stored without
-    /// waiting for the descriptor, and the next `malloc`, which loads that word, does not wait either.
+    /// Takes an area into this CPU's front by a sequence, as the class byte of its first page says; false if it is the caller's still.
     #[inline(always)]
-    pub(super) fn front_free_again(&self, address: usize, hint: usize) -> Result<(), usize> {
-        if self.small.load(Relaxed) == 0 || self.cache.knobs.soft_limit() < u64::MAX {
-            return Err(hint);
+    pub(super) fn front_free_again(&self, address: usize, class: usize) -> bool {
+        if self.small.load(Relaxed) == 0 || !self.cache.knobs.is_easy() || !address.is_multiple_of(PAGE) {
+            return false;
         }
-        // (Opaque: else the compiler takes what it is compared with.)
-        let offset = opaque(hint * 16);
-        // SAFETY: a class byte says that the page was an area's first: a zone's.
+        // SAFETY: a class byte says that an area begins at the page: a zone's.
         let desc = unsafe { self.pages.windows.desc_at(address) };
         let tag = desc.tag.load(Relaxed);
-        if self.front_class(address, desc, tag) != Some(hint) {
-            return Err(hint);
+        // (Else it is in a front: freed twice.)
+        if tag as u8 != Kind::Area as u8 {
+            return false;
         }
         // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
         desc.tag.store(tag ^ OTHER, Relaxed);
         // SAFETY: an area that the caller gives up; its mark was ours to take.
-        if unsafe { self.cache.sets.push_fast::<false>(offset, address) }.is_done() {
-            return Ok(());
+        let is_in = unsafe { self.cache.sets.push_fast::<false>(class * 16, address) }.is_done();
+        if !is_in {
+            // (Looked up again, so that nothing is kept for it.)
+            // SAFETY: as above.
+            let desc = unsafe { self.pages.windows.desc_at(opaque(address)) };
+            desc.set(Kind::Area, desc.rest());
         }
-        // (Looked up again, so that nothing is kept for it.)
-        // SAFETY: as above.
-        let desc = unsafe { self.pages.windows.desc_at(opaque(address)) };
-        desc.set(Kind::Area, desc.rest());
-        Err(offset / 16)
+        is_in
     }
 
     /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
-    pub(super) fn front_free(&self, address: usize, hint: usize) -> bool {
+    pub(super) fn front_free(&self, address: usize) -> bool {
         let Some((pfn, desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
-        if hint != class {
-            // SAFETY: an area of ours; what a fast path reads there is a hint.
+        if self.pages.windows.class(address) != Some(class as u8 | BIASED) {
+            // SAFETY: the caller's, of a length of this class, and plain.
             unsafe { self.pages.windows.set_class(pfn, 1, class as u8 | BIASED) };
         }
         desc.set(Kind::Front, desc.rest());

@@ -45,6 +45,7 @@ pub mod side;
 mod state;
 mod walk;
 
+pub use alloc::Refused;
 pub use open::Opening;
 pub use state::{Environment, Heap};
 

@@ -113,6 +113,8 @@ impl<E: Environment> Heap<E> {
         };
         let is_kept = turn.ready::<Seen<E>>(mean) && turn.insert::<Seen<E>>(address, weight, E::stack);
         drop(turn);
+        // (An area that is sampled goes no fast way: see `front`.)
+        self.pages.windows.forget_class(address);
         if is_kept {
             E::sampled(address, size, weight.0);
         } else {

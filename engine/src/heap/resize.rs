@@ -55,7 +55,7 @@ impl<E: Environment> Heap<E> {
     /// Bytes that the object at this address has; `None` if it is not one of ours.
     #[must_use]
     pub fn usable(&self, object: *const u8) -> Option<usize> {
-        // (A hint is of no small size.)
+        // (An area's is of no small size.)
         let small = |class: u8| if class > 0 { SIZES.get((class & !BIASED) as usize) } else { None };
         if let Some(&size) = self.pages.windows.class(object as usize).and_then(small) {
             return Some(size as usize);

@@ -366,9 +366,23 @@ impl Vmap<'_> {
         Fresh { address: self.windows.address(pfn), zero: event == Event::AreaAlloc }
     }
 
-    /// Of two that free the same area at the same time one wins.
+    /// Of two that free the same area at the same time one wins. No fast path knows it any more.
     #[inline]
     pub(super) fn give_up(&self, area: &Area) -> bool {
+        let is_ours = self.claim(area);
+        if is_ours {
+            self.forget_class(area.pfn);
+        }
+        is_ours
+    }
+
+    /// What a fast path knows of an area does not hold any more (see `heap::front`).
+    pub(super) fn forget_class(&self, area: Pfn) {
+        self.windows.forget_class(self.windows.address(area));
+    }
+
+    #[inline]
+    fn claim(&self, area: &Area) -> bool {
         let desc = self.windows.desc(area.pfn);
         let (busy, lazy) = (area.flags << 8 | Kind::Area as u32, area.flags << 8 | Kind::Lazy as u32);
         if sys::single_threaded() {

@@ -32,6 +32,7 @@ impl Vmap<'_> {
         let Some((_, pfn)) = self.windows.find(address) else { return };
         let desc = self.windows.desc(pfn);
         if desc.kind() == Kind::Front {
+            self.forget_class(pfn);
             desc.set(Kind::Lazy, desc.rest());
             self.put_aside(pfn, desc.len(), desc.rest());
         }

@@ -37,6 +37,7 @@ impl Vmap<'_> {
         if then > GIANT || (then > now && area.flags & GUARD != 0) {
             return false;
         }
+        self.forget_class(area.pfn);
         let desc = self.windows.desc(area.pfn);
         if then < now {
             if area.flags & GUARD != 0 || !self.may_be_two(area) {
@@ -274,6 +275,7 @@ impl Vmap<'_> {
             }
             return is_moved;
         }
+        self.forget_class(area.pfn);
         // SAFETY: the caller's promise.
         if unsafe { sys::move_longer(from, area.bytes, to, target.bytes) }.is_err() {
             return false;

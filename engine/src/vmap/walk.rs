@@ -4,10 +4,11 @@
 //! a load for each area and each page of no area.
 
 use super::areas::Vmap;
-use super::space::{GUARD, HUGE, MOVED};
+use super::space::{GUARD, HUGE, MOVED, PLAIN};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::{PAGE, PAGE_SHIFT};
-use crate::page::{Kind, Pfn};
+use crate::cache::front;
+use crate::page::{BIASED, Kind, Pfn};
 
 /// An area as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,20 @@ impl Vmap<'_> {
             at = desc.links().0;
         }
         assert_eq!(queued, self.areas.backlog(), "the backlog is not what is queued");
+        self.verify_classes();
         pages
+    }
+
+    /// A fast path knows an area that is in use or in a front, plain and of a length of its class, or none.
+    fn verify_classes(&self) {
+        self.windows.each_of_areas(|first, pages| {
+            for pfn in (0..pages).map(|at| first.add(at)) {
+                let (desc, class) = (self.windows.desc(pfn), self.windows.class(self.windows.address(pfn)));
+                let Some(class) = class.filter(|&class| class != 0 && desc.kind() != Kind::Slab) else { continue };
+                let plain = [Kind::Area, Kind::Front].map(|kind| kind as u32);
+                assert!(plain.contains(&(desc.tag.load(Relaxed) & PLAIN)), "{pfn:?}: {:?}", desc.kind());
+                assert_eq!(class, BIASED | front::holds(desc.len()) as u8, "{pfn:?} of {} pages", desc.len());
+            }
+        });
     }
 }

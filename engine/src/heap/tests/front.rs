@@ -5,7 +5,6 @@ use crate::cache::front as lengths;
 use crate::cache::layout::OBJECTS;
 use crate::heap::front;
 use crate::page::BIASED;
-use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 const BYTES: usize = 64 << 10;
 
@@ -204,39 +203,59 @@ fn what_a_purge_or_a_limit_treats_by_itself_stays_out() {
     });
 }
 
-/// What a class byte says of an area is a hint: where it is wrong, or of what the area was before, the area comes in where its length belongs,
-/// and is known from then on.
+/// A fast path knows an area from when it first came in, and none that went, changed its length or was sampled.
 #[test]
-fn a_hint_that_is_wrong_changes_nothing() {
+fn an_area_is_known_while_it_is_what_it_was() {
     each(|heap| {
         let windows = &heap.pages.windows;
-        let (first, last) = (BIASED | FIRST_FRONT as u8, BIASED | (CLASSES_MAX - 1) as u8);
-        for hint in [0, first, last] {
-            soon(|| {
+        let is_known = |area: usize| match windows.class(area) {
+            Some(0) => false,
+            class => class == Some(BIASED | lengths::holds(heap.usable(area as *const u8).unwrap() / PAGE) as u8),
+        };
+        // An area that came in, and is in use again.
+        let known = || {
+            let found = (0..10).find_map(|_| {
                 let area = take(heap, BYTES);
-                unsafe { windows.set_class(windows.find(area).unwrap().1, 1, hint) };
-                assert_eq!(heap.usable(area as *const u8), Some(BYTES));
                 give(heap, area);
-                let is_known = windows.class(area) == Some(BIASED | lengths::holds(BYTES / PAGE) as u8);
                 let same = take(heap, BYTES);
-                give(heap, same);
-                same == area && (is_known || !heap.is_quick())
+                let is_one = same == area && (is_known(area) || !heap.is_quick());
+                if !is_one {
+                    give(heap, same);
+                }
+                is_one.then_some(area)
             });
+            heap.vmap().verify();
+            found.expect("no migration comes between ten times in a row")
+        };
+        let is_gone = |area| assert_eq!(windows.class(area), Some(0));
+        for bytes in [BYTES / 2 + PAGE, BYTES + PAGE, 2 * BYTES] {
+            let area = known();
+            let other = unsafe { heap.realloc(area as *mut u8, bytes) } as usize;
+            assert!(!is_known(other) && heap.usable(other as *const u8).unwrap() >= bytes);
+            heap.vmap().verify();
+            give(heap, other);
+            heap.vmap().verify();
+            let same = take(heap, bytes.next_multiple_of(16 * PAGE));
+            give(heap, same);
         }
-        // Longer or shorter than when it came in last.
-        for bytes in [BYTES / 2 + PAGE, 2 * BYTES] {
-            soon(|| {
-                let area = take(heap, BYTES);
-                give(heap, area);
-                let known = take(heap, BYTES);
-                let other = unsafe { heap.realloc(known as *mut u8, bytes) } as usize;
-                let usable = heap.usable(other as *const u8).unwrap();
-                give(heap, other);
-                let same = take(heap, usable);
-                give(heap, same);
-                usable >= bytes && same == other
-            });
-        }
+        let area = known();
+        heap.cache.knobs.set(Id::MoveBytes as usize, BYTES as u64);
+        let moved = unsafe { heap.vmap().relocate(&heap.vmap().find(area).unwrap(), 2 * BYTES) }.expect("it moves");
+        is_gone(area);
+        give(heap, moved);
+        let area = known();
+        heap.vmap().free(&heap.vmap().find(area).unwrap());
+        is_gone(area);
+        let area = known();
+        give(heap, area);
+        heap.trim();
+        is_gone(area);
+        let area = known();
+        heap.sample(area, BYTES);
+        is_gone(area);
+        heap.forget(area);
+        give(heap, area);
+        heap.vmap().verify();
     });
 }
 

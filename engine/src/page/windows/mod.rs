@@ -41,6 +41,7 @@ use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{ADDRESS_BITS, PAGE, PAGE_SHIFT, opaque};
+use crate::stat::board::FIRST_FRONT;
 use crate::stat::{Board, Level};
 use core::ptr::NonNull;
 
@@ -68,7 +69,7 @@ const CLASSES_AT: usize = 0xc00 << WINDOW_SHIFT;
 /// In a root's entry: a giant area's window.
 const GIANT: usize = 1 << (usize::BITS - 1);
 
-/// In a class byte: of an object in the fallback; or of an area, where the class is one of areas: then it is a hint that the front has left.
+/// In a class byte: of an object in the fallback; or of an area that a front knows, where the class is one of areas.
 /// The fast path of sequences takes it for none.
 pub const BIASED: u8 = 1 << 7;
 
@@ -113,7 +114,7 @@ impl Windows {
         }
     }
 
-    /// The class byte of an address (with [`BIASED`] of a class that sequences do not serve, or that is a hint); `None` if the address is
+    /// The class byte of an address (with [`BIASED`] of a class that sequences do not serve, or of an area); `None` if the address is
     /// foreign, or a giant area's.
     #[inline(always)]
     pub fn class(&self, address: usize) -> Option<u8> {
@@ -340,6 +341,14 @@ impl Windows {
         // SAFETY: of pages of a window that is no giant area's; the caller owns them, readers only look
         // at bytes of pages in which they hold an object.
         unsafe { core::ptr::write_bytes(at as *mut u8, class, pages) };
+    }
+
+    /// What a fast path knows of the area that begins at an address does not hold any more, if it knew anything. The area is the caller's.
+    pub fn forget_class(&self, address: usize) {
+        if self.class(address).is_some_and(|class| usize::from(class & !BIASED) >= FIRST_FRONT) {
+            // SAFETY: just read; the caller's.
+            unsafe { *(self.class_at(address) as *mut u8) = 0 };
+        }
     }
 
     /// `need` to `want` new pages right behind those of this page's window, which read as zero; the first, and how
