@@ -18,7 +18,7 @@
 //! |---|---|
 //! | 0 | none |
 //! | thread pointer | inside |
-//! | thread pointer, [`ABROAD`] | inside, in a system call that needs no lock and with no lock (see [`Gate::abroad`]); or alone inside |
+//! | thread pointer, [`ABROAD`] | inside, in a system call that needs no lock and with no lock (see [`Gate::abroad`]), or outside ([`Gate::beside`]); or alone inside |
 //! | thread pointer, [`FORKS`] or [`VFORKS`] | outside, in a fork or a vfork: what a child counts as its own |
 //!
 //! In a program of one thread our own threads come in *alone*: while nobody else is inside, and who wants in waits for
@@ -369,6 +369,21 @@ impl Gate {
         }
     }
 
+    /// Runs `body`, which takes no lock, for a thread that is outside: only a fork waits for it, as for who is abroad.
+    pub fn beside<T>(&self, body: impl FnOnce() -> T) -> T {
+        loop {
+            let room = self.take_room(sys::thread_pointer() | ABROAD);
+            // SeqCst, after the room was taken so: as in `enter`.
+            if self.state.load(SeqCst) < FORK {
+                let done = body();
+                self.vacate(room);
+                return done;
+            }
+            self.vacate(room);
+            self.wait_for_forks();
+        }
+    }
+
     /// Runs `body` while others may be inside. It takes no lock, and the caller, which is inside, holds none. A fork waits for
     /// it all the same, unless a handler began it above a frame that is inside; one that nobody told of does not.
     pub fn abroad<T>(&self, body: impl FnOnce() -> T) -> T {
@@ -376,6 +391,7 @@ impl Gate {
         if self.is_alone() {
             self.end_alone();
             let result = body();
+            let mut naps = 0;
             while !self.begin_alone(true) {
                 if !sys::program_is_single()
                     && let Some(Room(room)) = self.rooms.iter().find(|Room(room)| room.load(Relaxed) == me | ABROAD)
@@ -385,6 +401,11 @@ impl Gate {
                     break;
                 }
                 self.nap();
+                naps += 1;
+                // The program's thread may have ended inside, which it leaves to nobody: with this thread the process ends.
+                if naps % OURS_NAPS == 0 {
+                    sys::end_with_leader();
+                }
             }
             return result;
         }

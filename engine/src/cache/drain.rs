@@ -314,16 +314,18 @@ impl Sets {
             if self.cpus.is_closed() {
                 return false;
             }
-            match self.switch(set, 0) {
-                // (A set that was asked has its answer with that.)
-                Outcome::Done(()) => {
-                    set.mark.store(PARKED, Relaxed);
-                    return true;
-                }
-                // Preempted, or on another CPU by now: again from there. A set that was switched off
-                // meanwhile, too.
-                _ if self.mode() == Mode::Fallback => return false,
-                _ => {}
+            // Marked first: a handler that allocates behind the switch puts the set back, and takes the mark with it. (A set that was
+            // asked has its answer with that.)
+            let before = set.mark.swap(PARKED, Relaxed);
+            if self.switch(set, 0) == Outcome::Done(()) {
+                #[cfg(test)]
+                tests::HANDLER.with(|handler| handler.take().into_iter().for_each(|handler| handler()));
+                return true;
+            }
+            // Preempted, or on another CPU by now: again from there. A set that was switched off meanwhile, too.
+            set.mark.store(before, Relaxed);
+            if self.mode() == Mode::Fallback {
+                return false;
             }
         }
         false
@@ -355,7 +357,7 @@ impl Sets {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::sets::BYTES;
     use super::super::sheaf::Sheaf;
     use super::*;
@@ -364,6 +366,11 @@ mod tests {
     use crate::stat::board::CLASSES_MAX;
 
     const CLASS: usize = 1;
+
+    std::thread_local! {
+        /// What a signal's handler does that comes right behind the switch of a set that is parked.
+        pub static HANDLER: core::cell::Cell<Option<fn()>> = const { core::cell::Cell::new(None) };
+    }
 
     /// Sets in the fallback, and the index of one that has been drained.
     fn drained(sets: &Sets) -> usize {

@@ -68,7 +68,7 @@ impl Sheaf {
     fn in_block(meta: &Meta, board: &Board, objects: usize) -> Option<Self> {
         let slots = Block::slots(objects);
         let block = meta.alloc(board, Block::bytes(slots))?;
-        if block.as_ptr() as usize + Block::bytes(slots) > REACH {
+        if block.as_ptr() as usize + Block::bytes(slots) >= REACH {
             // SAFETY: from just there, unused. (What `meta` maps lies lower; not what a zone gave it in need, perhaps.)
             unsafe { meta.free(block, Block::bytes(slots)) };
             return None;

@@ -75,6 +75,10 @@ impl<E: Environment> Heap<E> {
         let is_mine = self.gate.is_inside() || self.gate.is_forking_self();
         if inside.is_none() && looks == PATIENT && self.gate.is_forking() && !is_mine {
             self.vain.store(true, Relaxed);
+            // (It may have ended in between.)
+            if !self.gate.is_forking() {
+                self.vain.store(false, Relaxed);
+            }
         }
         inside
     }
@@ -115,6 +119,7 @@ impl<E: Environment> Heap<E> {
             self.cache.sets.inherit(vforks, false);
             self.reclaim.relax();
             self.areas.inherit(true);
+            self.vain.store(false, Relaxed);
             if !torn {
                 self.profile.samples.inherit();
                 self.cache.sets.reopen();

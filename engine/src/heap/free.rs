@@ -267,7 +267,7 @@ impl<E: Environment> Heap<E> {
         }
         // Inside, so that a fork finds all of it paid or none of it taken.
         let Some(_inside) = self.enter() else { return };
-        for address in self.side.take() {
+        for address in self.side.take(|entry| self.slab_source().is_object(entry)) {
             // SAFETY: whoever freed it promised so.
             unsafe { self.free_inside(address, false) };
         }

@@ -259,16 +259,19 @@ impl Side {
     }
 
     /// Everything that was put off, which is not any more. (All of it is taken at once, so no entry comes back to the
-    /// list while somebody looks at it.)
-    pub fn take(&self) -> impl Iterator<Item = usize> {
+    /// list while somebody looks at it.) `is_object` knows the objects in which a note may lie.
+    pub fn take(&self, is_object: impl Fn(usize) -> bool) -> impl Iterator<Item = usize> {
         // SeqCst: see `Heap::free_aside`. It acquires what was written into the entries.
         let mut at = self.put_off.swap(0, SeqCst);
         core::iter::from_fn(move || {
-            if at == 0 {
+            let entry = at & !ITSELF;
+            let is_one = if at == entry { at != 0 && self.size(at).is_some() } else { is_object(entry) };
+            if !is_one {
+                // The end; or somebody writes to what was freed: the rest is lost.
+                at = 0;
                 return None;
             }
-            let entry = at & !ITSELF;
-            // SAFETY: an entry that was on the list, ours by the swap.
+            // SAFETY: an entry that was on the list, ours by the swap; at least, memory of ours that holds one.
             let Entry { next, address } = unsafe { (entry as *const Entry).read() };
             if at == entry {
                 // SAFETY: as above.
@@ -393,25 +396,28 @@ mod tests {
         let side = Side::new();
         let mut objects: Vec<_> = (0..4).map(|_| Object([7; 2])).collect();
         let at: Vec<_> = objects.iter_mut().map(|object| (&raw mut object.0) as usize).collect();
+        let is_object = |entry: usize| at.contains(&entry);
         fault::storm(1, 1);
         assert!(!side.has_room(100) && !side.put_off(at[0], || false) && !side.is_owing());
         assert!(at[..3].iter().all(|&address| side.put_off(address, || true)));
         fault::storm(0, 1);
         assert!(side.put_off(at[3], || panic!("there is memory")));
-        assert_eq!(side.take().collect::<Vec<_>>(), [at[3], at[2], at[1], at[0]]);
+        assert_eq!(side.take(is_object).collect::<Vec<_>>(), [at[3], at[2], at[1], at[0]]);
         assert!(!side.is_owing() && side.held() == 0);
         // Somebody who writes to what was freed leads nobody astray.
         let side = Side::new();
-        fault::storm(1, 1);
-        assert!(at.iter().all(|&address| side.put_off(address, || true)));
-        fault::storm(0, 1);
-        unsafe { (at[2] as *mut [usize; 2]).write([1 << 60, 3]) };
-        assert_eq!(side.take().collect::<Vec<_>>(), [at[3]]);
+        for (entry, found) in [([1 << 60, 3], 1), ([1 << 60, at[2]], 2), ([1 << 60 | ITSELF, at[2]], 2)] {
+            fault::storm(1, 1);
+            assert!(at.iter().all(|&address| side.put_off(address, || true)));
+            fault::storm(0, 1);
+            unsafe { (at[2] as *mut [usize; 2]).write(entry) };
+            assert_eq!(side.take(is_object).collect::<Vec<_>>(), [at[3], at[2]][..found]);
+        }
         // Nor does what is freed twice.
         fault::storm(1, 1);
         assert!([0, 1, 0, 0].iter().all(|&twice| side.put_off(at[twice], || true)));
         fault::storm(0, 1);
-        assert_eq!(side.take().collect::<Vec<_>>(), [at[0]]);
+        assert_eq!(side.take(is_object).collect::<Vec<_>>(), [at[0]]);
         // Where the system refuses as much as usual, what is needed.
         assert!(side.has_room(100) && side.has_room(CHUNK - 200) && side.chunks().count() == 1);
         assert!(side.has_room(CHUNK) && side.chunks().count() == 2);
@@ -429,10 +435,10 @@ mod tests {
                 })
                 .collect();
             while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-                side.take().for_each(|n| seen[n] += 1);
+                side.take(|_| false).for_each(|n| seen[n] += 1);
             }
         });
-        side.take().for_each(|n| seen[n] += 1);
+        side.take(|_| false).for_each(|n| seen[n] += 1);
         assert!(seen[1..].iter().all(|&n| n == 1) && !side.is_owing());
     }
 }

@@ -307,28 +307,29 @@ fn the_profile_is_switched_under_threads() {
     if !open(&HEAP, Mode::Sequences) {
         return;
     }
-    let stop = AtomicBool::new(false);
+    let (stop, switched) = (AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(0));
     threads::scope(|scope| {
         let switch = scope.spawn(|| {
-            let mut switched = 0_u64;
             while !stop.load(Relaxed) {
-                HEAP.cache.knobs.set(Id::ProfileBytes as usize, [0, 1, 700, 0, 30_000][switched as usize % 5]);
+                let next = [0, 1, 700, 0, 30_000][switched.fetch_add(1, Relaxed) % 5];
+                HEAP.cache.knobs.set(Id::ProfileBytes as usize, next);
                 HEAP.apply_profile();
-                switched += 1;
                 std::thread::sleep(std::time::Duration::from_micros(300));
             }
             HEAP.cache.knobs.set(Id::ProfileBytes as usize, 0);
             HEAP.apply_profile();
-            switched
         });
         // Whatever fails: who waits for it must end.
         let ends = Ends(&stop);
         stress_threads(&HEAP, 4, 6_000);
+        while switched.load(Relaxed) < 6 {
+            stress_threads(&HEAP, 4, 600);
+        }
         let mut bulk = [0; 40];
         let got = HEAP.malloc_bulk(100, &mut bulk);
         assert_eq!(got, bulk.len());
         drop(ends);
-        assert!(switch.join().unwrap() > 5);
+        switch.join().unwrap();
         unsafe { HEAP.free_bulk(100, &bulk) };
     });
     assert!(HEAP.small.load(Relaxed) == SMALL_MAX, "the gate is open again");

@@ -109,11 +109,7 @@ impl Mm<'_> {
         let mut naps = 0;
         loop {
             let seen = workers.calls();
-            self.among_calls(|allowed| {
-                if allowed {
-                    workers.ask(&self.cache.sets.clock, || self.gate.abroad(|| self.allowance(reads)));
-                }
-            });
+            self.read(|| workers.ask(&self.cache.sets.clock, || self.allowance(reads)));
             while self.areas.is_pending() && !keeper.is_held() && workers.alive() <= self.crew() {
                 self.recruit();
                 // As much of a giant area as the knob says, and at least a turn.

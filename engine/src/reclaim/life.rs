@@ -193,14 +193,14 @@ impl Mm<'_> {
         }
         keeper.is_well();
         if keeper.may_read() {
+            // Now, not with the first look: a program that grows fast is near its limit by then.
+            self.read(|| {
+                self.learn();
+                self.learn_limits();
+                self.reclaim.learn_huge();
+            });
             self.among_calls(|allowed| {
                 if allowed {
-                    self.gate.abroad(|| {
-                        self.learn();
-                        // Now, not with the first look: a program that grows fast is near its limit by then.
-                        self.learn_limits();
-                        self.reclaim.learn_huge();
-                    });
                     self.allow_huge();
                 }
             });
@@ -235,8 +235,7 @@ impl Mm<'_> {
             // What was freed before this is seen by the look, or is why it does not rest.
             let before = left();
             due = self.cache.sets.clock.now_ns() + PERIOD;
-            let rests = self.among_calls(|allowed| allowed && self.look(&mut watch));
-            if rests == Some(true)
+            if self.look(&mut watch)
                 && !keeper.hibernate(&sets.clock, self.bell(), sets.is_shared(), (serve, lives), (before, left))
             {
                 return;
@@ -262,20 +261,38 @@ impl Mm<'_> {
         done
     }
 
+    /// What reads files, where that is allowed. Nobody waits for it, but a fork, whose child would have one that is open.
+    pub fn read(&self, files: impl FnOnce()) {
+        self.gate.beside(|| {
+            self.exposed(|allowed| {
+                if allowed {
+                    files();
+                }
+            });
+        });
+    }
+
     /// One look of the keeper; whether there is nothing left to do.
     fn look(&self, watch: &mut Watch) -> bool {
-        if self.reclaim.keeper.may_read() {
-            // (Files are read abroad: nobody waits for that, but a fork, which would have one that is open.)
-            self.gate.abroad(|| {
+        let reads = self.reclaim.keeper.may_read();
+        if reads {
+            self.read(|| {
                 if watch.looks_at_limits() {
                     self.learn_limits();
                     self.reclaim.learn_huge();
                 }
                 self.reclaim.set_short(cgroup::pressure() >= keeper::SHORT);
             });
-            self.allow_huge();
         } else {
             self.reclaim.relax();
+        }
+        self.among_calls(|allowed| allowed && self.look_inside(watch, reads)).unwrap_or(false)
+    }
+
+    /// What of a look is done inside.
+    fn look_inside(&self, watch: &mut Watch, reads: bool) -> bool {
+        if reads {
+            self.allow_huge();
         }
         self.host.look_for_tracer();
         let patience = self.cache.knobs.get(Id::IdleSeconds).max(1);

@@ -15,6 +15,7 @@
 
 use super::class::{RECIPROCAL, RECIPROCAL_SHIFT, SIZES};
 use crate::arch::atomic::AtomicU64;
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::page::Pfn;
 use core::mem::MaybeUninit;
 use core::slice;
@@ -65,13 +66,14 @@ impl Slab {
         };
         (word, 1 << (index % 64))
     }
-    /// Whether an object is free.
+    /// Whether an object is free: a look, for which nobody need hold anything.
     ///
     /// # Safety
-    /// As [`Slab::bitmap`].
+    /// `slab` is live and has that many objects.
     pub(super) unsafe fn is_free(slab: *mut Self, index: usize) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { Self::bitmap(slab)[index / 64] >> (index % 64) & 1 == 1 }
+        // SAFETY: the bitmap follows the descriptor in the same block. Relaxed: others may be at other objects' bits.
+        let word = unsafe { &*slab.add(1).cast::<AtomicU64>().add(index / 64) };
+        word.load(Relaxed) >> (index % 64) & 1 == 1
     }
     /// Takes free objects, the lowest into the last of `slots`; how many. (By itself: what it needs of the stack is not its callers'.)
     ///

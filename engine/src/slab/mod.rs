@@ -552,7 +552,7 @@ impl SlabSource<'_> {
         self.find(address).map(|(_, class)| class)
     }
 
-    /// Whether an object that is out begins at an address, as far as its slab knows. Beside a fork, when nobody changes that.
+    /// Whether an object that is out begins at an address, as far as its slab knows.
     #[must_use]
     pub fn is_object(&self, address: usize) -> bool {
         self.find(address).is_some_and(|(slab, _)| {

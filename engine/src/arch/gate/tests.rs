@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::arch::crew::Crew;
-use crate::arch::tests::{comes_to_sleep, in_a_single_child, sleeps_until, thread_number, wakes_two};
+use crate::arch::tests::{
+    comes_to_sleep, in_a_single_child, sleeps_until, status_of_a_child, thread_number, wakes_two,
+};
 use crate::tests::threads;
 use core::time::Duration;
 use std::thread;
@@ -638,4 +640,49 @@ fn ours_waits_for_the_programs_only_thread_and_again_when_it_was_abroad() {
         assert!(CREW.wait_gone(10_000));
         assert_eq!((state(&GATE), GATE.alone.load(Relaxed), taken(&GATE)), (0, 0, std::vec![]));
     });
+}
+
+/// The program's thread ends inside while one of ours is abroad.
+#[test]
+#[cfg_attr(allotment_other, ignore = "no `clone` is written there")]
+fn who_cannot_come_back_ends_with_the_program() {
+    extern "C" fn goes_abroad(_: usize) -> ! {
+        static GATE: Gate = Gate::new();
+        let _ours = GATE.enter_ours();
+        GATE.abroad(|| {
+            GATE.rooms[0].0.store(OTHER, Relaxed);
+            STEPS.store(1, Relaxed);
+        });
+        sys::exit(true, 9)
+    }
+    let child = || {
+        static CREW: Crew = Crew::new();
+        sys::be_single();
+        CREW.start(goes_abroad).expect("a thread");
+        while STEPS.load(Relaxed) == 0 {
+            thread::yield_now();
+        }
+        sys::exit(false, 5)
+    };
+    assert_eq!(status_of_a_child(child), 5 << 8);
+}
+
+#[test]
+fn who_reads_beside_others_is_awaited_by_forks_alone() {
+    let (gate, me) = (Gate::new(), sys::thread_pointer());
+    let inside = gate.enter();
+    gate.beside(|| {
+        assert!(taken(&gate).contains(&(me | ABROAD)) && taken(&gate).len() == 2);
+        assert!(!with(&[OTHER | ABROAD]).fork_begin_within(2, || ()));
+    });
+    drop(inside);
+    assert_eq!(taken(&gate), []);
+    gate.state.store(FORK, Relaxed);
+    sleeps_until(
+        || gate.beside(|| assert_eq!(state(&gate), 0)),
+        || {
+            gate.state.store(0, Relaxed);
+            sys::futex_wake(&gate.state, 9);
+        },
+    );
 }

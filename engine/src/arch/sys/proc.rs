@@ -42,6 +42,13 @@ pub fn leader_status() -> i32 {
     (decimal(last).unwrap_or(0) >> 8 & 0xff) as i32
 }
 
+/// Ends the calling thread if this process's first thread is dead, with the status of that one.
+pub fn end_with_leader() {
+    if !leader_lives() {
+        super::exit(false, leader_status());
+    }
+}
+
 /// Whether system calls of this process are filtered, and how many CPUs it may run on, by `/proc`: the calls that the
 /// loader made to map this library, so that no filter that let it start forbids them. Without `/proc` no filter is known.
 #[must_use]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cache::cpuset::CpuSet;
+use crate::cache::drain::tests::HANDLER;
 use crate::page::Flags;
 use crate::reclaim::keeper::{Duty, QUIET};
 
@@ -269,4 +270,16 @@ fn what_the_system_says_is_read_once_and_not_by_a_confined_process() {
     CONFINED.confine();
     CONFINED.drain(DrainTarget::All, DrainMode::Auto);
     assert!(CONFINED.reclaim.learns(), "it was not read");
+}
+
+/// A handler that allocates behind the switch has the set again, and no drain takes it for one that nobody uses.
+#[test]
+fn a_handler_that_allocates_while_its_thread_parks_is_not_parked() {
+    static HEAP: Heap<Test> = Heap::new();
+    open_on_two_nodes(&HEAP);
+    fill(&HEAP, 1);
+    HANDLER.with(|handler| handler.set(Some(|| unsafe { HEAP.free(HEAP.malloc(100)) })));
+    assert!(HEAP.park() && HANDLER.with(core::cell::Cell::take).is_none());
+    assert!(!HEAP.cache.sets.is_parked(1));
+    assert!(HEAP.park() && HEAP.cache.sets.is_parked(1));
 }
