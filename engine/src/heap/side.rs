@@ -368,8 +368,14 @@ mod tests {
             blocks.push((at, real, n as u8));
         }
         assert!(side.chunks().count() > 2 && side.size(&raw const side as usize).is_none());
+        let largest: Vec<_> = side.chunks().map(|chunk| chunk.bytes).collect();
+        assert!(largest.windows(2).all(|pair| pair[0] == 2 * pair[1]), "as much again as there is: {largest:?}");
         for &(at, size, byte) in &blocks {
             assert!((0..size).all(|i| unsafe { *at.add(i) } == byte));
+            assert!(
+                (16..size).step_by(16).all(|inside| side.size(at as usize + inside).is_none()),
+                "whatever it holds"
+            );
             unsafe { side.free(at as usize) };
             assert!(side.size(at as usize).is_none(), "freed");
         }
@@ -386,6 +392,33 @@ mod tests {
         assert_eq!(unsafe { *again.add(5 << 20) }, 0);
         assert!((0..100).all(|at| unsafe { *other.add(at) } == 2));
         assert!(side.alloc(MOST + 1, 16).is_none() && side.alloc(usize::MAX, 16).is_none());
+    }
+
+    #[test]
+    fn a_chunk_is_used_to_its_last_byte_and_by_as_many_blocks_as_it_counts() {
+        let side = Side::new();
+        assert!(!side.is_used());
+        let first = side.alloc(16, 16).expect("memory").as_ptr() as usize;
+        let rest = CHUNK - size_of::<Chunk>() - 16 - 2 * HEADER;
+        assert!(side.is_used() && side.has_room(rest) && side.chunks().count() == 1);
+        let last = side.alloc(rest, 16).expect("room").as_ptr() as usize;
+        assert_eq!((side.chunks().count(), side.size(last), last + rest), (1, Some(rest), first + 16 + HEADER + rest));
+        assert!(side.has_room(16) && side.chunks().count() == 2, "no room is left there");
+        // Whatever is more than a chunk has.
+        for size in (CHUNK - 128..=CHUNK + 16).step_by(16).flat_map(|size| [size, size + PAGE - 128]) {
+            let side = Side::new();
+            assert_eq!(side.alloc(size, 16).and_then(|block| side.size(block.as_ptr() as usize)), Some(size));
+        }
+        let side = Side::new();
+        let large = side.alloc(4 << 20, 16).expect("memory").as_ptr() as usize;
+        unsafe { side.free(large) };
+        let blocks: Vec<_> = (0..70_000).map(|_| side.alloc(1, 1).expect("memory").as_ptr() as usize).collect();
+        assert_eq!(side.chunks().count(), 2, "room for more, but no number");
+        let mut sorted = blocks.clone();
+        sorted.sort_unstable();
+        assert!(sorted.windows(2).all(|pair| pair[0] + 32 <= pair[1]));
+        blocks.into_iter().for_each(|block| unsafe { side.free(block) });
+        assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0);
     }
 
     /// Without memory for a note it lies in the object itself, where that holds one.
