@@ -162,6 +162,13 @@ impl Sets {
             // Release: whoever knows the witness sees what it says.
             self.share.witness.store(witness, Release);
         }
+        self.share.watches.store(true, Release);
+    }
+    /// Whether a witness was asked for, which the system may have refused.
+    #[inline]
+    pub fn watches(&self) -> bool {
+        // Acquire: who need not ask finds the witness.
+        self.share.watches.load(Acquire)
     }
     /// Whether there is a witness.
     pub fn is_watched(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! What is done with it is [`super::share`]'s.
 
-use crate::arch::atomic::AtomicUsize;
+use crate::arch::atomic::{AtomicBool, AtomicUsize};
 
 /// What a shared or forked board needs. Zero: private, and never forked.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(super) struct Share {
     pub text: AtomicUsize,
     /// A word that is not zero, but in a forked child that nobody has told so; 0: there is none (`watch`, there).
     pub witness: AtomicUsize,
+    /// Whether one was asked for, which the system may have refused.
+    pub watches: AtomicBool,
     /// Of a shared board that was forked: a private copy of it and of the sets while a fork is under way; or 0.
     pub copy: AtomicUsize,
     /// Sets (and tallies) that the copy has room for.
@@ -28,6 +30,7 @@ impl Share {
             sure_texts: AtomicUsize::new(0),
             text: AtomicUsize::new(0),
             witness: AtomicUsize::new(0),
+            watches: AtomicBool::new(false),
             copy: AtomicUsize::new(0),
             copied: AtomicUsize::new(0),
         }

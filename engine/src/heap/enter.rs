@@ -28,10 +28,21 @@ impl<E: Environment> Heap<E> {
         if self.is_opener() {
             return None;
         }
-        if self.cache.sets.is_orphan() {
+        self.look_around();
+        self.gate.enter()
+    }
+
+    /// Before somebody comes in: whether this is a child that nobody has told so. A process of several threads, of which a child may miss
+    /// one that is inside, has a witness of that from the first on that comes in.
+    #[inline]
+    fn look_around(&self) {
+        let sets = &self.cache.sets;
+        if sets.is_orphan() {
             self.notice();
         }
-        self.gate.enter()
+        if !sets.watches() && !sys::single_threaded() && self.is_open() {
+            sets.watch();
+        }
     }
 
     /// Comes in for so many bytes. Beside a fork a large request waits for it, no longer than its pages take to touch: what is moved by
@@ -99,9 +110,7 @@ impl<E: Environment> Heap<E> {
     /// Comes in, when no fork is in flight but this thread's own.
     pub(super) fn enter_patiently(&self) -> Inside<'_> {
         stack::probe();
-        if self.cache.sets.is_orphan() {
-            self.notice();
-        }
+        self.look_around();
         self.gate.enter_patiently()
     }
 

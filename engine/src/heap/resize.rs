@@ -85,8 +85,9 @@ impl<E: Environment> Heap<E> {
             self.slab_source().bad(object as usize, wrong);
             return ptr::null_mut();
         }
-        // Fits, and wastes less than half (of small ones only what copying would cost).
-        let fits = size <= old && (size > old / 2 || old <= 64) && old <= SMALL_MAX;
+        // Fits, and wastes less than half (of small ones only what copying would cost); an area would be as long.
+        let wastes = || if old <= SMALL_MAX { size <= old / 2 && old > 64 } else { !self.is_as_long(size, old) };
+        let fits = size <= old && !wastes();
         // (A sampled object has more room than it shows; it is exchanged for one that is counted.)
         if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
             return object;
@@ -139,6 +140,11 @@ impl<E: Environment> Heap<E> {
         fresh.as_ptr()
     }
 
+    /// Whether an area for so many bytes would be as long as one that has `bytes`.
+    fn is_as_long(&self, size: usize, bytes: usize) -> bool {
+        self.front_size(size).next_multiple_of(PAGE) >= bytes
+    }
+
     /// An area longer or shorter where it is, or moved; `None` if it can be neither, and is as it was.
     ///
     /// # Safety
@@ -148,7 +154,7 @@ impl<E: Environment> Heap<E> {
         let start = self.cache.sets.clock.ticks();
         let more = size.saturating_sub(area.bytes);
         let resized = || {
-            if size <= area.bytes && self.front_size(size) >= area.bytes {
+            if size <= area.bytes && self.is_as_long(size, area.bytes) {
                 return Some(self.pages.windows.address(area.pfn));
             }
             let vmap = self.vmap();

@@ -52,7 +52,8 @@ fn a_keeper_is_started_where_there_is_enough_to_keep() {
         let found =
             (rig.keepers.load(SeqCst), rig.event(Event::Keeper), !rig.heap.reclaim.keeper.is_none(), tended(&rig));
         assert_eq!(found, (asked, started, is_there, is_tended), "{what}");
-        assert_eq!(rig.heap.cache.sets.is_watched(), asked > 0, "{what}");
+        // (Beside other threads there is a witness anyway.)
+        assert!(rig.heap.cache.sets.is_watched() || asked == 0, "{what}");
         if what == "refused" {
             assert!(rig.heap.reclaim.keeper.is_out(|| 0));
         }
