@@ -45,7 +45,7 @@ pub fn leader_status() -> i32 {
 /// Ends the calling thread if this process's first thread is dead, with the status of that one.
 pub fn end_with_leader() {
     if !leader_lives() {
-        super::exit(false, leader_status());
+        super::process::exit(false, leader_status());
     }
 }
 
