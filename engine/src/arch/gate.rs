@@ -404,7 +404,12 @@ impl Gate {
                 naps += 1;
                 // The program's thread may have ended inside, which it leaves to nobody: with this thread the process ends.
                 if naps % OURS_NAPS == 0 {
-                    sys::end_with_leader();
+                    sys::end_with_leader(|| {
+                        self.rooms
+                            .iter()
+                            .filter(|Room(room)| room.load(Relaxed) == me | ABROAD)
+                            .for_each(|Room(room)| self.vacate(room));
+                    });
                 }
             }
             return result;

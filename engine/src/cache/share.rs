@@ -151,6 +151,9 @@ impl Sets {
     /// From now on a forked child finds a witness of that, whoever forked it and how; and, where others see the board, all sets empty:
     /// nothing is counted before it is noticed.
     pub fn watch(&self) {
+        if self.is_watched() {
+            return;
+        }
         let base = self.base.load(Relaxed);
         let bytes = if self.is_shared() { self.there() * PAGE } else { PAGE };
         // (Behind set 0, which serves no index.)

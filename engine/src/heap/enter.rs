@@ -40,7 +40,8 @@ impl<E: Environment> Heap<E> {
         if sets.is_orphan() {
             self.notice();
         }
-        if !sets.watches() && !sys::single_threaded() && self.is_open() {
+        // (Where the program filters its calls there is none: a filter may kill for it.)
+        if !sets.watches() && !sys::single_threaded() && self.is_open() && !self.is_confined() {
             sets.watch();
         }
     }

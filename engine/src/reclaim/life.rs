@@ -34,9 +34,7 @@ impl Mm<'_> {
         }
         let now = self.cache.sets.clock.ticks();
         if knobs.get(Id::IdleSeconds) > 0 && keeper.claim(now) {
-            if !self.cache.sets.is_watched() {
-                self.cache.sets.watch();
-            }
+            self.cache.sets.watch();
             if self.host.start_keeper() {
                 self.cache.sets.count(Event::Keeper, 1);
             } else {

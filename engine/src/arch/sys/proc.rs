@@ -42,9 +42,11 @@ pub fn leader_status() -> i32 {
     (decimal(last).unwrap_or(0) >> 8 & 0xff) as i32
 }
 
-/// Ends the calling thread if this process's first thread is dead, with the status of that one.
-pub fn end_with_leader() {
-    if !leader_lives() {
+/// Ends the calling thread if this process's first thread is dead, with the status of that one; before that it runs `leave`. (Without
+/// `/proc` nothing is known.)
+pub fn end_with_leader(leave: impl FnOnce()) {
+    if tasks().is_some() && !leader_lives() {
+        leave();
         super::process::exit(false, leader_status());
     }
 }
