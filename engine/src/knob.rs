@@ -6,7 +6,7 @@
 //! the command line is refused; in the environment, which many programs may share, it stops none, and the default stays.
 
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
-use crate::arch::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 use crate::arch::number::decimal;
 use core::fmt::{self, Display, Formatter};
 
@@ -238,7 +238,7 @@ impl Knobs {
     /// The defaults.
     pub fn reset(&self) {
         for (value, knob) in self.values.iter().zip(TABLE) {
-            value.store(knob.default, SeqCst);
+            value.store(knob.default, Relaxed);
         }
         self.derive();
     }
@@ -288,13 +288,13 @@ impl Knobs {
         let soft = [high, max.map(|max| max - max / 8)].into_iter().flatten().min();
         let hard = max.map(|max| max - max / 16);
         for (place, bytes) in self.cgroup.iter().zip([soft, hard]) {
-            place.store(bytes.map_or(0, |bytes| bytes.max(1)), SeqCst);
+            place.store(bytes.map_or(0, |bytes| bytes.max(1)), Relaxed);
         }
         self.derive();
     }
     /// Sets a knob from its position in [`TABLE`]; the value is checked by [`parse`].
     pub fn set(&self, at: usize, value: u64) {
-        self.values[at].store(value, SeqCst);
+        self.values[at].store(value, Relaxed);
         self.derive();
     }
     /// Whether frees need not look at what the heap has: there is no soft limit, and they are not synchronous.
@@ -309,21 +309,19 @@ impl Knobs {
         // Relaxed: as in `get`.
         self.front_most.load(Relaxed)
     }
-    /// Derives what fast paths ask. (SeqCst, with the stores before it: of two threads that set something at once the one that derives
-    /// last has seen both, as each looks again behind its stores.)
+    /// Derives what fast paths ask.
     fn derive(&self) {
-        let seen = |id: Id| self.values[id as usize].load(SeqCst);
         let now = || {
-            let soft = match seen(Id::SoftLimit) {
-                BY_CGROUP => self.cgroup[0].load(SeqCst),
-                bytes => bytes,
-            };
-            (soft == 0 && seen(Id::SyncFree) == 0, (seen(Id::HugeBytes) as usize).wrapping_sub(1).min(FRONT_BYTES))
+            let easy = self.soft_limit() == u64::MAX && self.get(Id::SyncFree) == 0;
+            (easy, self.size(Id::HugeBytes).wrapping_sub(1).min(FRONT_BYTES))
         };
         loop {
+            // SeqCst, both: of two threads that set something at once the one whose words stay looks again behind them, and sees both.
+            fence(SeqCst);
             let (easy, front_most) = now();
-            self.easy.store(easy, SeqCst);
-            self.front_most.store(front_most, SeqCst);
+            self.easy.store(easy, Relaxed);
+            self.front_most.store(front_most, Relaxed);
+            fence(SeqCst);
             if now() == (easy, front_most) {
                 return;
             }

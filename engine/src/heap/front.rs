@@ -8,7 +8,7 @@
 //! what all such sheaves of a CPU may hold is 16 MiB together at most. Else its older half goes.
 //! All of them go before a request touches memory that no area used yet: merged with their neighbours they may serve it.
 //!
-//! The last classes of every set hold no objects but areas of at most [`MOST`] bytes, eight lengths to a doubling
+//! The last classes of every set hold no objects but areas of at most [`FRONT_BYTES`](crate::knob::FRONT_BYTES), eight lengths to a doubling
 //! ([`crate::cache::front`]): one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
 //! tally), without a barn, a budget or a source that fills. So an area of that size is up to an eighth longer than was asked for.
 //!
@@ -33,15 +33,13 @@ use crate::cache::front;
 use crate::cache::layout::{OBJECTS, Word};
 use crate::cache::set::Set;
 use crate::cache::sheaf::Sheaf;
-use crate::knob::{FRONT_BYTES, Id};
+use crate::knob::Id;
 use crate::page::{BIASED, Desc, Kind, Pfn};
 use crate::slab::class::SMALL_MAX;
 use crate::stat::Level;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 use crate::vmap::PLAIN;
 
-/// Bytes of the largest area that comes in.
-pub const MOST: usize = FRONT_BYTES;
 /// Areas that a class may hold at first.
 const DEPTH: usize = 2;
 /// Pages of all areas that a set may hold: 16 MiB.
@@ -49,7 +47,7 @@ const WIDE: usize = 4096;
 /// Between an area in use and one of a set's, in a descriptor's tag.
 const OTHER: u32 = Kind::Area as u32 ^ Kind::Front as u32;
 
-const _: () = assert!(front::serves(MOST / PAGE) == CLASSES_MAX - 1);
+const _: () = assert!(front::serves(front::LONGEST) == CLASSES_MAX - 1);
 
 impl<E: Environment> Heap<E> {
     /// Whether areas of so many bytes, which are not small, may be here.
@@ -152,7 +150,7 @@ impl<E: Environment> Heap<E> {
         let pages = desc.len();
         let is_plain = desc.tag.load(Relaxed) & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
         // (A giant area has no length, and goes elsewhere.)
-        let comes_in = is_plain && pages.wrapping_sub(1) < MOST / PAGE && !self.profile.samples.may_have(address);
+        let comes_in = is_plain && pages.wrapping_sub(1) < front::LONGEST && !self.profile.samples.may_have(address);
         let may = comes_in && self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
         may.then(|| (pfn, desc, front::holds(pages)))
     }

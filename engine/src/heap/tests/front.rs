@@ -3,7 +3,7 @@
 use super::*;
 use crate::cache::front as lengths;
 use crate::cache::layout::OBJECTS;
-use crate::heap::front;
+use crate::knob::FRONT_BYTES;
 use crate::page::BIASED;
 
 const BYTES: usize = 64 << 10;
@@ -185,7 +185,7 @@ fn what_a_purge_or_a_limit_treats_by_itself_stays_out() {
             give(heap, area);
             cached(heap) == 0
         };
-        assert!(stays_out(front::MOST + PAGE));
+        assert!(stays_out(FRONT_BYTES + PAGE));
         knobs.set(Id::SyncFree as usize, 1);
         assert!(stays_out(BYTES));
         knobs.set(Id::SyncFree as usize, 0);
