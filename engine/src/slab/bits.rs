@@ -201,13 +201,26 @@ impl Shape {
         } else {
             return Some((index, 1, 1 << bit));
         };
-        let mut next = first;
-        let goes_on = |address: &&usize| {
-            next = next.wrapping_add(step);
-            **address == next
-        };
-        let more = rest.iter().take(most).take_while(goes_on).count();
+        let more = in_steps(first, step, &rest[..rest.len().min(most)]);
         let lowest = if step == up { bit } else { bit - more };
         Some((index, 1 + more, u64::MAX >> (63 - more) << lowest))
     }
+}
+
+/// How many of `addresses` go on behind `first` in steps, without a gap. By four, as one condition: nearly all are, or none is.
+#[inline]
+fn in_steps(first: usize, step: usize, addresses: &[usize]) -> usize {
+    let mut last = first;
+    let mut on = |&address: &usize| {
+        last = last.wrapping_add(step);
+        address ^ last
+    };
+    let (fours, _) = addresses.as_chunks::<4>();
+    let whole = 4 * fours.iter().take_while(|four| four.iter().map(&mut on).fold(0, |all, off| all | off) == 0).count();
+    let mut last = first.wrapping_add(step.wrapping_mul(whole));
+    let goes_on = |address: &&usize| {
+        last = last.wrapping_add(step);
+        **address == last
+    };
+    whole + addresses[whole..].iter().take_while(goes_on).count()
 }
