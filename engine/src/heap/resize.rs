@@ -2,10 +2,13 @@
 //!
 //! | from, to | what is done |
 //! |---|---|
-//! | fits, and wastes less than half; an area that would be as long for the new size | nothing |
+//! | fits, and wastes less than half; an area that would be as long for the new size, or has room to grow for it | nothing |
 //! | area to area that is half as long again, or longer, for which pages would have to be faulted in | copied to an area that has its pages, if there is one |
 //! | area to area | grows or shrinks where it is; or moves by page tables; or is copied |
 //! | else | copied, but for pages that are zero on either side: they may have no memory |
+//!
+//! An area that grows by less than a quarter will do so again: it gets a quarter more, so that what is copied in all is a small multiple of what
+//! it has in the end. That costs addresses where the memory is fresh, and is given back by whoever asks for less than before.
 //!
 //! An object that shrinks is never lost and never refused. Cost: a copy, or two system calls where page tables move.
 #![allow(unsafe_code)] // copies objects
@@ -31,7 +34,7 @@ const SPARSE: usize = 128 << 10;
 unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: within what the caller promised.
     let line = |at: *const u8, n: usize| unsafe { at.cast::<[u64; 8]>().add(n).read_unaligned() };
-    let is_zero = |at: *const u8| (0..PAGE / 64).all(|n| line(at, n) == [0; 8]);
+    let is_zero = |at: *const u8| (0..PAGE / 64).all(|n| line(at, n).into_iter().fold(0, |all, word| all | word) == 0);
     // What is copied next begins there.
     let mut begin = 0;
     let mut copy_until = |end: usize, then: usize| {
@@ -86,13 +89,16 @@ impl<E: Environment> Heap<E> {
             return ptr::null_mut();
         }
         // Fits, and wastes less than half (of small ones only what copying would cost); an area would be as long.
-        let wastes = || if old <= SMALL_MAX { size <= old / 2 && old > 64 } else { !self.is_as_long(size, old) };
+        let wastes = || match old {
+            ..=SMALL_MAX => size <= old / 2 && old > 64,
+            _ => !self.is_as_long(size, old) && !self.had_room(object as usize, size),
+        };
         let fits = size <= old && !wastes();
         // (A sampled object has more room than it shows; it is exchanged for one that is counted.)
         if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
             return object;
         }
-        let (mut resident, mut was_sampled) = (None, false);
+        let (mut resident, mut was_sampled, mut room) = (None, false, size);
         let inside = if old > SMALL_MAX && size > SMALL_MAX { self.enter_for(size) } else { None };
         if inside.is_none() && (LARGE..=old).contains(&size) {
             // Beside a fork it stays what it is, for a copy would take more.
@@ -104,16 +110,17 @@ impl<E: Environment> Heap<E> {
             // Before the address can be somebody else's.
             was_sampled = self.forget(object as usize);
             resident = self.resident_for(&area, size);
+            room = self.room(size, old);
             if resident.is_none()
                 // SAFETY: the caller's promise.
-                && let Some(address) = unsafe { self.resize_area(&area, size) }
+                && let Some(address) = unsafe { self.resize_area(&area, size, room) }
             {
                 return address as *mut u8;
             }
         }
         drop(inside);
         let error = if size <= old { E::error() } else { 0 };
-        let fresh = resident.map_or_else(|| self.malloc(size), |address| address as *mut u8);
+        let fresh = resident.map_or_else(|| self.malloc_roomy(size, room), |address| address as *mut u8);
         let Some(fresh) = NonNull::new(fresh) else {
             let inside = self.enter();
             if inside.is_some() && was_sampled {
@@ -145,27 +152,65 @@ impl<E: Environment> Heap<E> {
         self.front_size(size).next_multiple_of(PAGE) >= bytes
     }
 
+    /// The bytes that an area should have that has `old`, and grows to `size`.
+    fn room(&self, size: usize, old: usize) -> usize {
+        let room = old.saturating_add(old / 4);
+        // (What is sampled is as long as it was asked for.)
+        let may = (old + 1..room).contains(&size) && !self.profile.is_used() && !self.mm().is_limited(room);
+        if may { room } else { size }
+    }
+
+    /// Whether an area that is too long for `size` has its room to grow for that: no less was asked for than before.
+    fn had_room(&self, address: usize, size: usize) -> bool {
+        self.vmap().find(address).is_some_and(|area| (1..=size.div_ceil(PAGE)).contains(&self.vmap().asked(&area)))
+    }
+
+    /// The area there has room to grow, or as much as was asked for.
+    fn note_room(&self, address: usize, size: usize) {
+        if let Some(area) = self.vmap().find(address) {
+            self.vmap().ask(&area, size.div_ceil(PAGE));
+        }
+    }
+
+    /// `malloc` of `room` bytes, or of `size` where those cannot be had.
+    fn malloc_roomy(&self, size: usize, room: usize) -> *mut u8 {
+        if room > size {
+            let error = E::error();
+            let fresh = self.malloc(room);
+            if !fresh.is_null() {
+                self.note_room(fresh as usize, size);
+                return fresh;
+            }
+            E::set_error(error);
+        }
+        self.malloc(size)
+    }
+
     /// An area longer or shorter where it is, or moved; `None` if it can be neither, and is as it was.
     ///
     /// # Safety
     /// As [`Heap::realloc`].
     #[inline(never)]
-    unsafe fn resize_area(&self, area: &Area, size: usize) -> Option<usize> {
+    unsafe fn resize_area(&self, area: &Area, size: usize, room: usize) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
         let more = size.saturating_sub(area.bytes);
-        let resized = || {
+        let resized = |bytes: usize| {
             if size <= area.bytes && self.is_as_long(size, area.bytes) {
                 return Some(self.pages.windows.address(area.pfn));
             }
             let vmap = self.vmap();
-            let here = || vmap.resize(area, size).then(|| self.pages.windows.address(area.pfn));
+            let here = || vmap.resize(area, bytes).then(|| self.pages.windows.address(area.pfn));
             // SAFETY: the caller's promise.
-            let there = || unsafe { vmap.relocate(area, size) };
+            let there = || unsafe { vmap.relocate(area, bytes) };
             if vmap.moves_on(area, size) { there().or_else(here) } else { here().or_else(there) }
         };
+        let roomy = if room > size { resized(room) } else { None };
         // Once more where the hard limit was in the way: copying would need more than growing.
-        let squeezed = || if self.mm().is_limited(more) && self.mm().squeeze() { resized() } else { None };
-        let address = resized().or_else(squeezed)?;
+        let squeezed = || if self.mm().is_limited(more) && self.mm().squeeze() { resized(size) } else { None };
+        let address = roomy.or_else(|| resized(size)).or_else(squeezed)?;
+        if more > 0 {
+            self.note_room(address, size);
+        }
         self.mm().check(more);
         self.resized(address, size, start);
         Some(address)

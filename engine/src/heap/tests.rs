@@ -109,7 +109,10 @@ fn assert_empty(heap: &Heap<Test>) {
     for level in [Level::Taken, Level::Slabs, Level::Areas, Level::Lazy, Level::PagesDirty, Level::Barns] {
         assert_eq!(sets.level(level), 0, "{}", level.name());
         let word = sets.board().levels[level as usize].load(Relaxed).cast_signed();
-        let bound = LEVEL_THRESHOLD * sets.board().sets.load(Relaxed) as u64;
+        let spaces =
+            sets.board().spaces.iter().map(|space| space.differential.load(Relaxed).cast_signed().unsigned_abs());
+        let untold = if matches!(level, Level::Areas | Level::Lazy) { spaces.sum() } else { 0 };
+        let bound = LEVEL_THRESHOLD * sets.board().sets.load(Relaxed) as u64 + untold;
         assert!(word.unsigned_abs() <= bound, "{}: the word alone is off by {word}", level.name());
     }
     assert_eq!(sets.level(Level::PagesFree) % PAGE as u64, 0);
@@ -121,9 +124,24 @@ enum Op {
     Calloc(usize),
     Aligned(usize, u32),
     Realloc(usize, usize),
+    /// By a part of what it has, so many times.
+    Grow(usize, usize, usize),
+    Guarded(usize),
     Free(usize),
     Trim,
+    Purge,
+    Park,
+    /// A knob that areas depend on has another of its values.
+    Turn(usize),
 }
+
+/// What [`Op::Turn`] sets.
+const TURNS: [(Id, [u64; 2]); 4] = [
+    (Id::SyncFree, [0, 1]),
+    (Id::HugeBytes, [1 << 20, 128 << 10]),
+    (Id::SoftLimit, [0, 4 << 20]),
+    (Id::MoveBytes, [2 << 20, 64 << 10]),
+];
 
 fn sizes() -> impl Strategy<Value = usize> {
     prop_oneof![8 => 1..200_usize, 4 => 200..5000_usize, 2 => 5000..40_000_usize, 2 => 32_000..300_000_usize, 2 => (9..13_usize).prop_map(|pages| pages * PAGE), 1 => 300_000..6_000_000_usize]
@@ -135,8 +153,13 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => sizes().prop_map(Op::Calloc),
         1 => (sizes(), 4..22_u32).prop_map(|(size, shift)| Op::Aligned(size, shift)),
         4 => (any::<usize>(), sizes()).prop_map(|(which, size)| Op::Realloc(which, size)),
+        2 => (any::<usize>(), 2..40_usize, 1..12_usize).prop_map(|(which, part, times)| Op::Grow(which, part, times)),
+        1 => sizes().prop_map(Op::Guarded),
         6 => any::<usize>().prop_map(Op::Free),
         1 => Just(Op::Trim),
+        1 => Just(Op::Purge),
+        1 => Just(Op::Park),
+        1 => (0..2 * TURNS.len()).prop_map(Op::Turn),
     ];
     prop::collection::vec(op, 1..300)
 }
@@ -190,11 +213,20 @@ impl Model<'_> {
             }
             Op::Aligned(size, shift) => self.add(self.heap.aligned(size, 1 << shift) as usize, size, 1 << shift),
             Op::Realloc(which, size) => {
-                let Some((at, old, seed)) = self.pick(which) else { return };
-                let new = unsafe { self.heap.realloc(at as *mut u8, size) } as usize;
-                unsafe { check(new, old, seed, size) };
-                self.live.remove(&at);
-                self.add(new, size, 16);
+                let Some(object) = self.pick(which) else { return };
+                self.resize(object, size);
+            }
+            Op::Grow(which, part, times) => {
+                let Some(mut object) = self.pick(which) else { return };
+                for _ in 0..times {
+                    let size = (object.1 + object.1 / part + 1).min(8 << 20);
+                    object = (self.resize(object, size), size, self.seed);
+                }
+            }
+            Op::Guarded(size) => {
+                if let Some(at) = self.heap.area_alloc(size, PAGE, true) {
+                    self.add(at, size, PAGE);
+                }
             }
             Op::Free(which) => {
                 let Some((at, size, seed)) = self.pick(which) else { return };
@@ -205,22 +237,53 @@ impl Model<'_> {
             Op::Trim => {
                 self.heap.trim();
             }
+            Op::Purge => {
+                self.heap.purge();
+            }
+            Op::Park => {
+                self.heap.park();
+            }
+            Op::Turn(which) => {
+                let (knob, values) = TURNS[which / 2];
+                self.heap.cache.knobs.set(knob as usize, values[which % 2]);
+            }
+        }
+    }
+    fn resize(&mut self, (at, old, seed): (usize, usize, u8), size: usize) -> usize {
+        let new = unsafe { self.heap.realloc(at as *mut u8, size) } as usize;
+        unsafe { check(new, old, seed, size) };
+        self.live.remove(&at);
+        self.add(new, size, 16);
+        new
+    }
+    /// What begins a case.
+    fn new(heap: &Heap<Test>) -> Model<'_> {
+        TURNS.iter().for_each(|&(knob, values)| {
+            heap.cache.knobs.set(knob as usize, values[0]);
+        });
+        Model { heap, live: BTreeMap::new(), seed: 1 }
+    }
+    /// All structures hold between any two operations.
+    fn run_all(&mut self, ops: &[Op], mut each: impl FnMut(&Self)) {
+        for (at, op) in ops.iter().enumerate() {
+            self.run(op);
+            each(self);
+            if at % 8 == 0 {
+                self.heap.verify();
+            }
+        }
+        self.heap.verify();
+        while let Some((at, size, seed)) = self.pick(0) {
+            unsafe { check(at, size, seed, size) };
+            self.live.remove(&at);
+            unsafe { self.heap.free(at as *mut u8) };
         }
     }
 }
 
 fn against_the_model(heap: &Heap<Test>, cases: u32) {
     proptest!(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }, |(ops in ops())| {
-        let mut model = Model { heap, live: BTreeMap::new(), seed: 1 };
-        for op in &ops {
-            model.run(op);
-        }
-        heap.verify();
-        while let Some((at, size, seed)) = model.pick(0) {
-            unsafe { check(at, size, seed, size) };
-            model.live.remove(&at);
-            unsafe { heap.free(at as *mut u8) };
-        }
+        Model::new(heap).run_all(&ops, |_| ());
         assert_empty(heap);
     });
 }
@@ -266,21 +329,13 @@ fn profiled_model(heap: &Heap<Test>) {
         heap.cache.knobs.set(Id::ProfileBytes as usize, mean);
         heap.apply_profile();
         proptest!(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() }, |(ops in ops())| {
-            let mut model = Model { heap, live: BTreeMap::new(), seed: 1 };
-            for op in &ops {
-                model.run(op);
+            Model::new(heap).run_all(&ops, |model| {
                 if mean == 1 {
                     let bytes = model.live.values().map(|&(size, _)| size as u64).sum::<u64>();
                     let n = model.live.len() as u64;
-                    prop_assert_eq!(live_samples(heap), (n, bytes, n));
+                    assert_eq!(live_samples(heap), (n, bytes, n));
                 }
-            }
-            heap.verify();
-            while let Some((at, size, seed)) = model.pick(0) {
-                unsafe { check(at, size, seed, size) };
-                model.live.remove(&at);
-                unsafe { heap.free(at as *mut u8) };
-            }
+            });
             prop_assert_eq!(live_samples(heap), (0, 0, 0));
             assert_empty(heap);
         });

@@ -36,7 +36,7 @@ pub enum Kind {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Desc {
-    /// Two page numbers (list or tree), or the slab.
+    /// Two page numbers (list or tree), the slab, or the pages that were asked for of an area that has room to grow.
     pub link: AtomicU64,
     /// Pages of the block, run or area.
     pub pages: AtomicU32,
@@ -76,6 +76,12 @@ impl Desc {
     #[inline]
     pub fn set(&self, kind: Kind, rest: u32) {
         self.tag.store(rest << 8 | kind as u32, Relaxed);
+    }
+    /// An area in use begins here, which has no room to grow.
+    #[inline]
+    pub fn begin_area(&self, flags: u32) {
+        self.link.store(0, Relaxed);
+        self.set(Kind::Area, flags);
     }
     /// The two page numbers.
     #[inline]

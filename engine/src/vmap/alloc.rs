@@ -126,7 +126,7 @@ impl Vmap<'_> {
         }
         let desc = self.windows.desc(pfn);
         desc.set_len(0);
-        desc.set(Kind::Area, 0);
+        desc.begin_area(0);
         self.board().raise(Level::Mapped, bytes);
         if !charged {
             self.account(bytes as isize, 0);

@@ -356,7 +356,7 @@ impl Vmap<'_> {
     pub(super) fn take_in(&self, pfn: Pfn, pages: usize, flags: u32) {
         let desc = self.windows.desc(pfn);
         desc.set_len(pages);
-        desc.set(Kind::Area, flags);
+        desc.begin_area(flags);
     }
 
     /// Tells of an area that begins.
@@ -426,6 +426,18 @@ impl Vmap<'_> {
         let guards = ((flags & GUARD) / GUARD) as usize;
         let bytes = if pages == 0 { window.giant.bytes.load(Relaxed) } else { (pages - guards) << PAGE_SHIFT };
         Some(Area { pfn, bytes, flags })
+    }
+
+    /// Of an area that has room to grow the pages that were asked for; else 0. (Of one that came out of a CPU's front perhaps what its
+    /// last user asked for.)
+    #[must_use]
+    pub fn asked(&self, area: &Area) -> usize {
+        self.windows.desc(area.pfn).link.load(Relaxed) as usize
+    }
+
+    /// It has room to grow: so many pages were asked for.
+    pub fn ask(&self, area: &Area, pages: usize) {
+        self.windows.desc(area.pfn).link.store(pages as u64, Relaxed);
     }
 
     /// Whether it has a window of its own.

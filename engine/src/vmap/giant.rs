@@ -95,7 +95,7 @@ impl Vmap<'_> {
         self.dequeue(&mut queue, pfn);
         self.areas.shift_backlog(-(((bytes - handed) / PAGE) as isize));
         desc.set_len(0);
-        desc.set(Kind::Area, desc.rest());
+        desc.begin_area(desc.rest());
         self.account((bytes - charged) as isize, -((bytes - clean) as isize));
         drop(queue);
         Some(self.begin(pfn, Event::AreaReuse))

@@ -10,7 +10,7 @@ use super::areas::{Fresh, Vmap};
 use super::lists::Want;
 use super::space::{HUGE, LIKE, Space, State};
 use crate::arch::PAGE;
-use crate::page::{Kind, Pfn};
+use crate::page::Pfn;
 use crate::stat::Event;
 
 /// Pages of a piece of another space's, at least.
@@ -108,7 +108,7 @@ impl Vmap<'_> {
         self.differ(want.flags, &state, -((want.pages * PAGE) as isize));
         drop(state);
         let desc = self.windows.desc(pfn);
-        desc.set(Kind::Area, desc.rest());
+        desc.begin_area(desc.rest());
         self.cache.sets.count(Event::AreaReuse, 1);
         Some(Fresh { address: self.windows.address(pfn), zero: false })
     }

@@ -89,3 +89,55 @@ fn large_requests_wait_a_moment_for_a_fork() {
     HEAP.pay();
     assert_empty(&HEAP);
 }
+
+/// What grows by little is copied a few times, not each time; who asks for less than before gives its room back, and where a limit
+/// leaves none there is none.
+#[test]
+fn blocks_that_grow_in_turn_are_seldom_copied() {
+    static HEAPS: [Heap<Test>; 3] = [const { Heap::new() }; 3];
+    const STEP: usize = 3000;
+    let usable = |heap: &Heap<Test>, block: usize| heap.usable(block as *const u8).unwrap();
+    for (heap, mode) in HEAPS.iter().zip([Mode::Simulated, Mode::Fallback, Mode::Sequences]) {
+        if !open(heap, mode) {
+            continue;
+        }
+        let resize = |block: usize, size: usize| unsafe { heap.realloc(block as *mut u8, size) } as usize;
+        let mut blocks = [0; 8].map(|_| heap.malloc(STEP) as usize);
+        let mut moved = 0;
+        for size in (2 * STEP..1_000_000).step_by(STEP) {
+            for (at, block) in blocks.iter_mut().enumerate() {
+                let new = resize(*block, size);
+                moved += usize::from(new != *block);
+                unsafe { ((new + size - STEP) as *mut u8).write(at as u8) };
+                *block = new;
+            }
+        }
+        // (From 32 KiB to a MB by a quarter 16 times, and some times within small classes.)
+        assert!(moved <= 8 * 40, "{mode:?}: {moved}");
+        for (at, &block) in blocks.iter().enumerate() {
+            let mut steps = (STEP..990_000).step_by(STEP);
+            assert!(steps.all(|step| unsafe { ((block + step) as *const u8).read() } == at as u8), "{mode:?}");
+        }
+        // More, within the room; less than was ever asked for with it.
+        let (block, long) =
+            blocks.iter().map(|&block| (block, usable(heap, block))).max_by_key(|&(_, long)| long).unwrap();
+        assert!(resize(block, long) == block && usable(heap, block) == long);
+        assert!(resize(block, 600_000) == block && usable(heap, block) < 700_000, "{mode:?}");
+        blocks.into_iter().for_each(|block| unsafe { heap.free(block as *mut u8) });
+        // Huge ones move by page tables.
+        heap.trim();
+        let block = heap.malloc(40 << 20) as usize;
+        let grown = resize(block, 41 << 20);
+        assert_eq!(usable(heap, grown), 50 << 20);
+        assert!(resize(grown, 42 << 20) == grown && usable(heap, grown) == 50 << 20);
+        assert!(resize(grown, 40 << 20) == grown && usable(heap, grown) == 40 << 20, "{mode:?}");
+        // Two MiB are left.
+        let held = heap.cache.sets.board().held();
+        heap.cache.knobs.set(Id::HardLimit as usize, held + (2 << 20));
+        let limited = resize(grown, 41 << 20);
+        assert_eq!(usable(heap, limited), 41 << 20, "{mode:?}");
+        heap.cache.knobs.set(Id::HardLimit as usize, 0);
+        unsafe { heap.free(limited as *mut u8) };
+        assert_empty(heap);
+    }
+}
