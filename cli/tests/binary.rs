@@ -100,11 +100,21 @@ fn fast_paths_are_the_committed_ones() {
         String::from("# entry instructions branches writes locked calls: fast path of the release library\n");
     let mut listing = String::new();
     let mut by_name = BTreeMap::new();
-    for name in ["malloc", "free", "free_sized", "_Znwm", "_ZdlPvm"] {
+    for name in [
+        "malloc",
+        "free",
+        "free_sized",
+        "_Znwm",
+        "_ZdlPvm",
+        "aligned_alloc",
+        "posix_memalign",
+        "realloc",
+        "malloc_usable_size",
+    ] {
         writeln!(listing, "{name}:").unwrap();
         let counts = walk(&code, symbols[name], &mut listing);
         let Counts { all, branches, writes, locked, calls } = counts;
-        writeln!(table, "{name:<10} {all:>3} {branches:>3} {writes:>3} {locked:>3} {calls:>3}").unwrap();
+        writeln!(table, "{name:<18} {all:>3} {branches:>3} {writes:>3} {locked:>3} {calls:>3}").unwrap();
         by_name.insert(name, counts);
     }
     let (malloc, free) = (&by_name["malloc"], &by_name["free"]);

@@ -64,8 +64,18 @@ fn do_calloc(count: usize, size: usize) -> *mut c_void {
     }
 }
 
-/// As glibc: `realloc(NULL, n)` is malloc, `realloc(p, 0)` frees and returns null.
+#[inline(always)]
 unsafe fn do_realloc(object: *mut c_void, size: usize) -> *mut c_void {
+    if HEAP.stays(object.cast(), size) {
+        return object;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { realloc_slow(object, size) }
+}
+
+/// As glibc: `realloc(NULL, n)` is malloc, `realloc(p, 0)` frees and returns null.
+#[inline(never)]
+unsafe fn realloc_slow(object: *mut c_void, size: usize) -> *mut c_void {
     if object.is_null() {
         return do_malloc(size);
     }
@@ -78,10 +88,19 @@ unsafe fn do_realloc(object: *mut c_void, size: usize) -> *mut c_void {
     unsafe { HEAP.realloc(object.cast(), size) }.cast()
 }
 
-/// As glibc: an alignment that is no power of two is rounded up to one.
+#[inline(always)]
 fn do_memalign(align: usize, size: usize) -> *mut c_void {
+    if !align.is_power_of_two() {
+        return memalign_slow(align, size);
+    }
+    HEAP.aligned_or(size, align, || memalign_slow(align, size).cast()).cast()
+}
+
+/// As glibc: an alignment that is no power of two is rounded up to one.
+#[inline(never)]
+fn memalign_slow(align: usize, size: usize) -> *mut c_void {
     match align.max(1).checked_next_power_of_two() {
-        Some(align) if align <= 1 << 46 => HEAP.aligned(size, align).cast(),
+        Some(align) if align <= 1 << 46 => HEAP.aligned_slow(size, align).cast(),
         _ => fail(if align > 1 << 63 { Errno::EINVAL } else { Errno::ENOMEM }),
     }
 }
@@ -94,6 +113,7 @@ fn do_pvalloc(size: usize) -> *mut c_void {
 }
 
 /// As glibc: without memory `errno` says so, too; a wrong alignment leaves it alone.
+#[inline(always)]
 unsafe fn do_posix_memalign(into: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return Errno::EINVAL.0;

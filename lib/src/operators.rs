@@ -107,7 +107,13 @@ macro_rules! operators {
             $cold($size, $second, $third)
         }
     };
-    (@aligned $cold:ident $size:ident $second:ident $third:ident) => { $cold($size, $second, $third) };
+    (@aligned $cold:ident $size:ident $second:ident $third:ident) => {
+        if is_ours() && $second.is_power_of_two() {
+            HEAP.aligned_or($size, $second, || $cold($size, $second, $third))
+        } else {
+            $cold($size, $second, $third)
+        }
+    };
     (@name $name:ident) => {
         match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
             Ok(name) => name,
@@ -153,7 +159,7 @@ extern "C" fn slow(size: usize, second: usize) -> *mut u8 {
 /// The same, aligned. (What is no alignment is the next definition's to refuse.)
 extern "C" fn slow_aligned(size: usize, align: usize) -> *mut u8 {
     if decide() && align.is_power_of_two() && align <= 1 << 46 {
-        HEAP.aligned(size, align)
+        HEAP.aligned_slow(size, align)
     } else {
         core::ptr::null_mut()
     }

@@ -6,6 +6,8 @@
 //!            │ (in the fallback: pop by the bias, then)
 //!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
 //! ```
+//! What is to be aligned to a page or less is what a multiple of the alignment is (`class::aligned`).
+//!
 //! Beside a fork it is the side arena's ([`super::side`]). While allocations are sampled all come here.
 //!
 //! Cost: the golden table of the fast paths is in `cli/tests/golden`.
@@ -163,7 +165,7 @@ impl<E: Environment> Heap<E> {
     #[inline]
     fn malloc_quick(&self, size: usize, aborted: bool) -> Option<usize> {
         if size > SMALL_MAX {
-            return if self.is_open() { self.reuse_area(size, PAGE) } else { None };
+            return if self.is_open() { self.reuse_area(size) } else { None };
         }
         if aborted { None } else { self.alloc_set(class::offset_of(size) / 16) }
     }
@@ -229,18 +231,15 @@ impl<E: Environment> Heap<E> {
     }
 
     /// An area of freed memory, with its old contents.
-    fn reuse_area(&self, size: usize, align: usize) -> Option<usize> {
-        // (With a fast path, whoever wants no more than a page's alignment has looked.)
-        let looked = align <= PAGE && self.is_quick();
-        let front = match looked {
-            true => {
-                self.front_lacks(size);
-                None
-            }
-            false if align > PAGE => None,
-            false => self.front_alloc_slow(size),
+    fn reuse_area(&self, size: usize) -> Option<usize> {
+        // (A fast path has looked.)
+        let front = if self.is_quick() {
+            self.front_lacks(size);
+            None
+        } else {
+            self.front_alloc_slow(size, PAGE)
         };
-        front.or_else(|| Some(self.reuse_dirty(size, align)?.address))
+        front.or_else(|| Some(self.reuse_dirty(size, PAGE)?.address))
     }
 
     /// One that no front has.
@@ -333,7 +332,7 @@ impl<E: Environment> Heap<E> {
             E::no_memory();
             return ptr::null_mut();
         }
-        let front = self.front_alloc_slow(size).map(|address| Fresh { address, zero: false });
+        let front = self.front_alloc_slow(size, PAGE).map(|address| Fresh { address, zero: false });
         let fresh = front.or_else(|| self.alloc_area(size, PAGE, true));
         self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let Some(fresh) = fresh else { return ptr::null_mut() };
@@ -347,10 +346,30 @@ impl<E: Environment> Heap<E> {
         fresh.address as *mut u8
     }
 
-    /// `size` bytes aligned to `align`, a power of two; null without memory.
+    /// `size` bytes aligned to `align`, a power of two; null without memory. Cost: that of [`Self::malloc`] up to a page's alignment.
+    #[inline(always)]
     pub fn aligned(&self, size: usize, align: usize) -> *mut u8 {
+        self.aligned_or(size, align, || self.aligned_slow(size, align))
+    }
+
+    /// The fast path of [`Self::aligned`]; where it refuses, what `refused` returns, which goes on by [`Self::aligned_slow`].
+    #[inline(always)]
+    pub fn aligned_or(&self, size: usize, align: usize, refused: impl FnOnce() -> *mut u8) -> *mut u8 {
+        if align > PAGE {
+            return refused();
+        }
+        self.malloc_or::<false>(class::aligned(size, align), |_| refused())
+    }
+
+    /// The rest of [`Self::aligned`].
+    #[cold]
+    #[inline(never)]
+    pub fn aligned_slow(&self, size: usize, align: usize) -> *mut u8 {
         if align <= 16 {
             return self.malloc(size);
+        }
+        if let Some(area) = self.front_alloc_quick(size, align) {
+            return self.checked(area as *mut u8);
         }
         let Some(_inside) = self.enter_for(size) else { return self.alloc_aside(size, align) };
         let start = self.cache.sets.clock.ticks();
@@ -358,17 +377,15 @@ impl<E: Environment> Heap<E> {
             E::no_memory();
             return ptr::null_mut();
         }
-        let class = if align <= PAGE { class::aligned(size, align) } else { None };
+        let small = if align <= PAGE { class::aligned(size.max(1), align) } else { 0 };
         let is_due = self.is_due(size);
-        let object = match class {
-            Some(class) if !is_due => self.alloc_class(class),
-            _ => {
-                let front = if align <= PAGE { self.front_alloc_slow(size) } else { None };
-                front.or_else(|| {
-                    let area = self.reuse_dirty(size, align).or_else(|| self.alloc_area(size, align, false));
-                    area.map(|area| area.address)
-                })
-            }
+        let object = if (1..=SMALL_MAX).contains(&small) && !is_due {
+            self.alloc_class(class::offset_of(small) / 16)
+        } else {
+            self.front_alloc_slow(size, align).or_else(|| {
+                let area = self.reuse_dirty(size, align).or_else(|| self.alloc_area(size, align, false));
+                area.map(|area| area.address)
+            })
         };
         if is_due && let Some(object) = object {
             self.sample(object, size);

@@ -30,8 +30,7 @@ impl<E: Environment> Heap<E> {
                 self.mm().scrape_area(bytes, || self.vmap().alloc_guarded(bytes, align))
             })
         } else {
-            let front = if align <= PAGE { self.front_alloc_slow(bytes) } else { None };
-            let front = front.map(|address| Fresh { address, zero: false });
+            let front = self.front_alloc_slow(bytes, align).map(|address| Fresh { address, zero: false });
             front.or_else(|| self.reuse_dirty(bytes, align)).or_else(|| self.alloc_area(bytes, align, false))
         };
         self.cold_end(Event::AllocSlowpath, start, fresh.is_none());

@@ -83,23 +83,36 @@ impl<E: Environment> Heap<E> {
         self.malloc_cold(size, false)
     }
 
-    /// The same in every mode, inside.
-    pub(super) fn front_alloc_slow(&self, size: usize) -> Option<usize> {
-        let pages = size.div_ceil(PAGE);
+    /// The same in every mode, inside, aligned to `align`: the area that comes next is, or it goes where any may be found.
+    pub(super) fn front_alloc_slow(&self, size: usize, align: usize) -> Option<usize> {
         if !self.is_for_front(size) || !self.is_open() {
             return None;
         }
-        match self.cache.sets.pop(front::serves(pages)) {
-            Outcome::Done(address) if self.front_fits(address, pages - 1) => Some(address),
-            Outcome::Done(misfit) => {
-                self.front_misses(misfit, front::serves(pages));
-                None
+        self.front_pop(size, align, |class| self.cache.sets.pop(class), || self.front_lacks(size))
+    }
+
+    /// The same by a fast path, anywhere.
+    pub(super) fn front_alloc_quick(&self, size: usize, align: usize) -> Option<usize> {
+        self.is_for_front(size).then(|| self.front_pop(size, align, |class| self.pop_quick(class * 16), || ()))?
+    }
+
+    #[inline(always)]
+    fn front_pop(
+        &self,
+        size: usize,
+        align: usize,
+        pop: impl FnOnce(usize) -> Outcome<usize>,
+        lacks: impl FnOnce(),
+    ) -> Option<usize> {
+        let pages = size.div_ceil(PAGE);
+        match pop(front::serves(pages)) {
+            Outcome::Done(address) if address.is_multiple_of(align) && self.front_fits(address, pages - 1) => {
+                return Some(address);
             }
-            _ => {
-                self.front_lacks(size);
-                None
-            }
+            Outcome::Done(misfit) => self.front_misses(misfit, front::serves(pages)),
+            _ => lacks(),
         }
+        None
     }
 
     /// This CPU had no area for a request of so many bytes: what says that more room would have served.

@@ -16,6 +16,7 @@
 use super::enter::LARGE;
 use super::state::{Environment, Heap};
 use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::knob::Id;
 use crate::page::BIASED;
 use crate::slab::class::{SIZES, SMALL_MAX};
@@ -55,9 +56,23 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 }
 
 impl<E: Environment> Heap<E> {
-    /// Bytes that the object at this address has; `None` if it is not one of ours.
+    /// The bytes of a small object that sequences serve.
+    #[inline(always)]
+    fn small_size(&self, object: *const u8) -> Option<usize> {
+        let class = self.pages.windows.class(object as usize)?;
+        if class.cast_signed() > 0 { SIZES.get(class as usize).map(|&size| size as usize) } else { None }
+    }
+
+    /// Bytes that the object at this address has; `None` if it is not one of ours. Cost: some loads for a small one.
+    #[inline(always)]
     #[must_use]
     pub fn usable(&self, object: *const u8) -> Option<usize> {
+        self.small_size(object).or_else(|| self.usable_slow(object))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn usable_slow(&self, object: *const u8) -> Option<usize> {
         // (An area's is of no small size.)
         let small = |class: u8| if class > 0 { SIZES.get((class & !BIASED) as usize) } else { None };
         if let Some(&size) = self.pages.windows.class(object as usize).and_then(small) {
@@ -70,6 +85,15 @@ impl<E: Environment> Heap<E> {
                 None => self.side.size(object as usize),
             },
         }
+    }
+
+    /// Whether [`Self::realloc`] would do nothing, where that takes no more than a look: a small object fits, and wastes less than half.
+    #[inline(always)]
+    #[must_use]
+    pub fn stays(&self, object: *const u8, size: usize) -> bool {
+        // (Where objects are checked the gate lets nothing pass. Size 0 wraps.)
+        self.small.load(Relaxed) != 0
+            && self.small_size(object).is_some_and(|old| size.wrapping_sub(1) < old && (size > old / 2 || old <= 64))
     }
 
     /// Changes an object's size, keeping its contents up to the smaller one; null without
@@ -229,7 +253,7 @@ impl<E: Environment> Heap<E> {
         if area.bytes / 2 > fresh {
             return None;
         }
-        let address = self.front_alloc_slow(size).or_else(|| Some(self.reuse_dirty(size, PAGE)?.address))?;
+        let address = self.front_alloc_slow(size, PAGE).or_else(|| Some(self.reuse_dirty(size, PAGE)?.address))?;
         self.resized(address, size, start);
         Some(address)
     }

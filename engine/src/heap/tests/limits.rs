@@ -42,7 +42,7 @@ fn keeps_to_the_limit(heap: &Heap<Test>, cases: u32) {
     )| {
         heap.trim();
         let (most, meta) = (limit(heap, 12 * MIB), board(heap).level(Level::Meta));
-        let mut model = Model { heap, live: BTreeMap::new(), seed: 1 };
+        let mut model = Model::new(heap);
         for (kind, size, which, shift) in ops {
             let mut before = refused(heap);
             let (at, align) = match kind {
@@ -80,12 +80,7 @@ fn keeps_to_the_limit(heap: &Heap<Test>, cases: u32) {
             }
         }
         all.set(refused(heap));
-        heap.verify();
-        while let Some((at, size, seed)) = model.pick(0) {
-            unsafe { check(at, size, seed, size) };
-            model.live.remove(&at);
-            unsafe { heap.free(at as *mut u8) };
-        }
+        model.end();
         // Others can have it now, all but new metadata. What caches got since the last drain may be much: that rests for as
         // long as it pays, and it took long if others had the CPU.
         heap.reclaim.limits.end_rest();
