@@ -18,8 +18,8 @@ const ALL: &[(&str, &str)] = &[
     ("\n#[cfg(test)]\nmod tests;\n", "\n"),
     ("\nuse class::", "\nuse crate::class::"),
     (
-        "self.bits[(slab as usize >> 7) % BIT_LOCKS].lock()",
-        "let guard = self.bits[(slab as usize >> 7) % BIT_LOCKS].lock();
+        "self.bits[(slab as usize >> 7) % BIT_LOCKS].0.lock_brief()",
+        "let guard = self.bits[(slab as usize >> 7) % BIT_LOCKS].0.lock_brief();
         crate::machine::assert_live(slab as usize);
         guard",
     ),

@@ -67,10 +67,10 @@ impl Windows {
         let page = address.checked_sub(BASE)? / PAGE;
         (page < PAGES).then_some(((), Pfn(page as u32)))
     }
-    /// Nothing is fetched ahead here.
+    /// Which page an address is in, and its descriptor.
     #[must_use]
-    pub const fn look(&self, _: usize) -> Option<(Pfn, &Desc)> {
-        None
+    pub fn look(&self, address: usize) -> Option<(Pfn, &Desc)> {
+        self.find(address).map(|(_, pfn)| (pfn, self.desc(pfn)))
     }
     /// Its address.
     #[must_use]

@@ -14,7 +14,7 @@
 //! guards what forks and vforks change, whoever is interrupted; a thread outside the gate may take it.
 //!
 //! Ordering: taking is Acquire, releasing Release, which orders the guarded value.
-//! Cost: uncontended one compare-and-swap and one swap.
+//! Cost: uncontended one compare-and-swap and one swap; taken by [`Lock::lock_brief`] without the swap.
 #![allow(unsafe_code)] // hands out the guarded value
 
 use super::atomic::{
@@ -28,7 +28,7 @@ use core::ops::{Deref, DerefMut};
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const WAITED: u32 = 2;
-/// ns between two looks at an [`Owned`] that somebody has.
+/// ns between two looks at an [`Owned`], or a lock that is held briefly, that somebody has.
 const LOOK: u64 = 50_000;
 
 /// A value behind a lock. In this order: a large value begins on the line of its lock.
@@ -46,7 +46,8 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 #[derive(Debug)]
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    elided: bool,
+    /// It is released by a store, unless somebody is seen to sleep.
+    by_store: bool,
 }
 
 impl<T> Lock<T> {
@@ -59,9 +60,9 @@ impl<T> Lock<T> {
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
-            self.wait();
+            self.wait(|| sys::futex_wait(&self.state, WAITED));
         }
-        Guard { lock: self, elided: false }
+        Guard { lock: self, by_store: false }
     }
 
     /// As [`Lock::lock`], without a locked instruction while the process has one thread: nobody
@@ -71,22 +72,32 @@ impl<T> Lock<T> {
     pub fn lock_elided(&self) -> Guard<'_, T> {
         if sys::single_threaded() && self.state.load(Relaxed) == FREE {
             self.state.store(HELD, Relaxed);
-            return Guard { lock: self, elided: true };
+            return Guard { lock: self, by_store: true };
         }
         self.lock()
+    }
+
+    /// As [`Lock::lock`], for sections of some ns, one after the other: released without a locked instruction. Who began to wait between
+    /// the look and the store is not woken, and so looks again by himself. Whoever takes this lock takes it so.
+    #[inline]
+    pub fn lock_brief(&self) -> Guard<'_, T> {
+        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            self.wait(|| sys::futex_wait_for(&self.state, WAITED, LOOK));
+        }
+        Guard { lock: self, by_store: true }
     }
 
     /// The value if nobody holds it now.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
-        Some(Guard { lock: self, elided: false })
+        Some(Guard { lock: self, by_store: false })
     }
 
-    /// Takes a contended lock.
+    /// Takes a contended lock; `sleep` waits for the word to be another than [`WAITED`].
     #[cold]
     #[inline(never)]
-    fn wait(&self) {
+    fn wait(&self, sleep: impl Fn()) {
         for _ in 0..100 {
             if self.state.load(Relaxed) == FREE && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
                 return;
@@ -95,7 +106,7 @@ impl<T> Lock<T> {
         }
         // From now on somebody may sleep: the word says so until it is released.
         while self.state.swap(WAITED, Acquire) != FREE {
-            sys::futex_wait(&self.state, WAITED);
+            sleep();
         }
     }
 
@@ -131,7 +142,7 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.elided && self.lock.state.load(Relaxed) == HELD {
+        if self.by_store && self.lock.state.load(Relaxed) == HELD {
             self.lock.state.store(FREE, Release);
         } else {
             self.lock.release();
@@ -259,25 +270,26 @@ mod tests {
         std::thread::spawn(|| ()).join().unwrap();
         let lock = Lock::new(0);
         let is_held = || (lock.state.load(Relaxed), lock.try_lock().is_none());
-        for way in 0..3 {
+        for way in 0..4 {
             let guard = match way {
                 0 => lock.lock(),
                 1 => lock.lock_elided(),
+                3 => lock.lock_brief(),
                 _ => lock.try_lock().unwrap(),
             };
-            assert!(!guard.elided, "others may come");
+            assert_eq!(guard.by_store, way == 3, "others may come");
             assert_eq!(is_held(), (HELD, true));
             drop(guard);
             assert_eq!(is_held(), (FREE, false));
         }
         assert!(core::ptr::eq(lock.as_ptr(), &raw const *lock.lock()));
-        lock.wait();
+        lock.wait(|| unreachable!());
         assert_eq!(is_held(), (HELD, true), "nobody sleeps");
         lock.release();
         in_a_single_child(|| {
             let lock = Lock::new(0);
             let guard = lock.lock_elided();
-            assert!(guard.elided && lock.state.load(Relaxed) == HELD && lock.try_lock().is_none());
+            assert!(guard.by_store && lock.state.load(Relaxed) == HELD && lock.try_lock().is_none());
             drop(guard);
             assert_eq!(lock.state.load(Relaxed), FREE);
         });
@@ -285,13 +297,32 @@ mod tests {
 
     #[test]
     fn who_waits_sleeps_and_is_woken_also_by_one_who_was_alone() {
-        for elided in [false, true] {
+        for by_store in [false, true] {
             let lock = Lock::new(7);
             let guard = lock.lock();
             core::mem::forget(guard);
-            let guard = Guard { lock: &lock, elided };
+            let guard = Guard { lock: &lock, by_store };
             assert_eq!(sleeps_until(|| *lock.lock(), || drop(guard)), 7);
             assert_eq!(lock.state.load(Relaxed), FREE);
         }
+    }
+
+    /// One that was not seen to wait is not woken; it looks again.
+    #[test]
+    fn who_waits_for_what_is_brief_needs_no_wake() {
+        let lock = Lock::new(0_u64);
+        core::mem::forget(lock.lock_brief());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| *lock.lock_brief());
+            while lock.state.load(Relaxed) != WAITED {
+                std::thread::yield_now();
+            }
+            lock.state.store(FREE, Release);
+            assert_eq!(waits.join().ok(), Some(0));
+            for _ in 0..4 {
+                scope.spawn(|| (0..100_000).for_each(|_| *lock.lock_brief() += 1));
+            }
+        });
+        assert_eq!(*lock.lock_brief(), 400_000);
     }
 }

@@ -114,15 +114,30 @@ impl Slab {
             got
         }
     }
+    /// Makes an object free, as the next: whether it did.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub(super) unsafe fn set_free_one(slab: *mut Self, shape: &Shape, object: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Some(index) = shape.index(object) else { return false };
+            let may = (*slab).free as usize + 1 < shape.objects && !Self::is_free(slab, index);
+            if may {
+                Self::set_free(slab, index);
+            }
+            may
+        }
+    }
     /// Makes objects free while nothing is remarkable: neither another's pointer, nor one that is wrong, nor the last one
     /// out. How many. The bitmap's word is in a register from one stretch to the next.
     ///
     /// # Safety
-    /// As [`Slab::bitmap`].
-    pub(super) unsafe fn set_free_run(slab: *mut Self, batch: &[usize]) -> usize {
+    /// As [`Slab::bitmap`]; the shape is its.
+    pub(super) unsafe fn set_free_run(slab: *mut Self, shape: &Shape, batch: &[usize]) -> usize {
         // SAFETY: the caller's promise.
         unsafe {
-            let shape = Shape::of(slab);
             let most = (shape.objects - (*slab).free as usize).saturating_sub(1);
             let mut left = &batch[..batch.len().min(most)];
             let bitmap = Self::bitmap(slab);

@@ -58,10 +58,15 @@ pub(crate) const VISITS: usize = 128;
 pub struct Slabs {
     /// By node and class.
     partial: [[Lock<Partial>; CLASSES]; NODES],
-    bits: [Lock<()>; BIT_LOCKS],
+    bits: [BitLock; BIT_LOCKS],
     /// Set before the first slab is made.
     checked: AtomicBool,
 }
+
+/// On a line of its own: other CPUs take those beside it.
+#[derive(Debug)]
+#[repr(align(64))]
+struct BitLock(Lock<()>);
 
 #[derive(Debug)]
 struct Partial(*mut Slab);
@@ -93,13 +98,13 @@ impl Slabs {
     pub const fn new() -> Self {
         Self {
             partial: [const { [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES] }; NODES],
-            bits: [const { Lock::new(()) }; BIT_LOCKS],
+            bits: [const { BitLock(Lock::new(())) }; BIT_LOCKS],
             checked: AtomicBool::new(false),
         }
     }
 
     fn bit_lock(&self, slab: *mut Slab) -> Guard<'_, ()> {
-        self.bits[(slab as usize >> 7) % BIT_LOCKS].lock()
+        self.bits[(slab as usize >> 7) % BIT_LOCKS].0.lock_brief()
     }
 
     /// A slab of the list, now in the caller's hand.
@@ -417,7 +422,7 @@ impl SlabSource<'_> {
     fn put_back(&self, class: usize, objects: &mut [usize], visits: usize) -> usize {
         let all = objects.len();
         let mut rest = objects;
-        let mut good = 0;
+        let (mut good, mut gap) = (0, GAP);
         for _ in 0..visits {
             let Some(&first) = rest.first() else { break };
             self.prefetch(rest);
@@ -426,7 +431,7 @@ impl SlabSource<'_> {
                 rest = &mut rest[1..];
                 continue;
             };
-            let (right, all) = self.put_back_slab(class, slab, rest);
+            let (right, all) = self.put_back_slab(class, slab, rest, &mut gap);
             good += right;
             debug_assert!(all > 0, "its slab has the first");
             rest = &mut rest[all.max(1)..];
@@ -451,21 +456,29 @@ impl SlabSource<'_> {
     ///
     /// The last object out is what keeps a slab alive, so its bit is set only under the
     /// list's lock, where it is known whether the slab may go.
-    fn put_back_slab(&self, class: usize, slab: *mut Slab, objects: &mut [usize]) -> (usize, usize) {
+    fn put_back_slab(&self, class: usize, slab: *mut Slab, objects: &mut [usize], gap: &mut usize) -> (usize, usize) {
         let mut last = None;
-        let (joins, shape, mut good, all, wrong);
+        let (joins, mut good, all, wrong);
+        // SAFETY: live: the first object is out.
+        let shape = unsafe { Shape::of(slab) };
+        let bytes = PAGE << SLAB_ORDER[class];
+        let is_its = |object: usize| object.wrapping_sub(shape.base) < bytes;
         {
             let _bits = self.slabs.bit_lock(slab);
-            // SAFETY: live: the first object is out; its bit lock is held.
+            // SAFETY: as above; its bit lock is held.
             unsafe {
                 let was_full = (*slab).free == 0;
-                let run = Slab::set_free_run(slab, objects);
-                let bytes = PAGE << SLAB_ORDER[class];
-                shape = Shape::of(slab);
+                let run = match objects.get(1) {
+                    Some(&next) if is_its(next) => Slab::set_free_run(slab, &shape, objects),
+                    _ => usize::from(Slab::set_free_one(slab, &shape, objects[0])),
+                };
                 // (As many as are out.)
                 let most = shape.objects - (*slab).free as usize;
-                all = run + to_front(&mut objects[run..], most, |object| object.wrapping_sub(shape.base) < bytes);
-                good = run + Slab::set_free_run(slab, &objects[run..all]);
+                let more = to_front(&mut objects[run..], most, *gap, is_its);
+                // (Where others of a slab are seldom near they are looked for less far.)
+                *gap = if more > 0 { (*gap * 2).min(GAP) } else { (*gap / 2).max(1) };
+                all = run + more;
+                good = run + if more > 0 { Slab::set_free_run(slab, &shape, &objects[run..all]) } else { 0 };
                 // Those that are wrong come behind each other, in place of what has been looked at.
                 let (first, mut end) = (good, good);
                 for at in first..all {
@@ -562,8 +575,7 @@ impl SlabSource<'_> {
     }
 
     fn find(&self, address: usize) -> Option<(*mut Slab, usize)> {
-        let (_, pfn) = self.pages.windows.find(address)?;
-        let desc = self.pages.windows.desc(pfn);
+        let (_, desc) = self.pages.windows.look(address)?;
         if desc.kind() != Kind::Slab {
             return None;
         }
@@ -600,15 +612,15 @@ impl SlabSource<'_> {
     }
 }
 
-/// Brings those that `belong` to the front, up to where [`GAP`] in a row do not, or where `most` do and the next does not (one more would
+/// Brings those that `belong` to the front, up to where `gap` in a row do not, or where `most` do and the next does not (one more would
 /// be there twice); how many.
-fn to_front(objects: &mut [usize], most: usize, belong: impl Fn(usize) -> bool) -> usize {
+fn to_front(objects: &mut [usize], most: usize, gap: usize, belong: impl Fn(usize) -> bool) -> usize {
     let (mut front, mut last) = (0, 0);
     for at in 0..objects.len() {
         if belong(objects[at]) {
             objects.swap(at, front);
             (front, last) = (front + 1, at);
-        } else if front >= most || at - last >= GAP {
+        } else if front >= most || at - last >= gap {
             break;
         }
     }

@@ -80,7 +80,7 @@ fn those_that_belong_come_to_the_front_up_to_a_gap() {
             expected += usize::from(expected == at + 1 && gap < GAP);
         }
         let mut now = objects.clone();
-        assert_eq!(to_front(&mut now, 9, |object| object % 2 == 0), expected, "{gaps:?}");
+        assert_eq!(to_front(&mut now, 9, GAP, |object| object % 2 == 0), expected, "{gaps:?}");
         assert_eq!(now[..expected], [2, 4, 6][..expected]);
         now.sort_unstable();
         objects.sort_unstable();
@@ -88,21 +88,21 @@ fn those_that_belong_come_to_the_front_up_to_a_gap() {
     }
     // No more are looked at.
     let mut others = [1; 100];
-    assert_eq!(to_front(&mut others, 9, |_| false), 0);
+    assert_eq!(to_front(&mut others, 9, GAP, |_| false), 0);
     others[0] = 2;
     let looked = core::cell::Cell::new(0);
     let belongs = |object| {
         looked.set(looked.get() + 1);
         object == 2
     };
-    assert_eq!((to_front(&mut others, 9, belongs), looked.get()), (1, GAP + 1));
+    assert_eq!((to_front(&mut others, 9, GAP, belongs), looked.get()), (1, GAP + 1));
     // Nor behind the last that can be there, but those that are there twice.
     looked.set(0);
-    assert_eq!((to_front(&mut others, 1, belongs), looked.get()), (1, 2));
+    assert_eq!((to_front(&mut others, 1, GAP, belongs), looked.get()), (1, 2));
     others[1] = 2;
     looked.set(0);
-    assert_eq!((to_front(&mut others, 1, belongs), looked.get()), (2, 3));
-    assert_eq!(to_front(&mut [], 1, |_| true), 0);
+    assert_eq!((to_front(&mut others, 1, GAP, belongs), looked.get()), (2, 3));
+    assert_eq!(to_front(&mut [], 1, GAP, |_| true), 0);
 }
 
 #[test]
