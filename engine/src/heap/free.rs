@@ -239,7 +239,7 @@ impl<E: Environment> Heap<E> {
         if self.pages.windows.find(address).is_none() {
             if self.side.size(address).is_some() {
                 // SAFETY: the caller's promise.
-                unsafe { self.side.free(address) };
+                unsafe { if self.gate.is_forking() { self.side.keep(address) } else { self.side.free(address) } };
                 return self.tell_aside();
             }
             return self.no_block(address);
@@ -271,6 +271,7 @@ impl<E: Environment> Heap<E> {
             // SAFETY: whoever freed it promised so.
             unsafe { self.free_inside(address, false) };
         }
+        self.side.give_kept();
         self.tell_aside();
     }
 }

@@ -4,15 +4,18 @@
 //! first ──► chunk ──► chunk ──► …        a chunk:  ┌ next, bytes, words ┬ block ┬ block ┬ … ┬ untouched ┐
 //!                                                   └ used ─────────────────────────────────►
 //! put off ──► entry ──► entry ──► …      an entry: a block that holds the address of what is to be freed; or that itself
+//! kept[n] ──► block ──► block ──► …      freed beside the fork, by length: 16 bytes apart up to 128, then four to a doubling
 //! ```
 //! While a fork is in flight nobody comes into the heap ([`crate::arch::gate`]), so threads that allocate, the forking one among
 //! them, get blocks from here, and what they free is put off until the fork is over. A block is a header with its size and
 //! the memory behind; blocks of a chunk lie one behind the other, and when the last of them has been freed the chunk is
-//! empty again. That is all the reuse there is: a fork is short. Of a block that is large the pages go back when it is freed: the
-//! chunk may wait long for its last one.
+//! empty again. A fork may take long, where it waits for its CPU or the C library for a stream's lock, and a torn child's never ends: so blocks of
+//! here that are freed meanwhile are kept for others of their length, and go to their chunks when it is over. Of a block that is large the pages go
+//! back when it is freed: the chunk may wait long for its last one.
 //!
-//! Nothing here has a lock, so a child finds every chunk whole, whatever other threads were at. Blocks that they had, or were
-//! about to have, are the child's loss.
+//! Nothing here has a lock, so a child finds every chunk and list whole, whatever other threads were at. Blocks that they had, or were
+//! about to have, are the child's loss. A list's head counts its changes beside the address, so that no block is taken by who saw another
+//! list (the same count comes again after two million changes).
 //!
 //! | word of a chunk | bits |
 //! |---|---|
@@ -26,14 +29,14 @@
 
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use crate::arch::atomic::{AtomicU64, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::arch::sys::{self, Access, Advice};
 use core::ptr::NonNull;
 
 /// Bytes of a chunk, at least.
 const CHUNK: usize = 256 << 10;
-/// The same, at most, unless a request is larger.
-const LARGE: usize = 64 << 20;
+/// The same, at most, unless a request is larger: one block that stays keeps all of its chunk.
+const LARGE: usize = 8 << 20;
 /// Bytes before a block.
 const HEADER: usize = 16;
 /// Bytes from which a freed block's pages go back at once.
@@ -44,6 +47,11 @@ pub const LEAST: u64 = CHUNK as u64;
 const MOST: usize = 1 << 46;
 /// In a link of what is put off: the entry lies in the object that is to be freed.
 const ITSELF: usize = 1;
+
+/// Lists of kept blocks: of up to 2 GiB.
+const LISTS: usize = 8 + 4 * 24;
+/// In a kept block's link: its pages have gone back.
+const GONE: usize = 1;
 
 const USED: u64 = (1 << 48) - 1;
 const BLOCK: u64 = 1 << 48;
@@ -63,6 +71,50 @@ struct Chunk {
     gone: AtomicU64,
 }
 
+/// Before a block: its bytes, or 0 of one that is free; its address's complement, or of one that is kept the next one. (Atomic: who takes
+/// a kept block may look at one that another has just taken.)
+#[repr(C)]
+struct Header {
+    size: AtomicUsize,
+    link: AtomicUsize,
+}
+
+/// # Safety
+/// A block begins there, or did.
+unsafe fn header<'a>(address: usize) -> &'a Header {
+    // SAFETY: the caller's promise; chunks stay.
+    unsafe { &*((address - HEADER) as *const Header) }
+}
+
+/// The bytes of a block for `size`, and its list.
+const fn length(size: usize) -> (usize, usize) {
+    let units = if size == 0 { 1 } else { size.div_ceil(16) };
+    if units <= 8 {
+        return (units * 16, units - 1);
+    }
+    let doubling = (units - 1).ilog2() as usize;
+    let steps = (units - 1) >> (doubling - 2);
+    (((steps + 1) << (doubling - 2)) * 16, 8 + 4 * (doubling - 3) + steps - 4)
+}
+
+/// The whole pages of a block, if it is large: where they begin and end.
+const fn large_pages(address: usize, size: usize) -> (usize, usize) {
+    if size < GOES {
+        return (0, 0);
+    }
+    (address.next_multiple_of(PAGE), (address + size) / PAGE * PAGE)
+}
+
+/// Of a list's head the address of the first block.
+const fn first_of(head: u64) -> usize {
+    (head << 21 >> 17) as usize
+}
+
+/// Another first block.
+const fn changed(head: u64, address: usize) -> u64 {
+    ((head >> 43) + 1) << 43 | (address as u64) << 17 >> 21
+}
+
 /// What is put off.
 #[repr(C)]
 struct Entry {
@@ -75,6 +127,10 @@ struct Entry {
 pub struct Side {
     first: AtomicUsize,
     put_off: AtomicUsize,
+    /// Kept blocks: the first's address / 16, and behind 43 bits how often that changed.
+    kept: [AtomicU64; LISTS],
+    /// There may be some.
+    keeps: AtomicBool,
     /// Bytes that are used, in all chunks, but for pages that have gone back.
     held: AtomicU64,
     /// What [`Side::tell`] has told of that.
@@ -94,6 +150,8 @@ impl Side {
         Self {
             first: AtomicUsize::new(0),
             put_off: AtomicUsize::new(0),
+            kept: [const { AtomicU64::new(0) }; LISTS],
+            keeps: AtomicBool::new(false),
             held: AtomicU64::new(0),
             told: AtomicU64::new(0),
         }
@@ -150,7 +208,12 @@ impl Side {
         if size > MOST || align > MOST {
             return None;
         }
-        let (size, align) = (size.max(1).next_multiple_of(16), align.max(16));
+        let ((size, list), align) = (length(size), align.max(16));
+        if align == 16
+            && let Some(block) = self.kept.get(list).and_then(|list| self.take_kept(list, size))
+        {
+            return Some(block);
+        }
         loop {
             if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
                 return Some(self.took(block));
@@ -161,7 +224,7 @@ impl Side {
 
     /// Whether there is room for a block of so many bytes, or can be.
     pub fn has_room(&self, size: usize) -> bool {
-        let size = size.min(MOST).next_multiple_of(16);
+        let size = length(size.min(MOST)).0;
         self.chunks().any(|chunk| chunk.has_room(size)) || self.add(size, 16).is_some()
     }
 
@@ -200,9 +263,10 @@ impl Side {
         let chunk = self.chunk_of(address)?;
         let is_one = address.is_multiple_of(16) && address >= chunk.base() + size_of::<Chunk>() + HEADER;
         // SAFETY: memory of a chunk.
-        let header = is_one.then(|| unsafe { *((address - HEADER) as *const [usize; 2]) })?;
+        let header = is_one.then(|| unsafe { header(address) })?;
+        let size = header.size.load(Relaxed);
         // (What a free leaves there is no header.)
-        (header[1] == !address && header[0] > 0).then_some(header[0])
+        (header.link.load(Relaxed) == !address && size > 0).then_some(size)
     }
 
     /// Takes a block back.
@@ -210,19 +274,106 @@ impl Side {
     /// # Safety
     /// [`Side::size`] knew it, and nobody uses it any more.
     pub unsafe fn free(&self, address: usize) {
-        let Some(chunk) = self.chunk_of(address) else { return };
-        let header = (address - HEADER) as *mut [usize; 2];
         // SAFETY: the caller's promise.
-        let [size, _] = unsafe { header.replace([0; 2]) };
-        if size >= GOES {
-            let (first, end) = (address.next_multiple_of(PAGE), (address + size) / PAGE * PAGE);
-            // SAFETY: whole pages of the block, which is nobody's till `give`. If it is refused they stay.
-            if unsafe { sys::advise(first, end - first, Advice::DontNeed) }.is_ok() {
-                chunk.gone.fetch_add((end - first) as u64, Relaxed);
-                self.held.fetch_sub((end - first) as u64, Relaxed);
+        if let Some((chunk, ..)) = unsafe { self.end(address) } {
+            self.held.fetch_sub(chunk.give(), Relaxed);
+        }
+    }
+
+    /// The same beside a fork: others may have it.
+    ///
+    /// # Safety
+    /// As [`Side::free`].
+    pub unsafe fn keep(&self, address: usize) {
+        // SAFETY: the caller's promise.
+        let Some((chunk, size, gone)) = (unsafe { self.end(address) }) else { return };
+        let Some(list) = self.kept.get(length(size).1) else {
+            self.held.fetch_sub(chunk.give(), Relaxed);
+            return;
+        };
+        // SAFETY: a block that is ours.
+        let link = unsafe { &header(address).link };
+        let mut head = list.load(Relaxed);
+        loop {
+            link.store(first_of(head) | gone, Relaxed);
+            // Release: what its user did is over before it is another's; and the link is seen.
+            match list.compare_exchange_weak(head, changed(head, address), Release, Relaxed) {
+                Ok(_) => break,
+                Err(now) => head = now,
             }
         }
-        self.held.fetch_sub(chunk.give(), Relaxed);
+        // Relaxed: one that is not seen now is with the next.
+        self.keeps.store(true, Relaxed);
+    }
+
+    /// A block is nobody's: its chunk, its bytes, and [`GONE`] if its pages have gone back. `None` if it was that already.
+    ///
+    /// # Safety
+    /// As [`Side::free`].
+    unsafe fn end(&self, address: usize) -> Option<(&Chunk, usize, usize)> {
+        let chunk = self.chunk_of(address)?;
+        // SAFETY: the caller's promise.
+        let size = unsafe { header(address) }.size.swap(0, Relaxed);
+        let (first, end) = large_pages(address, size);
+        // SAFETY: whole pages of the block, which is nobody's. If it is refused they stay.
+        let gone = end > first && unsafe { sys::advise(first, end - first, Advice::DontNeed) }.is_ok();
+        if gone {
+            chunk.gone.fetch_add((end - first) as u64, Relaxed);
+            self.held.fetch_sub((end - first) as u64, Relaxed);
+        }
+        (size > 0).then_some((chunk, size, if gone { GONE } else { 0 }))
+    }
+
+    /// A kept block of that length.
+    fn take_kept(&self, list: &AtomicU64, size: usize) -> Option<NonNull<u8>> {
+        // Acquire, both: see `keep`.
+        let mut head = list.load(Acquire);
+        loop {
+            let address = first_of(head);
+            let block = NonNull::new(address as *mut u8)?;
+            // SAFETY: memory of a chunk, which is never unmapped. (Somebody may have taken the block: then the exchange fails.)
+            let header = unsafe { header(address) };
+            let link = header.link.load(Relaxed);
+            match list.compare_exchange_weak(head, changed(head, link & !GONE), Acquire, Acquire) {
+                Ok(_) => {
+                    if link & GONE != 0 {
+                        let (first, end) = large_pages(address, size);
+                        if let Some(chunk) = self.chunk_of(address) {
+                            chunk.gone.fetch_sub((end - first) as u64, Relaxed);
+                        }
+                        self.held.fetch_add((end - first) as u64, Relaxed);
+                    }
+                    header.link.store(!address, Relaxed);
+                    header.size.store(size, Relaxed);
+                    return Some(block);
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// What was kept goes to its chunks: the fork is over.
+    pub fn give_kept(&self) {
+        if !self.keeps.load(Relaxed) {
+            return;
+        }
+        // (Before the lists: what comes meanwhile says so again.)
+        self.keeps.store(false, Relaxed);
+        for list in &self.kept {
+            let mut head = list.load(Relaxed);
+            // Acquire: see `keep`. All of it is taken at once, so nobody comes back to it while somebody looks at it.
+            while first_of(head) != 0
+                && let Err(now) = list.compare_exchange_weak(head, changed(head, 0), Acquire, Relaxed)
+            {
+                head = now;
+            }
+            let mut at = first_of(head);
+            while let Some(chunk) = self.chunk_of(at) {
+                // SAFETY: a kept block, ours by the exchange.
+                at = unsafe { header(at) }.link.load(Relaxed) & !GONE;
+                self.held.fetch_sub(chunk.give(), Relaxed);
+            }
+        }
     }
 
     /// Notes that the object at an address is to be freed: in the object, if there is no memory for that and it `holds` a note; else false.
@@ -255,7 +406,7 @@ impl Side {
     /// Whether anything is put off.
     #[inline]
     pub fn is_owing(&self) -> bool {
-        self.put_off.load(Relaxed) != 0
+        self.put_off.load(Relaxed) != 0 || self.keeps.load(Relaxed)
     }
 
     /// Everything that was put off, which is not any more. (All of it is taken at once, so no entry comes back to the
@@ -320,7 +471,9 @@ impl Chunk {
             match self.word.compare_exchange_weak(word, new, Acquire, Relaxed) {
                 Ok(_) => {
                     // SAFETY: memory of the chunk that is this block's alone.
-                    unsafe { *((address - HEADER) as *mut [usize; 2]) = [size, !address] };
+                    let header = unsafe { header(address) };
+                    header.link.store(!address, Relaxed);
+                    header.size.store(size, Relaxed);
                     return Some((NonNull::new(address as *mut u8)?, end as u64 - (word & USED)));
                 }
                 Err(now) => word = now,
@@ -398,16 +551,20 @@ mod tests {
     fn a_chunk_is_used_to_its_last_byte_and_by_as_many_blocks_as_it_counts() {
         let side = Side::new();
         assert!(!side.is_used());
-        let first = side.alloc(16, 16).expect("memory").as_ptr() as usize;
-        let rest = CHUNK - size_of::<Chunk>() - 16 - 2 * HEADER;
+        let rest = 192 << 10;
+        let others = CHUNK - size_of::<Chunk>() - rest - HEADER - 48;
+        let first = side.alloc(32, 16).expect("memory").as_ptr() as usize;
+        assert!((0..others / 32).all(|_| side.alloc(16, 16).is_some()) && others.is_multiple_of(32));
         assert!(side.is_used() && side.has_room(rest) && side.chunks().count() == 1);
         let last = side.alloc(rest, 16).expect("room").as_ptr() as usize;
-        assert_eq!((side.chunks().count(), side.size(last), last + rest), (1, Some(rest), first + 16 + HEADER + rest));
+        let end = first - HEADER - size_of::<Chunk>() + CHUNK;
+        assert_eq!((side.chunks().count(), side.size(last), last + rest), (1, Some(rest), end));
         assert!(side.has_room(16) && side.chunks().count() == 2, "no room is left there");
         // Whatever is more than a chunk has.
         for size in (CHUNK - 128..=CHUNK + 16).step_by(16).flat_map(|size| [size, size + PAGE - 128]) {
             let side = Side::new();
-            assert_eq!(side.alloc(size, 16).and_then(|block| side.size(block.as_ptr() as usize)), Some(size));
+            let block = side.alloc(size, 16).and_then(|block| side.size(block.as_ptr() as usize));
+            assert_eq!(block, Some(length(size).0));
         }
         let side = Side::new();
         let large = side.alloc(4 << 20, 16).expect("memory").as_ptr() as usize;
@@ -452,8 +609,84 @@ mod tests {
         fault::storm(0, 1);
         assert_eq!(side.take(is_object).collect::<Vec<_>>(), [at[0]]);
         // Where the system refuses as much as usual, what is needed.
-        assert!(side.has_room(100) && side.has_room(CHUNK - 200) && side.chunks().count() == 1);
+        assert!(side.has_room(100) && side.has_room(192 << 10) && side.chunks().count() == 1);
         assert!(side.has_room(CHUNK) && side.chunks().count() == 2);
+    }
+
+    #[test]
+    fn lengths_are_a_quarter_apart_at_most() {
+        for size in (0..5000).chain((5..27).flat_map(|shift| [(1 << shift) - 1, 1 << shift, (1 << shift) + 1])) {
+            let (bytes, list) = length(size);
+            assert!(bytes >= size && bytes % 16 == 0 && bytes <= (size + 15).max(16) + size / 4, "{size}: {bytes}");
+            assert!(list < LISTS && length(bytes) == (bytes, list) && length(bytes + 1).1 == list + 1);
+        }
+        assert!(length(MOST).1 >= LISTS);
+        let head = changed(changed(u64::MAX << 43, 0x7fff_ffff_fff0), usize::MAX & !0xf);
+        assert_eq!((first_of(head), head >> 43), (0x7fff_ffff_fff0, 1));
+    }
+
+    #[test]
+    fn what_is_kept_serves_others_of_its_length_and_goes_in_the_end() {
+        let side = Side::new();
+        let take = |size: usize| side.alloc(size, 16).expect("memory").as_ptr() as usize;
+        let sizes = [1, 16, 100, 1000, 5000, 70_000, 3 << 20];
+        let blocks = sizes.map(take);
+        let before = side.held();
+        blocks.iter().for_each(|&block| unsafe { side.keep(block) });
+        assert!(blocks.iter().all(|&block| side.size(block).is_none()) && side.is_owing());
+        assert!(side.held() < before - (3 << 20) + 2 * PAGE as u64, "a large one's pages have gone");
+        // (Both of 16 bytes, the last first.)
+        assert_eq!([take(16), take(8)], [blocks[1], blocks[0]]);
+        assert_eq!(sizes[2..].iter().map(|&size| take(size)).collect::<Vec<_>>(), blocks[2..]);
+        assert!(side.held() == before && take(1000) != blocks[3]);
+        // Freed twice it is there once.
+        (0..2).for_each(|_| unsafe { side.keep(blocks[4]) });
+        assert!(take(5000) == blocks[4] && take(5000) != blocks[4]);
+        let all: Vec<_> = side.chunks().map(Chunk::base).collect();
+        for base in all {
+            for at in (base + size_of::<Chunk>() + HEADER..base + side.chunk_of(base).unwrap().bytes).step_by(16) {
+                if side.size(at).is_some() {
+                    unsafe { side.keep(at) };
+                }
+            }
+        }
+        side.give_kept();
+        assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0 && !side.is_owing());
+    }
+
+    /// Blocks go round between threads; none is two threads' at once, and the memory is what is in use.
+    #[test]
+    fn threads_have_kept_blocks_once_each() {
+        let side = Side::new();
+        crate::tests::threads::scope(|scope| {
+            for thread in 1..=4_usize {
+                let side = &side;
+                scope.spawn(move || {
+                    let mut live: [(usize, usize); 8] = [(0, 0); 8];
+                    for n in 0..40_000 {
+                        let at = n * 7 % 8;
+                        let (block, size) = live[at];
+                        if block != 0 {
+                            let words = unsafe { core::slice::from_raw_parts(block as *const usize, size / 8) };
+                            assert!(words.iter().all(|&word| word == (thread << 32) + n - 8), "torn");
+                            unsafe { side.keep(block) };
+                        }
+                        let size = [16, 48, 160, 1024][n / 8 % 4];
+                        let block = side.alloc(size, 16).expect("memory").as_ptr() as usize;
+                        unsafe { core::slice::from_raw_parts_mut(block as *mut usize, size / 8) }
+                            .fill((thread << 32) + n);
+                        live[at] = (block, size);
+                        if n % 1000 == 0 && thread == 1 {
+                            side.give_kept();
+                        }
+                    }
+                    live.iter().for_each(|&(block, _)| unsafe { side.keep(block) });
+                });
+            }
+        });
+        assert!(side.held() < 4 << 20, "{}", side.held());
+        side.give_kept();
+        assert!(side.held() == 0 && side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY));
     }
 
     #[test]
