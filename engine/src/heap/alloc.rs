@@ -341,7 +341,7 @@ impl<E: Environment> Heap<E> {
         }
         if !fresh.zero {
             // SAFETY: a fresh area of at least that size.
-            unsafe { ptr::write_bytes(fresh.address as *mut u8, 0, size) };
+            unsafe { self.vmap().clear(fresh.address, size) };
         }
         fresh.address as *mut u8
     }

@@ -25,7 +25,7 @@ use crate::page::{Kind, Pfn, Windows};
 use crate::stat::board::SPACES;
 use crate::stat::{Board, Event, Level};
 
-/// [`Areas::takes_vectors`]: nobody has asked, it does, it does not.
+/// [`Areas::takes_vectors`], [`Areas::may_ask`]: nobody has asked, yes, no.
 const UNKNOWN: u8 = 0;
 const TAKEN: u8 = 1;
 const REFUSED: u8 = 2;
@@ -55,7 +55,9 @@ pub struct Areas {
     pub(super) backlog: AtomicUsize,
     /// Giant areas that have left the queue; who waits for one, or for any flight, sleeps here.
     pub(super) landed: AtomicU32,
-    /// Ranges go to the kernel one by one: it takes no vectors of them from us.
+    /// No filter was inherited that may kill for a call that programs seldom make, and none is set.
+    asks: AtomicU8,
+    /// The kernel takes vectors of ranges from us.
     vectors: AtomicU8,
     /// Areas that carry [`MOVED`](super::space::MOVED).
     pub(super) moved: AtomicU32,
@@ -152,6 +154,7 @@ impl Areas {
             flights: Flights::new(Queue::new()),
             backlog: AtomicUsize::new(0),
             landed: AtomicU32::new(0),
+            asks: AtomicU8::new(UNKNOWN),
             vectors: AtomicU8::new(UNKNOWN),
             orphaned: AtomicBool::new(false),
             moved: AtomicU32::new(0),
@@ -192,17 +195,15 @@ impl Areas {
         self.contended.load(Relaxed) >= CONTENDED
     }
 
-    /// Whether the kernel takes vectors of ranges. Asked when the first is to go: a filter that was inherited may kill for
-    /// it, so that whoever has one goes range by range.
+    /// Whether the kernel takes vectors of ranges. Asked when the first is to go; whoever may not ask goes range by range.
     pub(super) fn takes_vectors(&self) -> bool {
-        // Relaxed: policy.
-        if self.vectors.load(Relaxed) == UNKNOWN {
-            // SAFETY: no range.
-            let taken = !sys::status().0 && unsafe { sys::advise_many(&[], Advice::DontNeed) } == Ok(0);
-            let known = if taken { TAKEN } else { REFUSED };
-            let _ = self.vectors.compare_exchange(UNKNOWN, known, Relaxed, Relaxed);
-        }
-        self.vectors.load(Relaxed) == TAKEN
+        // SAFETY: no range.
+        known(&self.vectors, || self.may_ask() && unsafe { sys::advise_many(&[], Advice::DontNeed) } == Ok(0))
+    }
+
+    /// Whether calls may be made that programs seldom make: a filter that was inherited may kill for one.
+    pub(super) fn may_ask(&self) -> bool {
+        known(&self.asks, || !sys::status().0)
     }
     /// In a forked child; whether threads of the parent had slices in hand ([`crate::arch::gate`]).
     pub fn inherit(&self, lost: bool) {
@@ -213,6 +214,7 @@ impl Areas {
 
     /// From now on only plain calls: the process is about to filter its own, or is emulated.
     pub fn confine(&self) {
+        self.asks.store(REFUSED, Relaxed);
         self.vectors.store(REFUSED, Relaxed);
     }
 
@@ -244,6 +246,16 @@ impl Areas {
     pub(super) fn shift_backlog(&self, pages: isize) {
         self.backlog.store(self.backlog.load(Relaxed).wrapping_add_signed(pages), Relaxed);
     }
+}
+
+/// What such a word says; `find` is asked once, unless another has said no.
+fn known(word: &AtomicU8, find: impl FnOnce() -> bool) -> bool {
+    // Relaxed: policy.
+    if word.load(Relaxed) == UNKNOWN {
+        let found = if find() { TAKEN } else { REFUSED };
+        let _ = word.compare_exchange(UNKNOWN, found, Relaxed, Relaxed);
+    }
+    word.load(Relaxed) == TAKEN
 }
 
 impl Vmap<'_> {

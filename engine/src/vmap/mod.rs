@@ -32,6 +32,7 @@
 //! | [`areas`] | finding areas, levels, the hard limit: what the next ones are made of |
 //! | [`giant`], [`purge`] | back to the system |
 //! | [`free`], [`reuse`], [`alloc`], [`resize`] | what is asked for |
+//! | [`clear`] | zeros where old contents are |
 //! | [`handover`], [`walk`] | what zones get and give; all areas, one by one |
 //!
 //! Each uses only what stands before it.
@@ -42,6 +43,7 @@
 
 mod alloc;
 mod areas;
+mod clear;
 pub mod dirty;
 pub mod flight;
 mod free;

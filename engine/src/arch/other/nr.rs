@@ -38,6 +38,7 @@ pub const MUNMAP: usize = 215;
 pub const MREMAP: usize = 216;
 pub const MMAP: usize = 222;
 pub const MPROTECT: usize = 226;
+pub const MINCORE: usize = 232;
 pub const MADVISE: usize = 233;
 pub const MBIND: usize = 235;
 pub const GET_MEMPOLICY: usize = 236;

@@ -219,6 +219,14 @@ pub unsafe fn advise(at: usize, len: usize, advice: Advice) -> Result<(), Errno>
     unsafe { call(nr::MADVISE, [at, len, advice as usize, 0, 0, 0]).map(drop) }
 }
 
+/// Which pages of a mapped range are in memory: the lowest bit of a byte each (not of one that is swapped out); false if the system
+/// does not say.
+#[must_use]
+pub fn resident(at: usize, pages: &mut [u8]) -> bool {
+    // SAFETY: the kernel writes these bytes.
+    unsafe { call(nr::MINCORE, [at, pages.len() * PAGE, pages.as_mut_ptr() as usize, 0, 0, 0]) }.is_ok()
+}
+
 /// Gives memory back to the system; true if all of it reads as zero now. Not what the program has locked (`mlockall`): it wants
 /// no fault there ever.
 ///

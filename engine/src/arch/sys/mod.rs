@@ -38,7 +38,8 @@ pub use futex::{
 };
 pub use memory::{
     Access, Advice, Range, advise, advise_many, bind, give_back, grow, make_sure, map, map_again, map_below,
-    map_charged, map_file, map_file_over, map_hole, map_over, memory_bytes, move_longer, move_pages, protect, unmap,
+    map_charged, map_file, map_file_over, map_hole, map_over, memory_bytes, move_longer, move_pages, protect, resident,
+    unmap,
 };
 pub use proc::{Tasks, cpus_told, end_with_leader, leader_lives, leader_status, status, tasks};
 pub use process::{

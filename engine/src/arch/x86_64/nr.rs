@@ -9,6 +9,7 @@ pub const MPROTECT: usize = 10;
 pub const MUNMAP: usize = 11;
 pub const RT_SIGPROCMASK: usize = 14;
 pub const MREMAP: usize = 25;
+pub const MINCORE: usize = 27;
 pub const MADVISE: usize = 28;
 pub const EXIT: usize = 60;
 pub const WAIT4: usize = 61;

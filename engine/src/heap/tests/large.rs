@@ -141,3 +141,31 @@ fn blocks_that_grow_in_turn_are_seldom_copied() {
         assert_empty(heap);
     }
 }
+
+/// What is cleared is zero, and where it was hardly in memory, it is not.
+#[test]
+fn zeros_of_a_large_table_that_was_hardly_used_take_no_memory() {
+    static HEAP: Heap<Test> = Heap::new();
+    const BYTES: usize = (5 << 20) + 3 * PAGE + 100;
+    const PAGES: usize = BYTES / PAGE;
+    assert!(open(&HEAP, Mode::Simulated));
+    HEAP.cache.knobs.set(Id::HugeBytes as usize, 0);
+    let block = HEAP.malloc(BYTES);
+    let bytes = unsafe { core::slice::from_raw_parts_mut(block, BYTES) };
+    // A page of each 100; those, but all of a third; all.
+    for (every, dense, most) in [(100, 0, 0), (64, BYTES / 3, BYTES / 3 / PAGE + 64), (1, 0, PAGES)] {
+        // (What was only read is in memory, too.)
+        assert_eq!(unsafe { libc::madvise(block.cast(), BYTES, libc::MADV_DONTNEED) }, 0);
+        (0..PAGES).step_by(every).for_each(|page| bytes[page * PAGE + 9] = 7);
+        bytes[..dense].fill(5);
+        bytes[BYTES - 1] = 1;
+        unsafe { HEAP.vmap().clear(block as usize, BYTES) };
+        let mut here = std::vec![0_u8; PAGES];
+        assert_eq!(unsafe { libc::mincore(block.cast(), PAGES * PAGE, here.as_mut_ptr()) }, 0);
+        let here = here.iter().filter(|&&page| page & 1 != 0).count();
+        assert!((dense / PAGE..=most).contains(&here) && (every > 1 || here == PAGES), "{here} of {most}");
+        assert!(bytes.iter().all(|&byte| byte == 0));
+    }
+    unsafe { HEAP.free(block) };
+    assert_empty(&HEAP);
+}
