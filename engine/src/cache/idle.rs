@@ -1,13 +1,14 @@
-//! # Classes that do nothing give way to those that starve
+//! # Classes that do nothing give way to those that starve, or grow
 //!
 //! ```text
-//! entitle: the budget is spent ──► set.starves
-//! a slow path's end: it does? ──► hand ──► class: has it done anything since the last look? ── yes ──► the next
-//!                                   ▲                └ no ──► a sheaf of its to the barn or the source; with the last
-//!                                   └── LOOKS at a time            one what it was entitled to back to the budget
+//! entitle: the budget is spent ──► set.starves;  a slab is made ──► set.grew
+//! a slow path's end: either?  ──► hand ──► class: has it done anything since the last look? ── no ──► a sheaf of its to the
+//!                                   ▲         └ yes, and it grew ──► one of a barn that nobody      source; with the last one what it
+//!                                   └── LOOKS at a time               wanted since then, likewise    was entitled to to the budget
 //! ```
 //! A program that goes from one phase to the next leaves sheaves behind of classes that it needs no more, and the whole budget with
-//! them. The hand goes round as that of a clock: a class has until it comes by again to do something.
+//! them; and each object in them keeps a slab of up to 32 KiB, from which others may be long gone. So before memory is taken for one class others give
+//! back what they do not use. The hand goes round as that of a clock: a class has until it comes by again to do something.
 //!
 //! Units: classes, bytes of the budget. Invariant: what is lowered here was raised for that class by [`Cache::entitle`]. Locks: those of
 //! barns and source, none of them while another is held. Cost: the way to the set and a load a slow path while the budget
@@ -16,6 +17,7 @@
 
 use super::layout::Word;
 use super::set::Set;
+use super::sheaf::{Barn, Sheaf};
 use super::{Cache, Source};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
@@ -23,31 +25,40 @@ use crate::stat::{Event, Level};
 use core::ops::Range;
 
 /// Classes that a slow path looks at.
-const LOOKS: usize = 2;
+const LOOKS: usize = 4;
 
 impl Cache {
-    /// If a class of this CPU's starved: takes from one of these that does nothing.
+    /// If a class of this CPU's starved, or took memory: takes from one of these that does nothing.
     #[inline]
     pub fn feed(&self, source: &impl Source, classes: Range<usize>) {
         // Relaxed, as all here: hints of this CPU's threads.
         if let Some(set) = self.sets.ready()
-            && set.starves.load(Relaxed)
+            && (set.starves.load(Relaxed) || set.grew.load(Relaxed))
         {
+            let grew = set.grew.load(Relaxed);
             set.starves.store(false, Relaxed);
-            self.take_from_idle(source, set, classes);
+            set.grew.store(false, Relaxed);
+            self.take_from_idle(source, set, classes, grew);
+        }
+    }
+
+    /// Memory was taken for a class.
+    pub fn grew(&self) {
+        if let Some(set) = self.sets.ready() {
+            set.grew.store(true, Relaxed);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take_from_idle(&self, source: &impl Source, set: &Set, classes: Range<usize>) {
+    fn take_from_idle(&self, source: &impl Source, set: &Set, classes: Range<usize>, grew: bool) {
         for _ in 0..LOOKS {
             let class = set.hand.load(Relaxed) as usize % classes.len() + classes.start;
-            let gives =
-                set.limits[class].load(Relaxed) as usize > Self::least(source.size(class)) && self.is_idle(set, class);
-            let stays = gives && self.give_way(source, set, class);
+            let has_much = set.limits[class].load(Relaxed) as usize > Self::least(source.size(class));
+            let is_idle = self.is_idle(set, class) && has_much;
+            let stays = is_idle && self.give_way(source, set, class);
             set.hand.store((class - classes.start + usize::from(!stays)) as u8, Relaxed);
-            if gives {
+            if is_idle || grew && self.barns_give_way(source, set, class) {
                 break;
             }
         }
@@ -62,17 +73,41 @@ impl Cache {
         is_idle
     }
 
+    /// What a sheaf of ours holds goes where it came from: in a barn it would keep whole slabs from being given up.
+    fn send_home(&self, source: &impl Source, class: usize, mut sheaf: Sheaf) {
+        source.flush(class, &mut sheaf);
+        self.barn(class).put_empty(&self.meta, sheaf);
+    }
+
+    /// The barn that this set has to itself or the node's gives up a sheaf that nobody wanted since the last look.
+    fn barns_give_way(&self, source: &impl Source, set: &Set, class: usize) -> bool {
+        let near = set.near.get(class).and_then(Barn::take_unused);
+        if near.is_some() {
+            set.near_full.fetch_sub(1, Relaxed);
+        }
+        let unused = near.or_else(|| self.barn(class).take_unused());
+        let is_one = unused.is_some();
+        if let Some(full) = unused {
+            self.left_barn(source, class, &full);
+            self.send_home(source, class, full);
+        }
+        is_one
+    }
+
     /// A class of this CPU's gives a sheaf up; with the last it begins anew, entitled to nothing. Whether there is more.
     fn give_way(&self, source: &impl Source, set: &Set, class: usize) -> bool {
         if let Some(full) = self.take_near(source, set, class) {
-            self.release(source, class, full.into_word(0));
+            self.send_home(source, class, full);
             return true;
         }
         let (main, spare) = Self::words(set, class);
         let (is_spare, word) = if spare == Word::NONE { (false, main) } else { (true, spare) };
         // SAFETY: takes it out; if done, it is ours.
-        if word != Word::NONE && unsafe { self.sets.swap(class, is_spare, word, Word::NONE) } == Outcome::Done(()) {
-            self.release(source, class, word);
+        let is_ours =
+            word != Word::NONE && unsafe { self.sets.swap(class, is_spare, word, Word::NONE) } == Outcome::Done(());
+        // SAFETY: a committed swap gave it to us.
+        if is_ours && let Some(sheaf) = unsafe { Sheaf::from_word(word) } {
+            self.send_home(source, class, sheaf);
         }
         if is_spare {
             return true;

@@ -57,6 +57,8 @@ pub struct Set {
     pub hand: AtomicU8,
     /// A class of this set was refused what it would have been entitled to but for the budget.
     pub starves: AtomicBool,
+    /// Memory was taken for a class.
+    pub grew: AtomicBool,
     /// What somebody wants of the owner, or it has done: see [`super::drain`].
     pub mark: AtomicU32,
     /// The NUMA node of `cpu`.
@@ -85,6 +87,7 @@ impl Set {
         done: [const { AtomicU8::new(0) }; FIRST_FRONT],
         hand: AtomicU8::new(0),
         starves: AtomicBool::new(false),
+        grew: AtomicBool::new(false),
         mark: AtomicU32::new(0),
         node: AtomicU32::new(0),
         seen: [const { AtomicU64::new(0) }; 3],

@@ -185,8 +185,10 @@ pub struct Barn {
 struct State {
     full: *mut Block,
     empty: *mut Block,
-    full_count: u32,
-    empty_count: u32,
+    full_count: u16,
+    empty_count: u16,
+    /// Fewest full ones since [`Barn::take_unused`] was asked.
+    least: u16,
 }
 
 // SAFETY: the blocks of the lists belong to the barn.
@@ -211,7 +213,10 @@ impl State {
         *list = sheaf.0.as_ptr();
     }
     fn take_full(&mut self) -> Option<Sheaf> {
-        Self::take(&mut self.full).inspect(|_| self.full_count -= 1)
+        Self::take(&mut self.full).inspect(|_| {
+            self.full_count -= 1;
+            self.least = self.least.min(self.full_count);
+        })
     }
     fn take_empty(&mut self) -> Option<Sheaf> {
         Self::take(&mut self.empty).inspect(|_| self.empty_count -= 1)
@@ -221,7 +226,7 @@ impl State {
         Self::put(&mut self.empty, empty);
     }
     fn put_full(&mut self, full: Sheaf, most: u32) -> Result<(), Sheaf> {
-        if self.full_count >= most {
+        if u32::from(self.full_count) >= most {
             return Err(full);
         }
         self.full_count += 1;
@@ -235,12 +240,19 @@ impl Barn {
     #[must_use]
     pub const fn new() -> Self {
         let none = core::ptr::null_mut();
-        Self { state: Lock::new(State { full: none, empty: none, full_count: 0, empty_count: 0 }) }
+        Self { state: Lock::new(State { full: none, empty: none, full_count: 0, empty_count: 0, least: 0 }) }
     }
 
     /// A sheaf with objects, if there is one.
     pub fn take_full(&self) -> Option<Sheaf> {
         self.state.lock_elided().take_full()
+    }
+    /// A sheaf with objects, if there was one more than anybody wanted since this was asked last.
+    pub fn take_unused(&self) -> Option<Sheaf> {
+        let mut state = self.state.lock_elided();
+        let unused = if state.least > 0 { state.take_full() } else { None };
+        state.least = state.full_count;
+        unused
     }
     /// Takes a sheaf with objects for an empty one.
     ///
@@ -268,7 +280,7 @@ impl Barn {
     }
     /// Likewise, if there are not `most` sheaves with objects.
     pub fn take_empty_below(&self, most: u32, meta: &Meta, board: &Board, objects: usize) -> Option<Sheaf> {
-        let has_room = self.state.lock_elided().full_count < most;
+        let has_room = u32::from(self.state.lock_elided().full_count) < most;
         if has_room { self.take_empty(meta, board, objects) } else { None }
     }
     /// Keeps a sheaf with objects.
@@ -283,7 +295,7 @@ impl Barn {
         debug_assert!(sheaf.is_empty());
         {
             let mut state = self.state.lock_elided();
-            if state.empty_count < FULL_MAX {
+            if u32::from(state.empty_count) < FULL_MAX {
                 return state.put_empty(sheaf);
             }
         }

@@ -269,6 +269,7 @@ impl SlabSource<'_> {
         board.raise(Level::Slabs, PAGE << order);
         board.class[class].slabs.fetch_add(1, Relaxed);
         self.cache.sets.count(Event::AllocSlab, 1);
+        self.cache.grew();
         Some(slab)
     }
 

@@ -97,3 +97,30 @@ fn while_nobody_starves_nobody_gives_way() {
     (0..20 * ROUND).for_each(|_| cache.feed(&bag, CLASSES));
     assert_eq!((limit(cache, IDLE), cache.sets.event(Event::ClassIdle)), (254, 0));
 }
+
+/// While memory is taken, barns give up what nobody wanted since the last look, of busy classes, too; what is wanted stays.
+#[test]
+fn while_memory_grows_barns_give_up_what_is_unused() {
+    let (cache, bag) = spent();
+    let set = cache.sets.ready().unwrap();
+    set.starves.store(false, Relaxed);
+    let near = || cache.sets.near(IDLE).map(Barn::objects).sum::<usize>();
+    let (before, in_bag) = (near(), bag.len());
+    assert!(before >= 254, "{before}");
+    let grow = |objects: usize| {
+        for _ in 0..4 * ROUND {
+            use_class(cache, &bag, IDLE, objects);
+            cache.grew();
+            cache.feed(&bag, CLASSES);
+            assert!(!set.grew.load(Relaxed));
+        }
+    };
+    // All that is there comes and goes.
+    grow(254 * 5);
+    assert_eq!((near(), limit(cache, IDLE)), (before, 254));
+    grow(1);
+    assert_eq!((near(), limit(cache, IDLE)), (0, 254), "what its sheaves hold it keeps");
+    assert!(bag.len() >= in_bag + before, "they went home");
+    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
+    assert_eq!(total, 10_000, "none is lost");
+}
