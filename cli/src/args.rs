@@ -96,7 +96,7 @@ is wrong there is said and left out.
 ALLOTMENT_PRELOAD_SO=PATH preloads that library instead of the built-in one.
 Knobs (docs/tuning.md): `allotment run --knobs`.")]
 pub struct Run {
-    /// Print statistics when the program has ended, on standard error or to FILE (JSON if it ends in .json)
+    /// Print statistics when the program has ended, on standard error or to FILE (JSON if it ends in .json; `-`: standard output)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub stats: Option<Option<PathBuf>>,
     /// Set a knob; may be given several times

@@ -491,3 +491,12 @@ fn what_loses_the_library_is_said() {
         assert_eq!(done.err, "", "{script}");
     }
 }
+
+/// As everywhere, `-` is standard output.
+#[test]
+fn statistics_go_to_standard_output() {
+    let output = Command::new(ALLOTMENT).args(["run", "--stats=-", "--", "echo", "first"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.starts_with("first\n") && text.lines().count() > 10, "{text}");
+    assert!(output.stderr.is_empty() && !std::path::Path::new("-").exists());
+}

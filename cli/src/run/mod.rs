@@ -205,12 +205,16 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Option<Output>
 /// Where the statistics go.
 enum Output {
     Terminal,
+    Standard,
     File { file: File, json: bool },
 }
 
 impl Output {
     /// Opens it before the program starts, so that a wrong path is known at once.
     fn file(path: &Path) -> Result<Self, String> {
+        if path == Path::new("-") {
+            return Ok(Self::Standard);
+        }
         let file = file::create(path)?;
         let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         Ok(Self::File { file, json })
@@ -222,6 +226,7 @@ impl Output {
                 // One write: the lines of several programs shall not mix.
                 std::io::stderr().lock().write_all(view.report.text(paint).as_bytes())
             }
+            Self::Standard => std::io::stdout().write_all(view.report.text(Paint::none()).as_bytes()),
             Self::File { mut file, json: true } => writeln!(file, "{:#}", observe::object(view, &[])),
             Self::File { mut file, json: false } => file.write_all(view.report.text(Paint::none()).as_bytes()),
         };

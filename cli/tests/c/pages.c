@@ -25,6 +25,8 @@ int main(void)
     CHECK(!allotment_pages_alloc(0, 1000, 0) && errno == EINVAL);
     errno = 0;
     CHECK(!allotment_pages_alloc(0, -1, 8) && errno == EINVAL);
+    errno = 0;
+    CHECK(!allotment_pages_alloc(0, -2, 0) && errno == EINVAL);
 
     for (unsigned order = 0; order <= ALLOTMENT_PAGES_ORDER_MAX; order++) {
         size_t size = (size_t)4096 << order;

@@ -9,7 +9,8 @@ use core::slice;
 
 /// A node and flags as C writes them; `None` if they mean nothing.
 fn how(node: c_int, flags: c_uint) -> Option<(Option<usize>, Flags)> {
-    Some((usize::try_from(node).ok(), Flags::from_bits(flags)?))
+    let node = if node == -1 { None } else { Some(usize::try_from(node).ok()?) };
+    Some((node, Flags::from_bits(flags)?))
 }
 
 exported! {
