@@ -73,10 +73,11 @@ impl Cache {
         is_idle
     }
 
-    /// What a sheaf of ours holds goes where it came from: in a barn it would keep whole slabs from being given up.
+    /// What a sheaf of ours holds goes where it came from: in a barn it would keep whole slabs from being given up. (But for what
+    /// would take long, which may go the next time.)
     fn send_home(&self, source: &impl Source, class: usize, mut sheaf: Sheaf) {
-        source.flush(class, &mut sheaf);
-        self.barn(class).put_empty(&self.meta, sheaf);
+        source.relieve(class, &mut sheaf);
+        self.release(source, class, sheaf.into_word(0));
     }
 
     /// The barn that this set has to itself or the node's gives up a sheaf that nobody wanted since the last look.

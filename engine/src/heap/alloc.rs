@@ -349,6 +349,10 @@ impl<E: Environment> Heap<E> {
     /// `size` bytes aligned to `align`, a power of two; null without memory. Cost: that of [`Self::malloc`] up to a page's alignment.
     #[inline(always)]
     pub fn aligned(&self, size: usize, align: usize) -> *mut u8 {
+        // (Known where it is inlined.)
+        if align <= 16 {
+            return self.malloc(size);
+        }
         self.aligned_or(size, align, || self.aligned_slow(size, align))
     }
 

@@ -97,6 +97,8 @@ impl<E: Environment> Heap<E> {
 
     /// Whether the hard limit refuses so many bytes more beside a fork.
     pub(super) fn is_refused_aside(&self, bytes: usize) -> bool {
+        // (What is kept is held already.)
+        let bytes = if self.side.has_kept(bytes) { 0 } else { bytes };
         let aside = self.side.held().saturating_add(bytes as u64);
         self.is_open() && aside > side::LEAST && self.mm().is_limited(bytes)
     }

@@ -198,6 +198,8 @@ impl<E: Environment> Heap<E> {
     pub(super) fn front_free(&self, address: usize) -> bool {
         let Some((pfn, desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
         if self.pages.windows.class(address) != Some(class as u8 | BIASED) {
+            // (Whoever gets it here first asked for as much as it has.)
+            desc.link.store(0, Relaxed);
             // SAFETY: the caller's, of a length of this class, and plain.
             unsafe { self.pages.windows.set_class(pfn, 1, class as u8 | BIASED) };
         }

@@ -218,20 +218,22 @@ impl<E: Environment> Heap<E> {
     unsafe fn resize_area(&self, area: &Area, size: usize, room: usize) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
         let more = size.saturating_sub(area.bytes);
-        let resized = |bytes: usize| {
+        let resized = |to: &[usize]| {
             if size <= area.bytes && self.is_as_long(size, area.bytes) {
                 return Some(self.pages.windows.address(area.pfn));
             }
             let vmap = self.vmap();
-            let here = || vmap.resize(area, bytes).then(|| self.pages.windows.address(area.pfn));
+            let is_resized = || to.iter().any(|&bytes| vmap.resize(area, bytes));
+            let here = || is_resized().then(|| self.pages.windows.address(area.pfn));
             // SAFETY: the caller's promise.
-            let there = || unsafe { vmap.relocate(area, bytes) };
+            let there = || to.iter().find_map(|&bytes| unsafe { vmap.relocate(area, bytes) });
             if vmap.moves_on(area, size) { there().or_else(here) } else { here().or_else(there) }
         };
-        let roomy = if room > size { resized(room) } else { None };
+        let sizes = [room, size];
+        let sizes = &sizes[usize::from(room == size)..];
         // Once more where the hard limit was in the way: copying would need more than growing.
-        let squeezed = || if self.mm().is_limited(more) && self.mm().squeeze() { resized(size) } else { None };
-        let address = roomy.or_else(|| resized(size)).or_else(squeezed)?;
+        let squeezed = || if self.mm().is_limited(more) && self.mm().squeeze() { resized(&[size]) } else { None };
+        let address = resized(sizes).or_else(squeezed)?;
         if more > 0 {
             self.note_room(address, size);
         }

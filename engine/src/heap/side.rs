@@ -4,7 +4,8 @@
 //! first ──► chunk ──► chunk ──► …        a chunk:  ┌ next, bytes, words ┬ block ┬ block ┬ … ┬ untouched ┐
 //!                                                   └ used ─────────────────────────────────►
 //! put off ──► entry ──► entry ──► …      an entry: a block that holds the address of what is to be freed; or that itself
-//! kept[n] ──► block ──► block ──► …      freed beside the fork, by length: 16 bytes apart up to 128, then four to a doubling
+//! kept[k][n] ──► block ──► block ──► …   freed beside the fork, by alignment (16, 64, a page) and length: 16 bytes apart up to 128,
+//!                                         then four to a doubling
 //! ```
 //! While a fork is in flight nobody comes into the heap ([`crate::arch::gate`]), so threads that allocate, the forking one among
 //! them, get blocks from here, and what they free is put off until the fork is over. A block is a header with its size and
@@ -15,7 +16,7 @@
 //!
 //! Nothing here has a lock, so a child finds every chunk and list whole, whatever other threads were at. Blocks that they had, or were
 //! about to have, are the child's loss. A list's head counts its changes beside the address, so that no block is taken by who saw another
-//! list (the same count comes again after two million changes).
+//! list (the same count comes again after a million changes).
 //!
 //! | word of a chunk | bits |
 //! |---|---|
@@ -50,8 +51,12 @@ const ITSELF: usize = 1;
 
 /// Lists of kept blocks: of up to 2 GiB.
 const LISTS: usize = 8 + 4 * 24;
+/// What kept blocks are aligned to; one that is aligned to more is not kept.
+const ALIGNS: [usize; 3] = [16, 64, PAGE];
 /// In a kept block's link: its pages have gone back.
 const GONE: usize = 1;
+/// Blocks that go to their chunks at once: a fork waits meanwhile.
+const GIVES: usize = 512;
 
 const USED: u64 = (1 << 48) - 1;
 const BLOCK: u64 = 1 << 48;
@@ -71,12 +76,28 @@ struct Chunk {
     gone: AtomicU64,
 }
 
-/// Before a block: its bytes, or 0 of one that is free; its address's complement, or of one that is kept the next one. (Atomic: who takes
+/// Before a block: its bytes and which of [`ALIGNS`] it has, or 0 of one that is free; its address's complement, or of one that is kept the next one. (Atomic: who takes
 /// a kept block may look at one that another has just taken.)
 #[repr(C)]
 struct Header {
     size: AtomicUsize,
     link: AtomicUsize,
+}
+
+impl Header {
+    fn begin(&self, address: usize, size: usize) {
+        self.link.store(!address, Relaxed);
+        self.size.store(size, Relaxed);
+    }
+}
+
+/// Of a header's size what is the kind.
+const KIND: usize = 15;
+
+/// Which of [`ALIGNS`] a request has, or their number, and what its block is aligned to.
+fn kind(align: usize) -> (usize, usize) {
+    let kind = ALIGNS.partition_point(|&least| least < align);
+    (kind, ALIGNS.get(kind).map_or(align, |&least| least))
 }
 
 /// # Safety
@@ -107,12 +128,12 @@ const fn large_pages(address: usize, size: usize) -> (usize, usize) {
 
 /// Of a list's head the address of the first block.
 const fn first_of(head: u64) -> usize {
-    (head << 21 >> 17) as usize
+    (head << 20 >> 16) as usize
 }
 
 /// Another first block.
 const fn changed(head: u64, address: usize) -> u64 {
-    ((head >> 43) + 1) << 43 | (address as u64) << 17 >> 21
+    ((head >> 44) + 1) << 44 | (address as u64) << 16 >> 20
 }
 
 /// What is put off.
@@ -123,18 +144,19 @@ struct Entry {
 }
 
 /// See the module. Zero bytes.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Side {
     first: AtomicUsize,
     put_off: AtomicUsize,
-    /// Kept blocks: the first's address / 16, and behind 43 bits how often that changed.
-    kept: [AtomicU64; LISTS],
     /// There may be some.
     keeps: AtomicBool,
     /// Bytes that are used, in all chunks, but for pages that have gone back.
     held: AtomicU64,
     /// What [`Side::tell`] has told of that.
     told: AtomicU64,
+    /// (Last: nobody touches it but beside a fork.) Kept blocks: the first's address / 16, and behind 44 bits how often that changed.
+    kept: [[AtomicU64; LISTS]; ALIGNS.len()],
 }
 
 impl Default for Side {
@@ -150,7 +172,7 @@ impl Side {
         Self {
             first: AtomicUsize::new(0),
             put_off: AtomicUsize::new(0),
-            kept: [const { AtomicU64::new(0) }; LISTS],
+            kept: [const { [const { AtomicU64::new(0) }; LISTS] }; ALIGNS.len()],
             keeps: AtomicBool::new(false),
             held: AtomicU64::new(0),
             told: AtomicU64::new(0),
@@ -208,22 +230,35 @@ impl Side {
         if size > MOST || align > MOST {
             return None;
         }
-        let ((size, list), align) = (length(size), align.max(16));
-        if align == 16
-            && let Some(block) = self.kept.get(list).and_then(|list| self.take_kept(list, size))
-        {
+        let (kind, align) = kind(align);
+        if let Some(block) = self.list(size, kind).and_then(|list| self.take_kept(list, size, kind)) {
             return Some(block);
         }
+        let size = length(size).0;
         loop {
-            if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align)) {
+            if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align, kind)) {
                 return Some(self.took(block));
             }
             self.add(size, align)?;
         }
     }
 
+    /// The list of kept blocks for such a request.
+    fn list(&self, size: usize, kind: usize) -> Option<&AtomicU64> {
+        self.kept.get(kind)?.get(length(size).1)
+    }
+
+    /// Whether a request of so many bytes takes a block that was kept, as far as can be seen.
+    #[must_use]
+    pub fn has_kept(&self, size: usize) -> bool {
+        self.list(size, 0).is_some_and(|list| first_of(list.load(Relaxed)) != 0)
+    }
+
     /// Whether there is room for a block of so many bytes, or can be.
     pub fn has_room(&self, size: usize) -> bool {
+        if self.has_kept(size) {
+            return true;
+        }
         let size = length(size.min(MOST)).0;
         self.chunks().any(|chunk| chunk.has_room(size)) || self.add(size, 16).is_some()
     }
@@ -266,7 +301,7 @@ impl Side {
         let header = is_one.then(|| unsafe { header(address) })?;
         let size = header.size.load(Relaxed);
         // (What a free leaves there is no header.)
-        (header.link.load(Relaxed) == !address && size > 0).then_some(size)
+        (header.link.load(Relaxed) == !address && size > 0).then_some(size & !KIND)
     }
 
     /// Takes a block back.
@@ -287,7 +322,7 @@ impl Side {
     pub unsafe fn keep(&self, address: usize) {
         // SAFETY: the caller's promise.
         let Some((chunk, size, gone)) = (unsafe { self.end(address) }) else { return };
-        let Some(list) = self.kept.get(length(size).1) else {
+        let Some(list) = self.list(size & !KIND, size & KIND) else {
             self.held.fetch_sub(chunk.give(), Relaxed);
             return;
         };
@@ -302,11 +337,11 @@ impl Side {
                 Err(now) => head = now,
             }
         }
-        // Relaxed: one that is not seen now is with the next.
-        self.keeps.store(true, Relaxed);
+        // Release: who sees it sees the list.
+        self.keeps.store(true, Release);
     }
 
-    /// A block is nobody's: its chunk, its bytes, and [`GONE`] if its pages have gone back. `None` if it was that already.
+    /// A block is nobody's: its chunk, its bytes and kind, and [`GONE`] if its pages have gone back. `None` if it was that already.
     ///
     /// # Safety
     /// As [`Side::free`].
@@ -314,7 +349,7 @@ impl Side {
         let chunk = self.chunk_of(address)?;
         // SAFETY: the caller's promise.
         let size = unsafe { header(address) }.size.swap(0, Relaxed);
-        let (first, end) = large_pages(address, size);
+        let (first, end) = large_pages(address, size & !KIND);
         // SAFETY: whole pages of the block, which is nobody's. If it is refused they stay.
         let gone = end > first && unsafe { sys::advise(first, end - first, Advice::DontNeed) }.is_ok();
         if gone {
@@ -324,55 +359,56 @@ impl Side {
         (size > 0).then_some((chunk, size, if gone { GONE } else { 0 }))
     }
 
-    /// A kept block of that length.
-    fn take_kept(&self, list: &AtomicU64, size: usize) -> Option<NonNull<u8>> {
+    /// A kept block of a list, which serves `size` bytes.
+    fn take_kept(&self, list: &AtomicU64, size: usize, kind: usize) -> Option<NonNull<u8>> {
+        let (address, gone) = self.take_first(list)?;
+        let size = length(size).0;
+        if gone {
+            let (first, end) = large_pages(address, size);
+            if let Some(chunk) = self.chunk_of(address) {
+                chunk.gone.fetch_sub((end - first) as u64, Relaxed);
+            }
+            self.held.fetch_add((end - first) as u64, Relaxed);
+        }
+        // SAFETY: a block that is ours.
+        unsafe { header(address) }.begin(address, size | kind);
+        NonNull::new(address as *mut u8)
+    }
+
+    /// The first block of a list, and whether its pages have gone back.
+    fn take_first(&self, list: &AtomicU64) -> Option<(usize, bool)> {
         // Acquire, both: see `keep`.
         let mut head = list.load(Acquire);
         loop {
             let address = first_of(head);
-            let block = NonNull::new(address as *mut u8)?;
+            if address == 0 {
+                return None;
+            }
             // SAFETY: memory of a chunk, which is never unmapped. (Somebody may have taken the block: then the exchange fails.)
-            let header = unsafe { header(address) };
-            let link = header.link.load(Relaxed);
-            match list.compare_exchange_weak(head, changed(head, link & !GONE), Acquire, Acquire) {
-                Ok(_) => {
-                    if link & GONE != 0 {
-                        let (first, end) = large_pages(address, size);
-                        if let Some(chunk) = self.chunk_of(address) {
-                            chunk.gone.fetch_sub((end - first) as u64, Relaxed);
-                        }
-                        self.held.fetch_add((end - first) as u64, Relaxed);
-                    }
-                    header.link.store(!address, Relaxed);
-                    header.size.store(size, Relaxed);
-                    return Some(block);
-                }
+            let link = unsafe { header(address) }.link.load(Relaxed);
+            // (Somebody may have written before his block: then the rest is lost.)
+            let next = Some(link & !GONE).filter(|&next| self.chunk_of(next).is_some()).unwrap_or(0);
+            match list.compare_exchange_weak(head, changed(head, next), Acquire, Acquire) {
+                Ok(_) => return Some((address, link & GONE != 0)),
                 Err(now) => head = now,
             }
         }
     }
 
-    /// What was kept goes to its chunks: the fork is over.
+    /// What was kept goes to its chunks: the fork is over. Some of it at a time.
     pub fn give_kept(&self) {
-        if !self.keeps.load(Relaxed) {
+        // SeqCst, and before the lists: what comes meanwhile says so again.
+        if !self.keeps.load(Relaxed) || !self.keeps.swap(false, SeqCst) {
             return;
         }
-        // (Before the lists: what comes meanwhile says so again.)
-        self.keeps.store(false, Relaxed);
-        for list in &self.kept {
-            let mut head = list.load(Relaxed);
-            // Acquire: see `keep`. All of it is taken at once, so nobody comes back to it while somebody looks at it.
-            while first_of(head) != 0
-                && let Err(now) = list.compare_exchange_weak(head, changed(head, 0), Acquire, Relaxed)
-            {
-                head = now;
-            }
-            let mut at = first_of(head);
-            while let Some(chunk) = self.chunk_of(at) {
-                // SAFETY: a kept block, ours by the exchange.
-                at = unsafe { header(at) }.link.load(Relaxed) & !GONE;
+        let mut blocks = self.kept.iter().flatten().flat_map(|list| core::iter::from_fn(|| self.take_first(list)));
+        for (address, _) in blocks.by_ref().take(GIVES) {
+            if let Some(chunk) = self.chunk_of(address) {
                 self.held.fetch_sub(chunk.give(), Relaxed);
             }
+        }
+        if self.kept.iter().flatten().any(|list| first_of(list.load(Relaxed)) != 0) {
+            self.keeps.store(true, Release);
         }
     }
 
@@ -457,7 +493,7 @@ impl Chunk {
     }
 
     /// A block, and by how many bytes more are used.
-    fn take(&self, size: usize, align: usize) -> Option<(NonNull<u8>, u64)> {
+    fn take(&self, size: usize, align: usize, kind: usize) -> Option<(NonNull<u8>, u64)> {
         let mut word = self.word.load(Relaxed);
         loop {
             let used = self.base() + (word & USED) as usize;
@@ -471,9 +507,7 @@ impl Chunk {
             match self.word.compare_exchange_weak(word, new, Acquire, Relaxed) {
                 Ok(_) => {
                     // SAFETY: memory of the chunk that is this block's alone.
-                    let header = unsafe { header(address) };
-                    header.link.store(!address, Relaxed);
-                    header.size.store(size, Relaxed);
+                    unsafe { header(address) }.begin(address, size | kind);
                     return Some((NonNull::new(address as *mut u8)?, end as u64 - (word & USED)));
                 }
                 Err(now) => word = now,
@@ -621,8 +655,8 @@ mod tests {
             assert!(list < LISTS && length(bytes) == (bytes, list) && length(bytes + 1).1 == list + 1);
         }
         assert!(length(MOST).1 >= LISTS);
-        let head = changed(changed(u64::MAX << 43, 0x7fff_ffff_fff0), usize::MAX & !0xf);
-        assert_eq!((first_of(head), head >> 43), (0x7fff_ffff_fff0, 1));
+        let head = changed(changed(u64::MAX << 44, 0xffff_f7a0_0040), 0xffff_ffff_fff0);
+        assert_eq!((first_of(head), head >> 44), (0xffff_ffff_fff0, 1));
     }
 
     #[test]
@@ -650,8 +684,54 @@ mod tests {
                 }
             }
         }
+        while side.is_owing() {
+            side.give_kept();
+        }
+        assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0);
+    }
+
+    /// What is aligned serves again what is aligned so; where the system gives nothing, what is kept is room.
+    #[test]
+    fn kept_blocks_serve_their_alignment_again() {
+        for align in [16, 32, 64, 1024, PAGE] {
+            let side = Side::new();
+            for size in (0..4000).map(|n| n % 3 * 700 + 1) {
+                let block = side.alloc(size, align).expect("memory").as_ptr() as usize;
+                assert!(block.is_multiple_of(align) && side.size(block) == Some(length(size).0));
+                unsafe { side.keep(block) };
+            }
+            assert!(side.held() < 16 * PAGE as u64 && side.chunks().count() == 1, "{align}: {}", side.held());
+            side.give_kept();
+            assert!(side.held() == 0 && !side.is_owing(), "{align}");
+        }
+        // More is not kept; nor is there a list for it.
+        let side = Side::new();
+        let block = side.alloc(100, 2 * PAGE).expect("memory").as_ptr() as usize;
+        unsafe { side.keep(block) };
+        assert!(side.held() == 0 && !side.is_owing());
+        // All of a chunk is taken, one block is kept.
+        let block = side.alloc(1000, 16).expect("memory").as_ptr() as usize;
+        while side.chunks().count() == 1 && side.chunks().any(|chunk| chunk.has_room(1024)) {
+            assert!(side.alloc(1000, 16).is_some());
+        }
+        unsafe { side.keep(block) };
+        fault::storm(1, 1);
+        assert!(side.has_kept(1000) && side.has_room(1000) && !side.has_room(2000) && !side.has_kept(2000));
+        assert_eq!(side.alloc(1001, 16).map(|block| block.as_ptr() as usize), Some(block));
+        assert!(!side.has_room(1000));
+        fault::storm(0, 1);
+    }
+
+    /// Some hundreds go at a time: a fork may wait.
+    #[test]
+    fn what_is_kept_goes_in_parts() {
+        let side = Side::new();
+        let blocks: Vec<_> = (0..GIVES + 5).map(|_| side.alloc(16, 16).expect("memory").as_ptr() as usize).collect();
+        blocks.iter().for_each(|&block| unsafe { side.keep(block) });
         side.give_kept();
-        assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0 && !side.is_owing());
+        assert!(side.is_owing() && side.held() > 0);
+        side.give_kept();
+        assert!(!side.is_owing() && side.held() == 0);
     }
 
     /// Blocks go round between threads; none is two threads' at once, and the memory is what is in use.
@@ -685,7 +765,9 @@ mod tests {
             }
         });
         assert!(side.held() < 4 << 20, "{}", side.held());
-        side.give_kept();
+        while side.is_owing() {
+            side.give_kept();
+        }
         assert!(side.held() == 0 && side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY));
     }
 
