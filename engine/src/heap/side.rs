@@ -76,8 +76,8 @@ struct Chunk {
     gone: AtomicU64,
 }
 
-/// Before a block: its bytes and which of [`ALIGNS`] it has, or 0 of one that is free; its address's complement, or of one that is kept the next one. (Atomic: who takes
-/// a kept block may look at one that another has just taken.)
+/// Before a block: its bytes and which of [`ALIGNS`] it has, or 0 of one that is free; its address's complement, or of one that is kept
+/// the next one. (Atomic: who takes a kept block may look at one that another has just taken.)
 #[repr(C)]
 struct Header {
     size: AtomicUsize,

@@ -25,10 +25,11 @@ const LOOK: usize = 8 * PART;
 const LEAST: usize = 512 << 10;
 
 impl Vmap<'_> {
-    /// Makes zeros of an area's old contents, or of its first `bytes`.
+    /// Makes zeros of an area's old contents, or of its first `bytes`. (By itself: what it needs of the stack is not its caller's.)
     ///
     /// # Safety
     /// The area is the caller's, and nothing in it is needed.
+    #[inline(never)]
     pub unsafe fn clear(&self, address: usize, bytes: usize) {
         let end = address + bytes;
         // All before is zero.
