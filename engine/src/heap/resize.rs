@@ -24,6 +24,8 @@ use crate::stat::Event;
 use crate::vmap::Area;
 use core::ptr::{self, NonNull};
 
+/// Beside an area's address: the object was sampled.
+const SAMPLED: usize = 1;
 /// Bytes from which a copy looks for pages that it need not touch.
 const SPARSE: usize = 128 << 10;
 
@@ -122,29 +124,50 @@ impl<E: Environment> Heap<E> {
         if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
             return object;
         }
-        let (mut resident, mut was_sampled, mut room) = (None, false, size);
+        // SAFETY: the caller's promise. (Two calls, one behind the other: what either needs of the stack is not under the other.)
+        unsafe {
+            match self.resize_here(object, old, size) {
+                Ok(object) => object,
+                Err(how) => self.copy_elsewhere(object, old, size, how),
+            }
+        }
+    }
+
+    /// The first half of [`Self::realloc`]: an area longer or shorter where it is, or moved by page tables. Else where memory is that
+    /// the bytes are to be copied to, or 0; and [`SAMPLED`] if the object was sampled.
+    ///
+    /// # Safety
+    /// As there; `old` is what the object has.
+    #[inline(never)]
+    unsafe fn resize_here(&self, object: *mut u8, old: usize, size: usize) -> Result<*mut u8, usize> {
         let inside = if old > SMALL_MAX && size > SMALL_MAX { self.enter_for(size) } else { None };
         if inside.is_none() && (LARGE..=old).contains(&size) {
             // Beside a fork it stays what it is, for a copy would take more.
-            return object;
+            return Ok(object);
         }
-        if inside.is_some()
-            && let Some(area) = self.vmap().find(object as usize)
-        {
-            // Before the address can be somebody else's.
-            was_sampled = self.forget(object as usize);
-            resident = self.resident_for(&area, size);
-            room = self.room(size, old);
-            if resident.is_none()
-                // SAFETY: the caller's promise.
-                && let Some(address) = unsafe { self.resize_area(&area, size, room) }
-            {
-                return address as *mut u8;
-            }
+        if inside.is_none() {
+            return Err(0);
         }
-        drop(inside);
+        let Some(area) = self.vmap().find(object as usize) else { return Err(0) };
+        // Before the address can be somebody else's.
+        let was_sampled = if self.forget(object as usize) { SAMPLED } else { 0 };
+        if let Some(resident) = self.resident_for(&area, size) {
+            return Err(resident | was_sampled);
+        }
+        // SAFETY: the caller's promise.
+        let resized = unsafe { self.resize_area(&area, size) };
+        resized.map(|address| address as *mut u8).ok_or(was_sampled)
+    }
+
+    /// The second half: copies to what the first has found, or to a new block.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn copy_elsewhere(&self, object: *mut u8, old: usize, size: usize, how: usize) -> *mut u8 {
+        let (resident, was_sampled) = (how & !SAMPLED, how & SAMPLED != 0);
         let error = if size <= old { E::error() } else { 0 };
-        let fresh = resident.map_or_else(|| self.malloc_roomy(size, room), |address| address as *mut u8);
+        let fresh = if resident == 0 { self.malloc_roomy(size, old) } else { resident as *mut u8 };
         let Some(fresh) = NonNull::new(fresh) else {
             let inside = self.enter();
             if inside.is_some() && was_sampled {
@@ -177,6 +200,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// The bytes that an area should have that has `old`, and grows to `size`.
+    #[inline(never)]
     fn room(&self, size: usize, old: usize) -> usize {
         let room = old.saturating_add(old / 4);
         // (What is sampled is as long as it was asked for.)
@@ -196,9 +220,13 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// `malloc` of `room` bytes, or of `size` where those cannot be had.
-    fn malloc_roomy(&self, size: usize, room: usize) -> *mut u8 {
-        if room > size {
+    /// `malloc` of `size` bytes for what had `old`, with room to grow if that can be had. (By itself: what it needs of the stack is
+    /// not there when it asks for no more than that.)
+    #[inline(never)]
+    fn malloc_roomy(&self, size: usize, old: usize) -> *mut u8 {
+        let room = self.room(size, old);
+        // (Beside a fork what there is is little.)
+        if room > size && !self.gate.is_forking() {
             let error = E::error();
             let fresh = self.malloc(room);
             if !fresh.is_null() {
@@ -215,25 +243,23 @@ impl<E: Environment> Heap<E> {
     /// # Safety
     /// As [`Heap::realloc`].
     #[inline(never)]
-    unsafe fn resize_area(&self, area: &Area, size: usize, room: usize) -> Option<usize> {
+    unsafe fn resize_area(&self, area: &Area, size: usize) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
         let more = size.saturating_sub(area.bytes);
-        let resized = |to: &[usize]| {
+        let resized = |room: usize| {
             if size <= area.bytes && self.is_as_long(size, area.bytes) {
                 return Some(self.pages.windows.address(area.pfn));
             }
             let vmap = self.vmap();
-            let is_resized = || to.iter().any(|&bytes| vmap.resize(area, bytes));
+            let is_resized = || vmap.resize(area, room) || room > size && vmap.resize(area, size);
             let here = || is_resized().then(|| self.pages.windows.address(area.pfn));
             // SAFETY: the caller's promise.
-            let there = || to.iter().find_map(|&bytes| unsafe { vmap.relocate(area, bytes) });
+            let there = || unsafe { vmap.relocate(area, room) };
             if vmap.moves_on(area, size) { there().or_else(here) } else { here().or_else(there) }
         };
-        let sizes = [room, size];
-        let sizes = &sizes[usize::from(room == size)..];
         // Once more where the hard limit was in the way: copying would need more than growing.
-        let squeezed = || if self.mm().is_limited(more) && self.mm().squeeze() { resized(&[size]) } else { None };
-        let address = resized(sizes).or_else(squeezed)?;
+        let squeezed = || if self.mm().is_limited(more) && self.mm().squeeze() { resized(size) } else { None };
+        let address = resized(self.room(size, area.bytes)).or_else(squeezed)?;
         if more > 0 {
             self.note_room(address, size);
         }
