@@ -2,7 +2,7 @@
 //! the instructions of its fast paths, compared with the committed table
 //! `golden/fastpath.txt` (`ALLOTMENT_TEST_BLESS=1` writes it anew).
 
-use crate::common::code::{Counts, disassembly, output, walk};
+use crate::common::code::{Counts, Stacks, disassembly, output, walk};
 use crate::common::{ALLOTMENT, need};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -128,4 +128,28 @@ fn fast_paths_are_the_committed_ones() {
     }
     let committed = fs::read_to_string(&golden).unwrap_or_default();
     assert_eq!(committed, table, "the fast paths have changed\n{listing}");
+}
+
+/// What docs/limits.md says of the stack, by the frames of the built library: no chain of calls may come near, however rare. (stack.c
+/// measures what the calls of a program meet.)
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn no_entry_point_is_deep() {
+    /// Less than the 4,096 promised: room for what is called through pointers unseen, and for the call itself.
+    const BOUND: usize = 3840;
+    /// What calls what through a pointer, deep down.
+    const POINTERS: [(&str, &str); 1] = [("Cache5drain", "RunningCpus8contains")];
+    if need("stacks", "objdump", "binutils").is_none() {
+        return;
+    }
+    let (code, symbols) = disassembly(&library(), &[]);
+    // Once in a process: the heap opens.
+    let mut stacks = Stacks::new(&code, &symbols, &POINTERS, |name| name.contains("open_or_wait"));
+    let kept: BTreeSet<&str> = words(EXPORTED).into_iter().filter(|name| symbols.contains_key(*name)).collect();
+    assert!(kept.len() > 60, "{kept:?}");
+    for name in kept {
+        let bytes = stacks.deepest(symbols[name]);
+        assert!(bytes <= BOUND, "{name} takes {bytes} bytes of stack:\n{}", stacks.chain(symbols[name]));
+        assert!(name != "malloc" || bytes > 1024, "{bytes}: the chain of malloc is not seen");
+    }
 }

@@ -1,6 +1,6 @@
 //! What a built file is made of: symbols and instructions, from binutils.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -102,4 +102,89 @@ pub fn walk(code: &BTreeMap<u64, Instruction>, entry: u64, listing: &mut String)
         }
     }
     panic!("no end\n{listing}");
+}
+
+/// The stack that functions take at most: all their pushes and frames along the deepest chain of calls. What is called through a
+/// pointer is not seen, except the pairs that are named (`caller`, `called`, by a part of their symbols); what panics is left out,
+/// and so is each function of which `skip` says so.
+pub struct Stacks<'a> {
+    names: BTreeMap<u64, &'a str>,
+    frames: BTreeMap<u64, Frame>,
+    deepest: BTreeMap<u64, (usize, Option<u64>)>,
+}
+
+#[derive(Default)]
+struct Frame {
+    bytes: usize,
+    calls: BTreeSet<u64>,
+    /// Jumps to other functions, after which this frame is gone.
+    tails: BTreeSet<u64>,
+}
+
+impl<'a> Stacks<'a> {
+    pub fn new(
+        code: &BTreeMap<u64, Instruction>,
+        symbols: &'a BTreeMap<String, u64>,
+        pointers: &[(&str, &str)],
+        skip: impl Fn(&str) -> bool,
+    ) -> Self {
+        let names: BTreeMap<u64, &str> = symbols.iter().map(|(name, &at)| (at, name.as_str())).collect();
+        let mut frames: BTreeMap<u64, Frame> = BTreeMap::new();
+        for (at, instruction) in code {
+            let Some((&function, name)) = names.range(..=at).next_back() else { continue };
+            let frame = frames.entry(function).or_default();
+            if skip(name) || name.contains("panic") || name.contains("_fail") {
+                continue;
+            }
+            let (mnemonic, operands) = (instruction.mnemonic.as_str(), instruction.operands.as_str());
+            let to = target(instruction).filter(|to| names.contains_key(to));
+            match (mnemonic, to) {
+                ("push", _) => frame.bytes += 8,
+                ("sub", _) => {
+                    let bytes = operands.strip_prefix("rsp,0x").and_then(|hex| usize::from_str_radix(hex, 16).ok());
+                    frame.bytes += bytes.unwrap_or(0);
+                }
+                ("call", Some(to)) => drop(frame.calls.insert(to)),
+                (jump, Some(to)) if jump.starts_with('j') && to != function => drop(frame.tails.insert(to)),
+                _ => {}
+            }
+        }
+        let of = |part: &str| -> Vec<u64> {
+            let found: Vec<u64> = names.iter().filter(|(_, name)| name.contains(part)).map(|(&at, _)| at).collect();
+            assert!(!found.is_empty(), "{part} is no function");
+            found
+        };
+        for (caller, called) in pointers {
+            of(caller).into_iter().for_each(|at| frames.entry(at).or_default().calls.extend(of(called)));
+        }
+        Self { names, frames, deepest: BTreeMap::new() }
+    }
+
+    /// Bytes from the entry of the function at `entry` on; a call of itself counts once.
+    pub fn deepest(&mut self, entry: u64) -> usize {
+        if let Some((bytes, _)) = self.deepest.get(&entry) {
+            return *bytes;
+        }
+        self.deepest.insert(entry, (0, None));
+        let frame = self.frames.remove(&entry).unwrap_or_default();
+        let mut worst = (frame.bytes, None);
+        for &called in &frame.calls {
+            worst = worst.max((frame.bytes + 8 + self.deepest(called), Some(called)));
+        }
+        for &next in &frame.tails {
+            worst = worst.max((self.deepest(next), Some(next)));
+        }
+        self.frames.insert(entry, frame);
+        self.deepest.insert(entry, worst);
+        worst.0
+    }
+
+    /// The chain of the deepest, a function on each line with the bytes from there on.
+    pub fn chain(&self, entry: u64) -> String {
+        let steps = std::iter::successors(Some(entry), |at| self.deepest.get(at)?.1);
+        steps.fold(String::new(), |mut text, at| {
+            writeln!(text, "  {:5} {}", self.deepest[&at].0, self.names[&at]).unwrap();
+            text
+        })
+    }
 }

@@ -9,7 +9,7 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::cpu::INDICES;
 
 /// Indices that are looked at together: a set of them is small enough for a small stack.
-pub const WINDOW: usize = 512;
+pub const WINDOW: usize = 256;
 const _: () = assert!(INDICES.is_multiple_of(WINDOW));
 
 /// Which indices of a window. Others are none of them.

@@ -274,7 +274,7 @@ impl<E: Environment> Heap<E> {
     pub(super) fn approach(&self) {
         if self.pid() == 0 && self.cache.sets.board().in_use() >= LARGE && !self.is_confined() {
             // (A filter that was inherited may kill for it: then nobody has asked.)
-            self.learn_pid(!sys::status().0);
+            self.learn_pid(!sys::is_filtered());
         }
         self.mm().approach();
     }

@@ -213,7 +213,8 @@ impl<E: Environment> Heap<E> {
     }
 
     /// The same in every mode, inside, and after what is there has made room; `None` if it is the caller's still, else whether the
-    /// levels were told of what has.
+    /// levels were told of what has. (Out of line: what follows a free may purge, and needs none of this frame.)
+    #[inline(never)]
     pub(super) fn front_free_slow(&self, address: usize) -> Option<bool> {
         let (_, desc, class) = self.front_takes(address)?;
         let lazy = || self.cache.sets.board().level(Level::Lazy);

@@ -252,7 +252,7 @@ impl PageSource<'_> {
     /// behind the look at the stack.)
     #[inline(never)]
     pub fn free_all(&self, blocks: impl Iterator<Item = (Pfn, usize)>) {
-        const ROOM: usize = 20;
+        const ROOM: usize = 16;
         let (windows, board) = (&self.pages.windows, self.cache.sets.board());
         let (mut gather, mut zone, mut refused) = (Gather::<ROOM>::new(), 0, 0);
         let flush = |gather: &mut Gather<ROOM>, zone: usize| {

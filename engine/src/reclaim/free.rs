@@ -41,6 +41,7 @@ impl Mm<'_> {
     }
 
     /// After a giant area was queued.
+    #[inline(never)]
     pub fn give_giant_back(&self, ticket: Ticket) {
         let is_sync = self.is_sync(ticket.bytes);
         let is_called = self.call_workers(ticket.bytes >= LARGE, is_sync);

@@ -52,13 +52,30 @@ enum Slice {
     Part(Pfn, usize, usize),
 }
 
-/// A run of lazy pages in a purge's hand.
+/// A run of lazy pages in a purge's hand. (Short: so many are on the stack.)
 #[derive(Clone, Copy)]
 struct Run {
     first: Pfn,
-    pages: usize,
+    pages: u32,
     flags: u32,
     end: End,
+}
+
+impl Run {
+    const NOTHING: Run = Run::new(Pfn::NONE, 0, 0);
+
+    const fn new(first: Pfn, pages: usize, flags: u32) -> Run {
+        // (A run lies in one window, whose pages a descriptor counts in as many bits.)
+        Run { first, pages: pages as u32, flags, end: End::Dirty }
+    }
+
+    const fn pages(&self) -> usize {
+        self.pages as usize
+    }
+
+    const fn bytes(&self) -> usize {
+        self.pages() * PAGE
+    }
 }
 
 /// What became of a run.
@@ -215,6 +232,9 @@ impl Vmap<'_> {
 
     /// Makes about `most` bytes of what is lazy pending, and giant areas that are kept wait again; false if there is nothing.
     /// The caller has the right to gather, and nothing was pending before.
+    ///
+    /// (On its own: the heads of its lists are not on the stack of the slices.)
+    #[inline(never)]
     fn gather(&self, most: usize) -> bool {
         let (mut list, mut pages) = (Pfn::NONE, 0);
         let wanted = most.div_ceil(PAGE);
@@ -292,11 +312,11 @@ impl Vmap<'_> {
         let mut at = queue.pending;
         while at != Pfn::NONE && left > 0 && count < runs.len() {
             let (run, next) = self.cut(at, left, count == 0);
-            if run.pages == 0 {
+            if run.pages() == 0 {
                 break;
             }
-            left = left.saturating_sub(run.pages);
-            taken += run.pages;
+            left = left.saturating_sub(run.pages());
+            taken += run.pages();
             at = next;
             runs[count] = run;
             count += 1;
@@ -308,8 +328,7 @@ impl Vmap<'_> {
 
     /// Releases the first of the queue: the bytes tried, and those given back.
     fn purge_slice(&self, most: usize, only: Option<Ticket>, abroad: bool) -> (usize, usize) {
-        const NOTHING: Run = Run { first: Pfn::NONE, pages: 0, flags: 0, end: End::Dirty };
-        let mut runs = [NOTHING; RANGES];
+        let mut runs = [Run::NOTHING; RANGES];
         let flights = &self.areas.flights;
         match flights.begin(|queue| self.take(queue, most, only, &mut runs)) {
             None => (0, 0),
@@ -322,9 +341,8 @@ impl Vmap<'_> {
                     self.release(runs);
                 }
                 self.settle(runs);
-                let bytes = |run: &Run| run.pages * PAGE;
-                let gone = runs.iter().filter(|run| run.end != End::Dirty).map(bytes).sum();
-                (runs.iter().map(bytes).sum(), gone)
+                let gone = runs.iter().filter(|run| run.end != End::Dirty).map(Run::bytes).sum();
+                (runs.iter().map(Run::bytes).sum(), gone)
             }
         }
     }
@@ -377,7 +395,7 @@ impl Vmap<'_> {
         let start = self.cache.sets.clock.ticks();
         let Some((_flight, ())) = self.areas.flights.begin(|_| self.give_up(area).then_some(())) else { return false };
         let pages = self.windows.desc(area.pfn).len();
-        let mut run = [Run { first: area.pfn, pages, flags: area.flags, end: End::Dirty }];
+        let mut run = [Run::new(area.pfn, pages, area.flags)];
         self.cache.sets.count(Event::AreaFree, 1);
         self.account(-((pages * PAGE) as isize), (pages * PAGE) as isize);
         self.release(&mut run);
@@ -393,7 +411,7 @@ impl Vmap<'_> {
         let flags = desc.rest();
         let (mut pages, mut next) = (desc.len(), desc.links().0);
         if flags & ALONE != 0 {
-            return (Run { first: at, pages, flags, end: End::Dirty }, next);
+            return (Run::new(at, pages, flags), next);
         }
         while pages < left && next == at.add(pages) && at.same_window(next) && self.windows.desc(next).rest() == flags {
             let neighbour = self.windows.desc(next);
@@ -422,7 +440,7 @@ impl Vmap<'_> {
                 }
             }
         }
-        (Run { first: at, pages, flags, end: End::Dirty }, next)
+        (Run::new(at, pages, flags), next)
     }
 
     /// Asks the system to take the runs; each is clean if the system said so for all of it.
@@ -434,7 +452,7 @@ impl Vmap<'_> {
                 let mut ranges = [Range::default(); RANGES];
                 let mut count = 0;
                 for (range, run) in ranges.iter_mut().zip(runs[from..].iter().take_while(|run| plain(run))) {
-                    *range = Range { at: self.windows.address(run.first), bytes: run.pages * PAGE };
+                    *range = Range { at: self.windows.address(run.first), bytes: run.bytes() };
                     count += 1;
                 }
                 if count > 1 {
@@ -442,10 +460,10 @@ impl Vmap<'_> {
                     let mut done = unsafe { sys::advise_many(&ranges[..count], Advice::DontNeed) }.unwrap_or(0);
                     for run in &mut runs[from..from + count] {
                         // Done in order, so what is not covered whole ends it.
-                        if done < run.pages * PAGE {
+                        if done < run.bytes() {
                             break;
                         }
-                        done -= run.pages * PAGE;
+                        done -= run.bytes();
                         run.end = End::Clean;
                     }
                 }
@@ -461,7 +479,7 @@ impl Vmap<'_> {
     }
 
     fn release_one(&self, run: &Run) -> End {
-        let (at, bytes) = (self.windows.address(run.first), run.pages * PAGE);
+        let (at, bytes) = (self.windows.address(run.first), run.bytes());
         if run.flags & MOVED != 0 {
             // First: a range that cannot be mapped afresh may be a hole by then, and somebody else's, or ours with all that is in it.
             // SAFETY: lazy memory in our hand.
@@ -498,9 +516,9 @@ impl Vmap<'_> {
                 for run in batch.iter().filter(ours) {
                     let desc = self.windows.desc(run.first);
                     match run.end {
-                        End::Clean => state.tree.insert(self.windows, run.first, run.pages),
+                        End::Clean => state.tree.insert(self.windows, run.first, run.pages()),
                         End::Lost => desc.set(Kind::None, 0),
-                        End::Dirty => self.keep(space, &mut state, run.first, run.pages, run.flags),
+                        End::Dirty => self.keep(space, &mut state, run.first, run.pages(), run.flags),
                     }
                 }
             }

@@ -41,7 +41,7 @@ pub use memory::{
     map_charged, map_file, map_file_over, map_hole, map_over, memory_bytes, move_longer, move_pages, protect, resident,
     unmap,
 };
-pub use proc::{Tasks, cpus_told, end_with_leader, leader_lives, leader_status, status, tasks};
+pub use proc::{Tasks, cpus_told, end_with_leader, is_filtered, leader_lives, leader_status, tasks};
 pub use process::{
     exit, is_huge_disabled, is_thread, leave_session, name_thread, nameless_program, own_files, own_root, parent_pid,
     pid, prctl, task_limit, thread_id, trace, unshare, wait_and_leave, wait_for, wait_for_dead,

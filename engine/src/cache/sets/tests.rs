@@ -165,12 +165,12 @@ fn the_last_sets_are_mapped_up_to_the_board() {
 fn indices_are_found_in_their_windows() {
     let sets: Box<Sets> = Box::default();
     simulate(&sets, 1300, 1);
-    let some = [3, 63, 64, 200, 511, 512, 700, 1200];
+    let some = [3, 63, 64, 200, WINDOW - 1, WINDOW, 700, 1200];
     some.iter().for_each(|&index| _ = ready(&sets, index));
     assert_eq!(sets.top(), 1201);
     assert!(sets.used().eq(some));
-    for from in [0, 512, 1024, 1536] {
-        let window: Vec<_> = some.into_iter().filter(|index| (from..from + 512).contains(index)).collect();
+    for from in CpuSet::windows(1300 + WINDOW) {
+        let window: Vec<_> = some.into_iter().filter(|index| (from..from + WINDOW).contains(index)).collect();
         assert!(sets.used_of(from).eq(window), "from {from}");
     }
 }

@@ -83,7 +83,7 @@ fn runs_are_merged_and_cut() {
         let head = list(&vmap, first, areas);
         let (run, next) = vmap.cut(head, left, is_first);
         let text = std::format!("{areas:?} {left} {is_first}");
-        assert_eq!((run.first, run.pages, run.flags), (head, pages, areas[0].2), "{text}");
+        assert_eq!((run.first, run.pages(), run.flags), (head, pages, areas[0].2), "{text}");
         assert!(run.end == End::Dirty);
         // (What is too short stays the first.)
         let then = listed(&vmap, first, if pages == 0 { head } else { next });
