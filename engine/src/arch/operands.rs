@@ -6,7 +6,8 @@
 //! board ──► [ void set ][ … ][ slots[index] ]         board is a `cache::Sets`
 //!                 ▲               │ offset from board to the set of this index; 0 is the void set
 //!                 └───────────────┴──► set: words[class]{main, spare} … cpu
-//!                                           └─ + TALLY ─► tally: {allocs, frees} per class, events
+//!                                           ├─ + TALLY ─► tally: events, …
+//!                                           └─ + COUNTS ─► {allocs, frees} per class: in the tally, too
 //!
 //! handle ──► [ nobody's unit ][ unit of index 0 ][ unit of index 1 ] …      UNIT bytes each
 //!             at               at + UNIT          at + 2 × UNIT
@@ -21,6 +22,8 @@ pub const SLOTS: usize = 5248;
 pub const CPU: usize = 2048;
 /// Bytes from a set to its tally: a bit that no address of a set has (`cache` aligns them), so that adding it is setting it.
 pub const TALLY: usize = 1 << 26;
+/// Bytes from a set to its tally's counts by class.
+pub const COUNTS: usize = TALLY + 2048;
 /// Bits of a word's count, and of its room.
 pub const BITS: u32 = 10;
 /// What one more object adds to a word.

@@ -58,14 +58,21 @@ const _: () =
     assert!(core::mem::offset_of!(Sets, slots) == seq::SLOTS, "SLOTS of arch/operands.rs is where the slots are");
 const _: () = assert!(core::mem::offset_of!(Set, cpu) == seq::CPU);
 const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
+const _: () = assert!(TALLY + core::mem::offset_of!(Tally, class) == seq::COUNTS);
+// Behind the words of most classes, and before the counts.
+const _: () = assert!(core::mem::offset_of!(Sets, cpus) % PAGE >= 64 * size_of::<Pair>());
+const _: () = assert!(seq::SLOTS % PAGE < PAGE / 2);
 
 /// See the module.
-#[repr(C)]
+///
+/// A processor looks among what was stored a moment ago by the twelve lowest bits of an address: where a word that is read agrees in these
+/// with one that was written, and is not that, it waits. (As chance placed the library that took 7 % of a pair.) So what a fast path reads here
+/// is never where one writes: the words of all classes but the longest, at the beginning of a page; their counts, in the second half of one
+/// ([`COUNTS`](seq::COUNTS)); and the word of the thread's rseq area, at 8 of 32 bytes (glibc aligns the area to 32).
+#[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Sets {
     void: Set,
-    /// Who runs where, and the switch of all slots.
-    pub cpus: Cpus,
     /// Address of set 0.
     pub(super) base: AtomicUsize,
     /// Highest index that ever had a set, plus one.
@@ -76,6 +83,8 @@ pub struct Sets {
     pub(super) made: AtomicUsize,
     /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
     pub isolated: Isolated,
+    /// Who runs where, and the switch of all slots.
+    pub cpus: Cpus,
     pub(crate) slots: [AtomicUsize; INDICES],
     pub(super) home: [AtomicUsize; INDICES],
     /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
@@ -105,13 +114,13 @@ impl Sets {
     pub const fn new() -> Self {
         Self {
             void: Set::VOID,
-            cpus: Cpus::new(),
             base: AtomicUsize::new(0),
             top: AtomicUsize::new(0),
             clock: Clock::new(),
             made: AtomicUsize::new(0),
             mapped: AtomicUsize::new(0),
             isolated: Isolated::new(),
+            cpus: Cpus::new(),
             slots: [const { AtomicUsize::new(0) }; INDICES],
             home: [const { AtomicUsize::new(0) }; INDICES],
             other: [const { AtomicUsize::new(0) }; INDICES],

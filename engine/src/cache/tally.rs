@@ -111,7 +111,7 @@ impl Sets {
     /// Objects of all classes that were ever freed, in sets and past them.
     #[must_use]
     pub fn frees(&self) -> u64 {
-        let all = self.tallies().flat_map(|tally| &tally.class);
+        let all = self.tallies().flat_map(|tally| tally.class.iter());
         all.fold(0_u64, |sum, ops| sum.wrapping_add(ops.frees.load(Relaxed)))
     }
 

@@ -39,12 +39,13 @@ pub const NODES: usize = 8;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Cpus {
-    area_base: AtomicIsize,
-    area_index: AtomicIsize,
     mode: AtomicU32,
     /// Forks and vforks in flight.
     closed: AtomicU32,
     simulation: AtomicPtr<Simulation>,
+    // (Where fast paths write nothing: see `cache::sets::Sets`.)
+    area_base: AtomicIsize,
+    area_index: AtomicIsize,
     /// Highest node that ever ran us, plus one.
     nodes: AtomicUsize,
     state: Owned,
@@ -60,16 +61,18 @@ impl Default for Cpus {
     }
 }
 
+const _: () = assert!(core::mem::offset_of!(Cpus, area_base) % 32 == 16 && align_of::<Cpus>() <= 64);
+
 impl Cpus {
     /// In mode `Closed`.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            area_base: AtomicIsize::new(0),
-            area_index: AtomicIsize::new(0),
             mode: AtomicU32::new(0),
             closed: AtomicU32::new(0),
             simulation: AtomicPtr::new(core::ptr::null_mut()),
+            area_base: AtomicIsize::new(0),
+            area_index: AtomicIsize::new(0),
             nodes: AtomicUsize::new(0),
             state: Owned::new(),
             confined: AtomicU32::new(0),

@@ -196,7 +196,7 @@ impl<E: Environment> Heap<E> {
                 }
                 Freed::Not if this.side.size(address).is_some() => {
                     // SAFETY: the caller's promise.
-                    unsafe { this.side.free(address) };
+                    unsafe { this.side.free(address, false) };
                     return this.tell_aside();
                 }
                 Freed::Not => this.no_block(address),
@@ -239,7 +239,7 @@ impl<E: Environment> Heap<E> {
         if self.pages.windows.find(address).is_none() {
             if self.side.size(address).is_some() {
                 // SAFETY: the caller's promise.
-                unsafe { if self.gate.is_forking() { self.side.keep(address) } else { self.side.free(address) } };
+                unsafe { self.side.free(address, self.gate.is_forking()) };
                 return self.tell_aside();
             }
             return self.no_block(address);

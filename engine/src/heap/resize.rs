@@ -19,7 +19,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::knob::Id;
 use crate::page::BIASED;
-use crate::slab::class::{SIZES, SMALL_MAX};
+use crate::slab::class::{self, SIZES, SLAB_ORDER, SMALL_MAX};
 use crate::stat::Event;
 use crate::vmap::Area;
 use core::ptr::{self, NonNull};
@@ -55,6 +55,12 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         }
     }
     copy_until(bytes, bytes);
+}
+
+/// Whether a small object of `old` bytes serves for `size`: it fits, and wastes less than half, or less than copying would cost. (Size 0
+/// wraps.)
+const fn serves(old: usize, size: usize) -> bool {
+    size.wrapping_sub(1) < old && (size > old / 2 || old <= 64)
 }
 
 impl<E: Environment> Heap<E> {
@@ -94,8 +100,7 @@ impl<E: Environment> Heap<E> {
     #[must_use]
     pub fn stays(&self, object: *const u8, size: usize) -> bool {
         // (Where objects are checked the gate lets nothing pass. Size 0 wraps.)
-        self.small.load(Relaxed) != 0
-            && self.small_size(object).is_some_and(|old| size.wrapping_sub(1) < old && (size > old / 2 || old <= 64))
+        self.small.load(Relaxed) != 0 && self.small_size(object).is_some_and(|old| serves(old, size))
     }
 
     /// Changes an object's size, keeping its contents up to the smaller one; null without
@@ -114,12 +119,10 @@ impl<E: Environment> Heap<E> {
             self.slab_source().bad(object as usize, wrong);
             return ptr::null_mut();
         }
-        // Fits, and wastes less than half (of small ones only what copying would cost); an area would be as long.
-        let wastes = || match old {
-            ..=SMALL_MAX => size <= old / 2 && old > 64,
-            _ => !self.is_as_long(size, old) && !self.had_room(object as usize, size),
+        let fits = match old {
+            ..=SMALL_MAX => serves(old, size),
+            _ => size <= old && (self.is_as_long(size, old) || self.had_room(object as usize, size)),
         };
-        let fits = size <= old && !wastes();
         // (A sampled object has more room than it shows; it is exchanged for one that is counted.)
         if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
             return object;
@@ -203,8 +206,12 @@ impl<E: Environment> Heap<E> {
     #[inline(never)]
     fn room(&self, size: usize, old: usize) -> usize {
         let room = old.saturating_add(old / 4);
+        let takes = match room {
+            ..=SMALL_MAX => PAGE << SLAB_ORDER[class::offset_of(room) / 16],
+            _ => self.front_size(room),
+        };
         // (What is sampled is as long as it was asked for.)
-        let may = (old + 1..room).contains(&size) && !self.profile.is_used() && !self.mm().is_limited(room);
+        let may = (old + 1..room).contains(&size) && !self.profile.is_used() && !self.mm().is_limited(takes);
         if may { room } else { size }
     }
 

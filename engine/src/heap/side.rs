@@ -304,28 +304,14 @@ impl Side {
         (header.link.load(Relaxed) == !address && size > 0).then_some(size & !KIND)
     }
 
-    /// Takes a block back.
+    /// Takes a block back; `beside` a fork others may have it.
     ///
     /// # Safety
     /// [`Side::size`] knew it, and nobody uses it any more.
-    pub unsafe fn free(&self, address: usize) {
-        // SAFETY: the caller's promise.
-        if let Some((chunk, ..)) = unsafe { self.end(address) } {
-            self.held.fetch_sub(chunk.give(), Relaxed);
-        }
-    }
-
-    /// The same beside a fork: others may have it.
-    ///
-    /// # Safety
-    /// As [`Side::free`].
-    pub unsafe fn keep(&self, address: usize) {
+    pub unsafe fn free(&self, address: usize, beside: bool) {
         // SAFETY: the caller's promise.
         let Some((chunk, size, gone)) = (unsafe { self.end(address) }) else { return };
-        let Some(list) = self.list(size & !KIND, size & KIND) else {
-            self.held.fetch_sub(chunk.give(), Relaxed);
-            return;
-        };
+        let Some(list) = self.list(size & !KIND, size & KIND).filter(|_| beside) else { return self.give(chunk) };
         // SAFETY: a block that is ours.
         let link = unsafe { &header(address).link };
         let mut head = list.load(Relaxed);
@@ -339,6 +325,11 @@ impl Side {
         }
         // Release: who sees it sees the list.
         self.keeps.store(true, Release);
+    }
+
+    /// A block less in a chunk.
+    fn give(&self, chunk: &Chunk) {
+        self.held.fetch_sub(chunk.give(), Relaxed);
     }
 
     /// A block is nobody's: its chunk, its bytes and kind, and [`GONE`] if its pages have gone back. `None` if it was that already.
@@ -377,7 +368,7 @@ impl Side {
 
     /// The first block of a list, and whether its pages have gone back.
     fn take_first(&self, list: &AtomicU64) -> Option<(usize, bool)> {
-        // Acquire, both: see `keep`.
+        // Acquire, both: see `free`.
         let mut head = list.load(Acquire);
         loop {
             let address = first_of(head);
@@ -403,9 +394,7 @@ impl Side {
         }
         let mut blocks = self.kept.iter().flatten().flat_map(|list| core::iter::from_fn(|| self.take_first(list)));
         for (address, _) in blocks.by_ref().take(GIVES) {
-            if let Some(chunk) = self.chunk_of(address) {
-                self.held.fetch_sub(chunk.give(), Relaxed);
-            }
+            self.chunk_of(address).into_iter().for_each(|chunk| self.give(chunk));
         }
         if self.kept.iter().flatten().any(|list| first_of(list.load(Relaxed)) != 0) {
             self.keeps.store(true, Release);
@@ -462,7 +451,7 @@ impl Side {
             let Entry { next, address } = unsafe { (entry as *const Entry).read() };
             if at == entry {
                 // SAFETY: as above.
-                unsafe { self.free(entry) };
+                unsafe { self.free(entry, false) };
             } else if address == entry {
                 // SAFETY: as above. (Freed twice it is there twice, and leads back to itself.)
                 unsafe { (entry as *mut Entry).write(Entry { next, address: 0 }) };
@@ -563,19 +552,19 @@ mod tests {
                 (16..size).step_by(16).all(|inside| side.size(at as usize + inside).is_none()),
                 "whatever it holds"
             );
-            unsafe { side.free(at as usize) };
+            unsafe { side.free(at as usize, false) };
             assert!(side.size(at as usize).is_none(), "freed");
         }
         assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0);
         let huge = side.alloc(8 << 20, 4096).expect("memory").as_ptr();
         unsafe { huge.write_bytes(1, 8 << 20) };
-        unsafe { side.free(huge as usize) };
+        unsafe { side.free(huge as usize, false) };
         let again = side.alloc(8 << 20, 4096).expect("memory").as_ptr();
         assert!(core::ptr::eq(huge, again) && unsafe { *huge.add(5 << 20) } == 0, "given back and used again");
         // A large one goes back though its chunk has another, which stays.
         let other = side.alloc(100, 16).expect("memory").as_ptr();
         unsafe { (again.write_bytes(1, 8 << 20), other.write_bytes(2, 100)) };
-        unsafe { side.free(again as usize) };
+        unsafe { side.free(again as usize, false) };
         assert_eq!(unsafe { *again.add(5 << 20) }, 0);
         assert!((0..100).all(|at| unsafe { *other.add(at) } == 2));
         assert!(side.alloc(MOST + 1, 16).is_none() && side.alloc(usize::MAX, 16).is_none());
@@ -602,13 +591,13 @@ mod tests {
         }
         let side = Side::new();
         let large = side.alloc(4 << 20, 16).expect("memory").as_ptr() as usize;
-        unsafe { side.free(large) };
+        unsafe { side.free(large, false) };
         let blocks: Vec<_> = (0..70_000).map(|_| side.alloc(1, 1).expect("memory").as_ptr() as usize).collect();
         assert_eq!(side.chunks().count(), 2, "room for more, but no number");
         let mut sorted = blocks.clone();
         sorted.sort_unstable();
         assert!(sorted.windows(2).all(|pair| pair[0] + 32 <= pair[1]));
-        blocks.into_iter().for_each(|block| unsafe { side.free(block) });
+        blocks.into_iter().for_each(|block| unsafe { side.free(block, false) });
         assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0);
     }
 
@@ -666,7 +655,7 @@ mod tests {
         let sizes = [1, 16, 100, 1000, 5000, 70_000, 3 << 20];
         let blocks = sizes.map(take);
         let before = side.held();
-        blocks.iter().for_each(|&block| unsafe { side.keep(block) });
+        blocks.iter().for_each(|&block| unsafe { side.free(block, true) });
         assert!(blocks.iter().all(|&block| side.size(block).is_none()) && side.is_owing());
         assert!(side.held() < before - (3 << 20) + 2 * PAGE as u64, "a large one's pages have gone");
         // (Both of 16 bytes, the last first.)
@@ -674,13 +663,13 @@ mod tests {
         assert_eq!(sizes[2..].iter().map(|&size| take(size)).collect::<Vec<_>>(), blocks[2..]);
         assert!(side.held() == before && take(1000) != blocks[3]);
         // Freed twice it is there once.
-        (0..2).for_each(|_| unsafe { side.keep(blocks[4]) });
+        (0..2).for_each(|_| unsafe { side.free(blocks[4], true) });
         assert!(take(5000) == blocks[4] && take(5000) != blocks[4]);
         let all: Vec<_> = side.chunks().map(Chunk::base).collect();
         for base in all {
             for at in (base + size_of::<Chunk>() + HEADER..base + side.chunk_of(base).unwrap().bytes).step_by(16) {
                 if side.size(at).is_some() {
-                    unsafe { side.keep(at) };
+                    unsafe { side.free(at, true) };
                 }
             }
         }
@@ -698,7 +687,7 @@ mod tests {
             for size in (0..4000).map(|n| n % 3 * 700 + 1) {
                 let block = side.alloc(size, align).expect("memory").as_ptr() as usize;
                 assert!(block.is_multiple_of(align) && side.size(block) == Some(length(size).0));
-                unsafe { side.keep(block) };
+                unsafe { side.free(block, true) };
             }
             assert!(side.held() < 16 * PAGE as u64 && side.chunks().count() == 1, "{align}: {}", side.held());
             side.give_kept();
@@ -707,14 +696,14 @@ mod tests {
         // More is not kept; nor is there a list for it.
         let side = Side::new();
         let block = side.alloc(100, 2 * PAGE).expect("memory").as_ptr() as usize;
-        unsafe { side.keep(block) };
+        unsafe { side.free(block, true) };
         assert!(side.held() == 0 && !side.is_owing());
         // All of a chunk is taken, one block is kept.
         let block = side.alloc(1000, 16).expect("memory").as_ptr() as usize;
         while side.chunks().count() == 1 && side.chunks().any(|chunk| chunk.has_room(1024)) {
             assert!(side.alloc(1000, 16).is_some());
         }
-        unsafe { side.keep(block) };
+        unsafe { side.free(block, true) };
         fault::storm(1, 1);
         assert!(side.has_kept(1000) && side.has_room(1000) && !side.has_room(2000) && !side.has_kept(2000));
         assert_eq!(side.alloc(1001, 16).map(|block| block.as_ptr() as usize), Some(block));
@@ -727,7 +716,7 @@ mod tests {
     fn what_is_kept_goes_in_parts() {
         let side = Side::new();
         let blocks: Vec<_> = (0..GIVES + 5).map(|_| side.alloc(16, 16).expect("memory").as_ptr() as usize).collect();
-        blocks.iter().for_each(|&block| unsafe { side.keep(block) });
+        blocks.iter().for_each(|&block| unsafe { side.free(block, true) });
         side.give_kept();
         assert!(side.is_owing() && side.held() > 0);
         side.give_kept();
@@ -749,7 +738,7 @@ mod tests {
                         if block != 0 {
                             let words = unsafe { core::slice::from_raw_parts(block as *const usize, size / 8) };
                             assert!(words.iter().all(|&word| word == (thread << 32) + n - 8), "torn");
-                            unsafe { side.keep(block) };
+                            unsafe { side.free(block, true) };
                         }
                         let size = [16, 48, 160, 1024][n / 8 % 4];
                         let block = side.alloc(size, 16).expect("memory").as_ptr() as usize;
@@ -760,7 +749,7 @@ mod tests {
                             side.give_kept();
                         }
                     }
-                    live.iter().for_each(|&(block, _)| unsafe { side.keep(block) });
+                    live.iter().for_each(|&(block, _)| unsafe { side.free(block, true) });
                 });
             }
         });

@@ -336,12 +336,23 @@ pub struct ClassOps {
     pub frees: AtomicU64,
 }
 
+/// What fast paths count, in the second half of a [`Tally`]: a set's words are in the first of its page, at the same offsets but
+/// for that. A processor that looks for what was stored a moment ago by the twelve lowest bits of its address finds no other word.
+#[repr(C, align(2048))]
+#[derive(Debug)]
+pub struct ByClass(pub [ClassOps; CLASSES_MAX]);
+
+impl core::ops::Deref for ByClass {
+    type Target = [ClassOps; CLASSES_MAX];
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
 /// What one set counts; a page of its own.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Tally {
-    /// By class.
-    pub class: [ClassOps; CLASSES_MAX],
     /// By [`Event`].
     pub events: [AtomicU64; Event::ALL.len()],
     /// By [`Level`]: what this set changed and has not folded into the board yet, modulo 2⁶⁴.
@@ -350,6 +361,8 @@ pub struct Tally {
     pub taken: [AtomicU64; FIRST_FRONT],
     /// By [`Timing`].
     pub times: [Times; Timing::ALL.len()],
+    /// By class.
+    pub class: ByClass,
 }
 
 impl Tally {
@@ -401,7 +414,7 @@ const fn version() -> u32 {
         .fields(fields!(ClassLevels: size slabs))
         .fields(fields!(SpaceTally: differential purged))
         .fields(fields!(Show: version at_ns sections text))
-        .fields(fields!(Tally: class events levels taken times))
+        .fields(fields!(Tally: events levels taken times class))
         .fields(fields!(Times: buckets ticks))
         .fields(fields!(ClassOps: allocs frees))
         .number(BOARD_BYTES)

@@ -21,6 +21,8 @@ pub const SLOTS: usize = core::mem::offset_of!(Sets, slots);
 pub const CPU: usize = core::mem::offset_of!(Set, cpu);
 /// Bytes from a set to its tally.
 pub const TALLY: usize = SETS_MAX * 4096 + BOARD_BYTES;
+/// Bytes from a set to its counts by class.
+pub const COUNTS: usize = TALLY + core::mem::offset_of!(crate::stat::Tally, class);
 
 pub(super) struct Running(pub(super) Ticket);
 

@@ -22,7 +22,7 @@
 //! Cost: pop 27 instructions, push 28, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{BITS, COUNT, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
+use crate::arch::operands::{BITS, COUNT, COUNTS, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -113,9 +113,10 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
             "tst {w}, {COUNT}",                        // count(w) == 0: refused
             "b.eq 26b",
             "orr {p}, {set}, {TALLY}",
-            "ldr {t}, [{p}, {class}]",
+            "add {p}, {p}, {class}",
+            "ldr {t}, [{p}, {COUNTS}]",
             "add {t}, {t}, 1",
-            "str {t}, [{p}, {class}]",                 // tally.allocs += 1
+            "str {t}, [{p}, {COUNTS}]",                // tally.allocs += 1
             "lsr {t}, {w}, {TOP}",
             "lsl {t}, {t}, 3",                         // top(w)
             "ldur {t}, [{t}, -8]",                     // object = *(top - 8)
@@ -127,7 +128,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             w = out(reg) _, set = out(reg) _, t = out(reg) object,
-            TALLY = const TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
             COUNT = const COUNT, TOP = const TOP,
         );
     }
@@ -150,9 +151,9 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
             "b.eq 26b",
             "orr {p}, {set}, {TALLY}",
             "add {p}, {p}, {class}",
-            "ldr {t}, [{p}, 8]",
+            "ldr {t}, [{p}, {COUNTS} + 8]",
             "add {t}, {t}, 1",
-            "str {t}, [{p}, 8]",                       // tally.frees += 1
+            "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += 1
             "lsr {t}, {w}, {TOP}",
             "lsl {t}, {t}, 3",                         // top(w)
             "str {object}, [{t}]",                     // *top = object
@@ -164,7 +165,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             object = in(reg) object, set = out(reg) _, t = out(reg) out, w = out(reg) _,
-            TALLY = const TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
             ROOM = const ROOM, TOP = const TOP,
         );
     }
@@ -188,9 +189,10 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             "csel {k}, {k}, {n}, lo",                  // k = min(count(w), n)
             "cbz {k}, 26b",                            // 0: refused
             "orr {p}, {set}, {TALLY}",
-            "ldr {t}, [{p}, {class}]",
+            "add {p}, {p}, {class}",
+            "ldr {t}, [{p}, {COUNTS}]",
             "add {t}, {t}, {k}",
-            "str {t}, [{p}, {class}]",                 // tally.allocs += k
+            "str {t}, [{p}, {COUNTS}]",                // tally.allocs += k
             "lsr {p}, {w}, {TOP}",
             "sub {p}, {p}, {k}",
             "lsl {p}, {p}, 3",                         // from top(w) - k
@@ -208,7 +210,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY,
+            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY,
             COUNT = const COUNT, TOP = const TOP,
         );
     }
@@ -239,9 +241,9 @@ pub unsafe fn push_batch(
             "cbz {k}, 26b",                            // 0: refused
             "orr {p}, {set}, {TALLY}",
             "add {p}, {p}, {class}",
-            "ldr {t}, [{p}, 8]",
+            "ldr {t}, [{p}, {COUNTS} + 8]",
             "add {t}, {t}, {k}",
-            "str {t}, [{p}, 8]",                       // tally.frees += k
+            "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += k
             "lsr {p}, {w}, {TOP}",
             "lsl {p}, {p}, 3",                         // to top(w)
             "mov {t}, {k}",
@@ -258,7 +260,7 @@ pub unsafe fn push_batch(
             ;
             board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY,
+            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY,
             BITS = const BITS, TOP = const TOP,
         );
     }

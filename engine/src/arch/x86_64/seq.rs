@@ -10,7 +10,7 @@
 //! Cost: pop and push 18 instructions each, no locked one; 2.6–6 ns a pair.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{BITS, COUNT, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
+use crate::arch::operands::{BITS, COUNT, COUNTS, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -144,7 +144,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
             "mov {w}, [{set}]",                        // w = set[class]
             "test {w:e}, {COUNT}",                     // count(w) == 0: refused
             "je 26b",
-            "inc qword ptr [{set} + {TALLY}]",         // tally.allocs += 1
+            "inc qword ptr [{set} + {COUNTS}]",        // tally.allocs += 1
             "mov {t}, {w}",
             "shr {t}, {TOP}",                          // top(w) / 8
             "sub {w}, {ONE}",
@@ -154,7 +154,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
             "25:"
             ;
             BARE = const BARE as u8, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
-            w = out(reg) _, set = out(reg) _, t = out(reg) object, TALLY = const TALLY, ONE = const ONE,
+            w = out(reg) _, set = out(reg) _, t = out(reg) object, COUNTS = const COUNTS, ONE = const ONE,
             COUNT = const COUNT, TOP = const TOP,
         );
     }
@@ -175,7 +175,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
             "mov {w}, [{set}]",                        // w = set[class]
             "test {w:e}, {ROOM}",                      // room(w) == 0: refused
             "je {refused}",
-            "inc qword ptr [{set} + {TALLY} + 8]",     // tally.frees += 1
+            "inc qword ptr [{set} + {COUNTS} + 8]",    // tally.frees += 1
             "mov {t}, {w}",
             "shr {t}, {TOP}",                          // top(w) / 8
             "mov [{t}*8], {object}",                   // *top = object
@@ -185,7 +185,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
             "25:"
             ;
             BARE = const BARE as u8, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
-            object = in(reg) object, set = out(reg) _, w = out(reg) _, TALLY = const TALLY, ONE = const ONE,
+            object = in(reg) object, set = out(reg) _, w = out(reg) _, COUNTS = const COUNTS, ONE = const ONE,
             ROOM = const ROOM, TOP = const TOP,
         );
     }
@@ -210,7 +210,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             "cmova {k}, {n}",                          // k = min(count(w), n)
             "test {k}, {k}",
             "je 26b",                                  // 0: refused
-            "add [{set} + {class} + {TALLY}], {k}",    // tally.allocs += k
+            "add [{set} + {class} + {COUNTS}], {k}",   // tally.allocs += k
             "mov rsi, {w}",
             "shr rsi, {TOP}",
             "sub rsi, {k}",
@@ -227,7 +227,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             ;
             BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            out("rcx") _, out("rsi") _, out("rdi") _, TALLY = const TALLY, ONE = const ONE,
+            out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, ONE = const ONE,
             COUNT = const COUNT, TOP = const TOP,
         );
     }
@@ -259,7 +259,7 @@ pub unsafe fn push_batch(
             "cmova {k}, {n}",                          // k = min(room(w), n)
             "test {k}, {k}",
             "je 26b",                                  // 0: refused
-            "add [{set} + {class} + {TALLY} + 8], {k}", // tally.frees += k
+            "add [{set} + {class} + {COUNTS} + 8], {k}", // tally.frees += k
             "mov rdi, {w}",
             "shr rdi, {TOP}",
             "shl rdi, 3",                              // to top(w)
@@ -275,7 +275,7 @@ pub unsafe fn push_batch(
             ;
             BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            out("rcx") _, out("rsi") _, out("rdi") _, TALLY = const TALLY, ONE = const ONE,
+            out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, ONE = const ONE,
             COUNT = const COUNT, BITS = const BITS, TOP = const TOP,
         );
     }

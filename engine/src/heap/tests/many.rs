@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::reclaim::keeper::Duty;
+use crate::stat::Tally;
 use crate::stat::board::{SETS_MAX, SHARE_BYTES, Section, Show, TALLIES, TALLY_BYTES};
 use core::fmt::Write;
 use std::string::String;
@@ -56,7 +57,8 @@ fn seen(file: i32, sets: usize) -> u64 {
     for set in 0..sets {
         let at = (TALLIES + set * TALLY_BYTES) as i64;
         assert_eq!(unsafe { pread(file, tally.as_mut_ptr(), TALLY_BYTES, at) }, TALLY_BYTES as isize);
-        sum += (0..CLASSES).map(|class| tally[2 * class]).sum::<u64>();
+        let first = core::mem::offset_of!(Tally, class) / 8;
+        sum += (0..CLASSES).map(|class| tally[first + 2 * class]).sum::<u64>();
     }
     sum
 }
