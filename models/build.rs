@@ -73,8 +73,10 @@ const LEVELS: &[(&str, &[(&str, &str)])] = &[(
 const GATE: &[(&str, &str)] = &[
     ("use super::atomic", "use crate::arch::atomic"),
     ("use super::lock", "use crate::arch::lock"),
+    ("use super::naps", "use crate::arch::naps"),
     ("use super::sys", "use crate::arch::sys"),
     ("ROOMS: usize = 128;", "ROOMS: usize = 4;"),
+    ("NOTES: usize = 512;", "NOTES: usize = 2;"),
     ("\n#[cfg(test)]\nmod tests;\n", "\n"),
 ];
 /// The gate as it is, and canaries.

@@ -19,7 +19,9 @@
 //! | 0 | none |
 //! | thread pointer | inside |
 //! | thread pointer, [`ABROAD`] | inside, in a system call that needs no lock and with no lock (see [`Gate::abroad`]), or outside ([`Gate::beside`]); or alone inside |
-//! | thread pointer, [`FORKS`] or [`VFORKS`] | outside, in a fork or a vfork: what a child counts as its own |
+
+//! A thread in a fork or a vfork, which is outside, has a note of that instead ([`FORKS`], [`VFORKS`]): what a child counts as its own. Not a
+//! room: however many fork at a time, those that do not come in.
 //!
 //! In a program of one thread our own threads come in *alone*: while nobody else is inside, and who wants in waits for
 //! them. Else the program's thread could fork in a handler, above a frame with a lock that one of ours waits for.
@@ -37,12 +39,13 @@
 use super::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use super::atomic::{AtomicU32, AtomicUsize};
 use super::lock::Owned;
+use super::naps::{LOOK, Naps};
 use super::sys;
 
 /// Threads that can be inside at a time; more wait for one of them.
 const ROOMS: usize = 128;
-/// ns between two looks of a thread that waits.
-const LOOK: u64 = 50_000;
+/// Forks and vforks that can be in flight at a time; more wait for one of them.
+const NOTES: usize = 512;
 /// Looks at most that a thread waits for a fork that is not yet in flight: a tenth of a second, with what timers add up to a quarter.
 pub const SEAL_NAPS: u32 = 2000;
 /// Looks at most that one of our threads waits for a program's only thread.
@@ -79,6 +82,9 @@ pub struct Gate {
     /// Our thread that is alone inside.
     alone: AtomicUsize,
     turn: Owned,
+    /// Notes that are taken, or about to be.
+    noted: AtomicU32,
+    notes: [AtomicUsize; NOTES],
 }
 
 /// The right to be inside.
@@ -123,6 +129,8 @@ impl Gate {
             sealed: AtomicU32::new(0),
             alone: AtomicUsize::new(0),
             turn: Owned::new(),
+            noted: AtomicU32::new(0),
+            notes: [const { AtomicUsize::new(0) }; NOTES],
         }
     }
 
@@ -142,7 +150,7 @@ impl Gate {
     #[cold]
     #[inline(never)]
     fn enter_again(&self) -> Option<Inside<'_>> {
-        if self.own(0) > 0 && self.state.load(SeqCst) == 0 {
+        if self.own() > 0 && self.state.load(SeqCst) == 0 {
             return Some(Inside { gate: self, room: None });
         }
         self.enter_late(self.take_room(sys::thread_pointer()))
@@ -150,11 +158,12 @@ impl Gate {
 
     /// A room of one's own, waited for.
     fn take_room(&self, me: usize) -> &AtomicUsize {
+        let mut naps = Naps::for_ever();
         loop {
             if let Some(room) = self.find_room(me) {
                 return room;
             }
-            self.nap();
+            self.nap_for(naps.longer());
         }
     }
 
@@ -200,12 +209,12 @@ impl Gate {
     /// A fork wants to be, and waits for those inside, who wait for nobody: so may this thread, a moment, or it could keep the CPU from
     /// one of them for ever (real-time priorities). Once the fork is in flight nobody waits.
     fn wait_for_seal(&self) {
-        for _ in 0..SEAL_NAPS {
+        for nap in Naps::within(SEAL_NAPS) {
             // Acquire: as a rule the fork is what it says; a stale word costs a nap.
             if self.sealed.load(Acquire) != 0 || !self.is_forking() || self.is_inside() || self.is_forking_self() {
                 return;
             }
-            self.nap();
+            sys::futex_wait_for(&self.sealed, 0, nap);
         }
     }
 
@@ -214,13 +223,13 @@ impl Gate {
     #[cold]
     #[inline(never)]
     pub fn enter_within(&self, looks: u32) -> Option<Inside<'_>> {
-        for _ in 0..looks {
+        for nap in Naps::within(looks) {
             if self.is_inside() || self.is_forking_self() || self.torn.load(Relaxed) != 0 {
                 return None;
             }
             let state = self.state.load(SeqCst);
             if state >= FORK {
-                sys::futex_wait_for(&self.state, state, LOOK);
+                sys::futex_wait_for(&self.state, state, nap);
             } else if let Some(inside) = self.enter() {
                 return Some(inside);
             }
@@ -243,9 +252,12 @@ impl Gate {
         sys::futex_wake(&self.left, u32::MAX >> 1);
     }
 
-    /// Sleeps a while, or until somebody leaves.
+    /// Sleeps a moment, or until somebody leaves.
     fn nap(&self) {
-        sys::futex_wait_for(&self.left, self.left.load(Relaxed), LOOK);
+        self.nap_for(LOOK);
+    }
+    fn nap_for(&self, ns: u64) {
+        sys::futex_wait_for(&self.left, self.left.load(Relaxed), ns);
     }
 
     fn wait_for_alone(&self, state: u32) {
@@ -269,10 +281,10 @@ impl Gate {
                 return inside;
             }
             // A frame of this thread that is inside keeps forks away, and one that forks is alone unless there are two.
-            let is_first = self.own(0) > 0 || self.own(FORKS) > 0;
+            let is_first = self.own() > 0 || self.own_notes(FORKS) > 0;
             let room = self.take_room(sys::thread_pointer());
             // SeqCst: see `enter`, and `fork_begin`.
-            if is_first && self.state.load(SeqCst) & !ALONE <= FORK * self.own(FORKS).max(1) {
+            if is_first && self.state.load(SeqCst) & !ALONE <= FORK * self.own_notes(FORKS).max(1) {
                 return Inside { gate: self, room: Some(room) };
             }
             self.vacate(room);
@@ -282,8 +294,9 @@ impl Gate {
 
     /// Sleeps until no fork is in flight.
     pub fn wait_for_forks(&self) {
+        let mut naps = Naps::for_ever();
         while let state @ FORK.. = self.state.load(SeqCst) {
-            sys::futex_wait_for(&self.state, state, LOOK);
+            sys::futex_wait_for(&self.state, state, naps.longer());
         }
     }
 
@@ -305,7 +318,7 @@ impl Gate {
     /// Whether a frame of the calling thread is inside. Cost: a look at each room.
     #[must_use]
     pub fn is_inside(&self) -> bool {
-        self.own(0) > 0
+        self.own() > 0
     }
 
     /// Whether the calling thread is alone inside.
@@ -445,13 +458,14 @@ impl Gate {
     /// The same, unless somebody is still inside after so many looks, of which [`SEAL_NAPS`] are a tenth of a second: a thread that a
     /// program has stopped there in a handler. Then false, and as it was.
     pub fn fork_begin_within(&self, looks: u32, seal: impl FnOnce()) -> bool {
-        let _turn = self.turn.lock();
+        // Before its turn: who waits for a note must not keep others from ending.
         self.note(FORKS);
+        let _turn = self.turn.lock();
         // SeqCst: see `enter`.
         let is_sealed = self.state.fetch_add(FORK, SeqCst) >= FORK;
         let me = sys::thread_pointer();
         // (Only there do our threads make way for a frame that a handler interrupted.)
-        let interrupted = self.own(0) > 0 && sys::program_is_single();
+        let interrupted = self.own() > 0 && sys::program_is_single();
         let is_awaited = |Room(room): &Room| {
             // SeqCst: see `enter`. It acquires what was done inside.
             let who = room.load(SeqCst);
@@ -464,6 +478,7 @@ impl Gate {
                 // Release: as in `fork_end`; nothing was done.
                 self.state.fetch_sub(FORK, Release);
                 sys::futex_wake(&self.state, u32::MAX >> 1);
+                sys::futex_wake(&self.sealed, u32::MAX >> 1);
                 return false;
             }
             left -= u32::from(looks != u32::MAX);
@@ -472,7 +487,7 @@ impl Gate {
         if !is_sealed {
             seal();
             self.sealed.store(1, Release);
-            self.tell();
+            sys::futex_wake(&self.sealed, u32::MAX >> 1);
         }
         true
     }
@@ -506,9 +521,18 @@ impl Gate {
                 room.store(0, Relaxed);
             }
         }
+        let mut noted = 0;
+        for note in &self.notes {
+            let is_mine = note.load(Relaxed) & !FLAGS == me;
+            noted += u32::from(is_mine);
+            if !is_mine {
+                note.store(0, Relaxed);
+            }
+        }
+        self.noted.store(noted, Relaxed);
         self.alone.store(0, Relaxed);
         self.waits.store(0, Relaxed);
-        self.state.store(FORK * (self.own(FORKS) + self.torn.load(Relaxed)), Relaxed);
+        self.state.store(FORK * (self.own_notes(FORKS) + self.torn.load(Relaxed)), Relaxed);
         lost
     }
 
@@ -532,7 +556,7 @@ impl Gate {
     /// Whether a frame of the calling thread forks.
     #[must_use]
     pub fn is_forking_self(&self) -> bool {
-        self.own(FORKS) > 0
+        self.own_notes(FORKS) > 0
     }
 
     /// Before a vfork, until [`Gate::vfork_end`]. Signals are blocked.
@@ -545,25 +569,41 @@ impl Gate {
     }
     /// Vforks that the calling thread's own frames have in flight.
     pub fn own_vforks(&self) -> u32 {
-        self.own(VFORKS)
+        self.own_notes(VFORKS)
     }
 
-    /// A room that says what this thread is at.
+    /// A note that says what this thread is at, waited for.
     fn note(&self, flag: usize) {
-        let me = sys::thread_pointer();
-        self.take_room(me).store(me | flag, Release);
-        self.tell();
+        let (mine, mut naps) = (sys::thread_pointer() | flag, Naps::for_ever());
+        // Relaxed, as all of notes: only who wrote one looks for it, and its child, to which all is told.
+        self.noted.fetch_add(1, Relaxed);
+        while !self
+            .notes
+            .iter()
+            .any(|note| note.load(Relaxed) == 0 && note.compare_exchange(0, mine, Relaxed, Relaxed).is_ok())
+        {
+            sys::futex_wait_for(&self.noted, self.noted.load(Relaxed), naps.longer());
+        }
     }
     fn forget(&self, flag: usize) {
         let mine = sys::thread_pointer() | flag;
-        if let Some(Room(room)) = self.rooms.iter().find(|Room(room)| room.load(Relaxed) == mine) {
-            room.store(0, Relaxed);
+        if let Some(note) = self.notes.iter().find(|note| note.load(Relaxed) == mine) {
+            note.store(0, Relaxed);
+            self.noted.fetch_sub(1, Relaxed);
         }
     }
-    /// Rooms of this thread with this flag.
-    fn own(&self, flag: usize) -> u32 {
+    /// Notes of this thread with this flag.
+    fn own_notes(&self, flag: usize) -> u32 {
+        if self.noted.load(Relaxed) == 0 {
+            return 0;
+        }
         let mine = sys::thread_pointer() | flag;
-        self.rooms.iter().filter(|Room(room)| room.load(Relaxed) == mine).count() as u32
+        self.notes.iter().filter(|note| note.load(Relaxed) == mine).count() as u32
+    }
+    /// Rooms in which this thread is inside.
+    fn own(&self) -> u32 {
+        let me = sys::thread_pointer();
+        self.rooms.iter().filter(|Room(room)| room.load(Relaxed) == me).count() as u32
     }
 }
 

@@ -21,6 +21,7 @@ use super::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use super::naps::Naps;
 use super::sys;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -28,8 +29,6 @@ use core::ops::{Deref, DerefMut};
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const WAITED: u32 = 2;
-/// ns between two looks at an [`Owned`], or a lock that is held briefly, that somebody has.
-const LOOK: u64 = 50_000;
 
 /// A value behind a lock. In this order: a large value begins on the line of its lock.
 #[derive(Debug)]
@@ -82,7 +81,8 @@ impl<T> Lock<T> {
     #[inline]
     pub fn lock_brief(&self) -> Guard<'_, T> {
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
-            self.wait(|| sys::futex_wait_for(&self.state, WAITED, LOOK));
+            let mut naps = Naps::for_ever();
+            self.wait(|| sys::futex_wait_for(&self.state, WAITED, naps.longer()));
         }
         Guard { lock: self, by_store: true }
     }
@@ -97,7 +97,7 @@ impl<T> Lock<T> {
     /// Takes a contended lock; `sleep` waits for the word to be another than [`WAITED`].
     #[cold]
     #[inline(never)]
-    fn wait(&self, sleep: impl Fn()) {
+    fn wait(&self, mut sleep: impl FnMut()) {
         for _ in 0..100 {
             if self.state.load(Relaxed) == FREE && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
                 return;
@@ -181,12 +181,12 @@ impl Owned {
 
     /// Waits for it, unless a frame of this thread has it.
     pub fn lock(&self) -> Held<'_> {
-        let me = sys::thread_pointer();
+        let (me, mut naps) = (sys::thread_pointer(), Naps::for_ever());
         loop {
             match self.owner.compare_exchange(0, me, Acquire, Relaxed) {
                 Ok(_) => return Held { lock: self, through: false },
                 Err(owner) if owner == me => return Held { lock: self, through: true },
-                Err(_) => sys::futex_wait_for(&self.nap, 0, LOOK),
+                Err(_) => sys::futex_wait_for(&self.nap, 0, naps.longer()),
             }
         }
     }

@@ -24,6 +24,7 @@ pub mod crew;
 pub mod dlopen;
 pub mod gate;
 pub mod lock;
+pub mod naps;
 pub mod number;
 pub mod operands;
 pub mod outcome;

@@ -15,6 +15,8 @@ pub mod gate {
 pub mod bits;
 #[path = "../../../engine/src/arch/lock.rs"]
 pub mod lock;
+#[path = "../../../engine/src/arch/naps.rs"]
+pub mod naps;
 #[path = "../../../engine/src/arch/number.rs"]
 pub mod number;
 #[path = "../../../engine/src/arch/operands.rs"]

@@ -116,14 +116,22 @@ fn who_is_alone_is_alone_and_what_is_abroad_is_waited_for() {
 /// The thread pointer of a thread that is not here.
 const OTHER: usize = 0x1234_5678_9000;
 
-/// A gate with these in its first rooms.
-fn with(rooms: &[usize]) -> Gate {
+/// A gate with these in its first rooms and notes.
+fn with(words: &[usize]) -> Gate {
     let gate = Gate::new();
-    gate.rooms.iter().zip(rooms).for_each(|(room, &who)| room.0.store(who, Relaxed));
+    for (at, &word) in words.iter().enumerate() {
+        if word & (FORKS | VFORKS) == 0 {
+            gate.rooms[at].0.store(word, Relaxed);
+        } else {
+            gate.notes[at].store(word, Relaxed);
+            gate.noted.fetch_add(1, Relaxed);
+        }
+    }
     gate
 }
 fn taken(gate: &Gate) -> std::vec::Vec<usize> {
-    gate.rooms.iter().map(|room| room.0.load(Relaxed)).filter(|&who| who != 0).collect()
+    let rooms = gate.rooms.iter().map(|room| &room.0);
+    rooms.chain(&gate.notes).map(|word| word.load(Relaxed)).filter(|&who| who != 0).collect()
 }
 fn state(gate: &Gate) -> u32 {
     gate.state.load(Relaxed)
@@ -167,13 +175,14 @@ fn the_words_say_who_forks_who_is_alone_and_who_is_waited_for() {
 fn a_thread_counts_its_own_rooms_by_what_it_is_at() {
     let me = sys::thread_pointer();
     let gate = with(&[OTHER, OTHER | FORKS, OTHER | VFORKS, OTHER | ABROAD]);
-    let own = |gate: &Gate| (gate.is_inside(), gate.own(0), gate.own(FORKS), gate.own_vforks(), gate.is_forking_self());
+    let own =
+        |gate: &Gate| (gate.is_inside(), gate.own(), gate.own_notes(FORKS), gate.own_vforks(), gate.is_forking_self());
     assert_eq!(own(&gate), (false, 0, 0, 0, false));
     let inside = gate.enter();
     assert_eq!(own(&gate), (true, 1, 0, 0, false));
     gate.vfork_begin();
     gate.vfork_begin();
-    assert_eq!(told(&gate, || gate.note(FORKS)), 1, "a fork waits for a room that says less from now on");
+    gate.note(FORKS);
     assert_eq!(own(&gate), (true, 1, 1, 2, true));
     gate.vfork_end();
     assert_eq!(own(&gate), (true, 1, 1, 1, true));
@@ -212,6 +221,24 @@ fn where_all_rooms_are_taken_a_thread_waits_unless_it_has_one() {
         gate.enter().is_none()
     };
     assert!(sleeps_until(forked_within, || gate.rooms[8].0.store(0, Relaxed)));
+}
+
+/// However many fork, and wait for each other: threads come in, and each fork ends.
+#[test]
+fn where_all_notes_are_taken_forks_wait_and_nobody_else() {
+    let gate = with(&[OTHER | FORKS; NOTES]);
+    assert!(gate.enter().is_some(), "a fork has no room");
+    let forks = || {
+        gate.fork_begin(|| ());
+        gate.fork_end(false, || ());
+    };
+    let ends = || {
+        assert!(gate.turn.try_lock().is_some(), "who waits has the turn, without which none ends");
+        gate.notes[7].store(0, Relaxed);
+        gate.noted.fetch_sub(1, Relaxed);
+    };
+    sleeps_until(forks, ends);
+    assert_eq!((taken(&gate).len(), gate.noted.load(Relaxed) as usize), (NOTES - 1, NOTES - 1));
 }
 
 #[test]
@@ -307,11 +334,11 @@ fn a_patient_thread_waits_for_forks_that_are_not_its_own() {
             let enters = || {
                 let me = sys::thread_pointer();
                 (0..inside).for_each(|_| _ = gate.take_room(me));
-                (0..own).for_each(|_| _ = gate.take_room(me | FORKS));
+                (0..own).for_each(|_| gate.note(FORKS));
                 let entered = gate.enter_patiently();
-                assert_eq!(gate.own(0), inside + 1);
+                assert_eq!(gate.own(), inside + 1);
                 drop(entered);
-                assert_eq!((gate.own(0), gate.own(FORKS)), (inside, own));
+                assert_eq!((gate.own(), gate.own_notes(FORKS)), (inside, own));
                 state(&gate) > 0
             };
             let ends = || {
@@ -365,8 +392,8 @@ fn alone_is_who_found_nobody_inside_and_no_fork() {
         assert_eq!(taken(&gate).contains(&(me | ABROAD)), is_alone);
         assert_eq!((state(&gate), gate.alone.load(Relaxed)), if is_alone { (ALONE, me) } else { (now, 0) });
         drop(alone);
-        assert_eq!((state(&gate), gate.alone.load(Relaxed), gate.rooms[0].0.load(Relaxed)), (now, 0, room));
-        assert_eq!(taken(&gate).len(), usize::from(room != 0));
+        assert_eq!((state(&gate), gate.alone.load(Relaxed)), (now, 0));
+        assert!(taken(&gate).into_iter().eq((room != 0).then_some(room)));
     }
     // Who returns may be what a fork waits for.
     for (room, now, returns, is_alone) in [
@@ -418,7 +445,7 @@ fn who_is_abroad_lets_others_in_and_returns_when_nobody_is_alone() {
     assert_eq!((state(&gate), gate.is_alone(), taken(&gate)), (ALONE, true, std::vec![me | ABROAD]));
     // While another has come in, in a program of several threads: from then on beside it.
     gate.abroad(|| _ = gate.take_room(OTHER));
-    assert_eq!((state(&gate), gate.is_alone(), gate.own(0)), (0, false, 1));
+    assert_eq!((state(&gate), gate.is_alone(), gate.own()), (0, false, 1));
     drop(alone);
     assert_eq!((state(&gate), taken(&gate)), (0, std::vec![OTHER]));
     // While another is alone.
@@ -431,7 +458,7 @@ fn who_is_abroad_lets_others_in_and_returns_when_nobody_is_alone() {
                 gate.state.store(ALONE, Relaxed);
             });
         });
-        (state(&gate), gate.own(0), tells > 0)
+        (state(&gate), gate.own(), tells > 0)
     };
     let looks = || {
         // It looks whether it may be back, and steps back again.
@@ -460,20 +487,20 @@ fn a_fork_waits_for_those_inside_or_gives_it_up() {
         ([me, OTHER | ABROAD], false),
     ] {
         let gate = with(&rooms);
-        let own = gate.own(FORKS);
+        let own = gate.own_notes(FORKS);
         let mut sealed = 0;
         let seal = || {
             sealed += 1;
-            assert_eq!((state(&gate), gate.own(FORKS), gate.sealed.load(Relaxed)), (FORK, own + 1, 0));
+            assert_eq!((state(&gate), gate.own_notes(FORKS), gate.sealed.load(Relaxed)), (FORK, own + 1, 0));
         };
         assert_eq!(gate.fork_begin_within(2, seal), begins, "{rooms:x?}");
         assert_eq!((sealed, gate.sealed.load(Relaxed)), (u32::from(begins), u32::from(begins)));
-        assert_eq!((state(&gate), gate.own(FORKS)), if begins { (FORK, own + 1) } else { (0, own) });
+        assert_eq!((state(&gate), gate.own_notes(FORKS)), if begins { (FORK, own + 1) } else { (0, own) });
         assert!(gate.turn.try_lock().is_some());
         if begins {
             let mut opened = 0;
             assert!(!gate.fork_end(false, || opened += 1));
-            assert_eq!((opened, state(&gate), gate.own(FORKS), gate.sealed.load(Relaxed)), (1, 0, own, 0));
+            assert_eq!((opened, state(&gate), gate.own_notes(FORKS), gate.sealed.load(Relaxed)), (1, 0, own, 0));
         }
         let (mut before, mut after) = (taken(&with(&rooms)), taken(&gate));
         before.sort_unstable();
@@ -488,18 +515,16 @@ fn a_fork_waits_for_those_inside_or_gives_it_up() {
 #[test]
 fn the_first_of_several_forks_seals_and_the_last_opens() {
     let gate = Gate::new();
-    let mut left = 0;
-    let all = told(&gate, || gate.fork_begin(|| left = gate.left.load(Relaxed)));
-    assert_eq!(all - left, 1, "who naps until it is in flight is told");
+    assert!(wakes_two(&gate.sealed, false, || gate.fork_begin(|| ())), "who naps until it is in flight is told");
     gate.fork_begin(|| unreachable!("sealed"));
-    assert_eq!((state(&gate), gate.own(FORKS)), (2 * FORK, 2));
+    assert_eq!((state(&gate), gate.own_notes(FORKS)), (2 * FORK, 2));
     gate.fork_end(false, || unreachable!("another goes on"));
-    assert_eq!((state(&gate), gate.own(FORKS), gate.sealed.load(Relaxed)), (FORK, 1, 1));
+    assert_eq!((state(&gate), gate.own_notes(FORKS), gate.sealed.load(Relaxed)), (FORK, 1, 1));
     // (A thread that was alone inside went abroad before.)
     gate.state.fetch_add(ALONE, Relaxed);
     let mut opened = 0;
     gate.fork_end(false, || opened += 1);
-    assert_eq!((opened, state(&gate), gate.own(FORKS), gate.sealed.load(Relaxed)), (1, ALONE, 0, 0));
+    assert_eq!((opened, state(&gate), gate.own_notes(FORKS), gate.sealed.load(Relaxed)), (1, ALONE, 0, 0));
     // Those who wait for its end, or for the end of one that gave up, are told.
     let gate = Gate::new();
     gate.fork_begin(|| ());
@@ -507,6 +532,7 @@ fn the_first_of_several_forks_seals_and_the_last_opens() {
     let gate = with(&[OTHER]);
     gate.state.store(FORK, Relaxed);
     assert!(wakes_two(&gate.state, false, || assert!(!gate.fork_begin_within(0, || unreachable!("sealed")))));
+    assert!(wakes_two(&gate.sealed, false, || assert!(!gate.fork_begin_within(0, || unreachable!("sealed")))));
     assert_eq!(state(&gate), FORK);
 }
 
@@ -515,7 +541,7 @@ fn a_child_has_the_frames_of_its_thread_and_nothing_of_others() {
     let me = sys::thread_pointer();
     for abroad in [0, 1] {
         for torn in [0, 1] {
-            let mine = [me, me | FORKS, me | FORKS, me | VFORKS, me | ABROAD];
+            let mine = [me, me | ABROAD, me | FORKS, me | FORKS, me | VFORKS];
             let others = [OTHER, OTHER | FORKS, OTHER | VFORKS, OTHER | ABROAD];
             let gate = with(&[&others[..3 + abroad], &mine].concat());
             gate.state.store((5 * FORK) | ALONE, Relaxed);
@@ -535,7 +561,11 @@ fn a_child_has_the_frames_of_its_thread_and_nothing_of_others() {
         let gate = Gate::new();
         gate.fork_begin(|| ());
         gate.state.fetch_add(FORK, Relaxed);
-        rooms.iter().for_each(|&who| _ = gate.take_room(who));
+        for who in rooms {
+            let words: &mut dyn Iterator<Item = &AtomicUsize> =
+                if who & FORKS != 0 { &mut gate.notes.iter() } else { &mut gate.rooms.iter().map(|room| &room.0) };
+            words.last().expect("there are some").store(who, Relaxed);
+        }
         let mut opened = 0;
         assert_eq!(gate.fork_end(true, || opened += 1), lost);
         assert_eq!((opened, state(&gate), taken(&gate)), (1, 0, std::vec![]));

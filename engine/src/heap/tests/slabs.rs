@@ -20,6 +20,11 @@ fn told(base: usize, bytes: usize) -> Vec<(usize, BadPointer)> {
     here
 }
 
+/// Whether a heap's objects were ever wrong. (Others' tests run beside it.)
+fn is_told(heap: &Heap<Test>) -> bool {
+    WRONG.lock().unwrap().iter().any(|&(at, _)| heap.pages.windows.find(at).is_some())
+}
+
 /// A heap on one fake CPU, with its set made.
 fn opened(heap: &'static Heap<Test>) -> SlabSource<'static> {
     let simulation = Some(Simulation::own(1, 1, || (0, 0)));
@@ -84,7 +89,7 @@ fn a_full_sheaf_is_relieved_of_what_lies_in_few_slabs() {
     assert!(sheaf.is_empty());
     sheaf.discard(&source.cache.meta);
     slabs.iter().for_each(|slab| slab[2..].chunks(60).for_each(|some| flush(&source, class, some)));
-    assert_eq!(told(0, usize::MAX), []);
+    assert!(!is_told(&HEAP));
     assert_empty(&HEAP);
 }
 /// Which of these pages are resident.
@@ -141,7 +146,7 @@ fn a_slab_is_made_and_unmade_with_all_that_is_known_of_it() {
         let now = (sets.level(Level::Meta), sets.board().level(Level::PagesManaged), free);
         assert_eq!(*first.get_or_insert(now), now);
     }
-    assert_eq!(told(0, usize::MAX), []);
+    assert!(!is_told(&HEAP));
     assert_empty(&HEAP);
 }
 /// Stretches of a slab's objects, upwards, downwards and single ones, each object in one of them.
