@@ -14,7 +14,8 @@
 //! guards what forks and vforks change, whoever is interrupted; a thread outside the gate may take it.
 //!
 //! Ordering: taking is Acquire, releasing Release, which orders the guarded value.
-//! Cost: uncontended one compare-and-swap and one swap; taken by [`Lock::lock_brief`] without the swap.
+//! Cost: uncontended one compare-and-swap and one swap; taken by [`Lock::lock_brief`] without the swap; by either of the elided ways, in a
+//! process of one thread, none.
 #![allow(unsafe_code)] // hands out the guarded value
 
 use super::atomic::{
@@ -69,17 +70,25 @@ impl<T> Lock<T> {
     /// found it. (A thread started by the C library, inside the section, would be waited for.)
     #[inline]
     pub fn lock_elided(&self) -> Guard<'_, T> {
-        if sys::single_threaded() && self.state.load(Relaxed) == FREE {
-            self.state.store(HELD, Relaxed);
-            return Guard { lock: self, by_store: true };
-        }
-        self.lock()
+        self.take_alone().unwrap_or_else(|| self.lock())
     }
 
-    /// As [`Lock::lock`], for sections of some ns, one after the other: released without a locked instruction. Who began to wait between
+    #[inline]
+    fn take_alone(&self) -> Option<Guard<'_, T>> {
+        if !sys::single_threaded() || self.state.load(Relaxed) != FREE {
+            return None;
+        }
+        self.state.store(HELD, Relaxed);
+        Some(Guard { lock: self, by_store: true })
+    }
+
+    /// As [`Lock::lock_elided`], for sections of some ns, one after the other: released without a locked instruction. Who began to wait between
     /// the look and the store is not woken, and so looks again by himself. Whoever takes this lock takes it so.
     #[inline]
     pub fn lock_brief(&self) -> Guard<'_, T> {
+        if let Some(guard) = self.take_alone() {
+            return guard;
+        }
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
             let mut naps = Naps::for_ever();
             self.wait(|| sys::futex_wait_for(&self.state, WAITED, naps.longer()));
