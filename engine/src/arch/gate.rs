@@ -44,7 +44,7 @@ use super::sys;
 
 /// Threads that can be inside at a time; more wait for one of them.
 const ROOMS: usize = 128;
-/// Forks and vforks that can be in flight at a time; more wait for one of them.
+/// Forks that can be in flight at a time; more wait for one of them. Vforks have half of the notes, or none.
 const NOTES: usize = 512;
 /// Looks at most that a thread waits for a fork that is not yet in flight: a tenth of a second, with what timers add up to a quarter.
 pub const SEAL_NAPS: u32 = 2000;
@@ -84,6 +84,8 @@ pub struct Gate {
     turn: Owned,
     /// Notes that are taken, or about to be.
     noted: AtomicU32,
+    /// Vforks that have none.
+    unnoted: AtomicU32,
     notes: [AtomicUsize; NOTES],
 }
 
@@ -130,6 +132,7 @@ impl Gate {
             alone: AtomicUsize::new(0),
             turn: Owned::new(),
             noted: AtomicU32::new(0),
+            unnoted: AtomicU32::new(0),
             notes: [const { AtomicUsize::new(0) }; NOTES],
         }
     }
@@ -459,7 +462,10 @@ impl Gate {
     /// program has stopped there in a handler. Then false, and as it was.
     pub fn fork_begin_within(&self, looks: u32, seal: impl FnOnce()) -> bool {
         // Before its turn: who waits for a note must not keep others from ending.
-        self.note(FORKS);
+        let mut naps = Naps::for_ever();
+        while !self.note(FORKS, &self.notes) {
+            sys::futex_wait_for(&self.noted, self.noted.load(Relaxed), naps.longer());
+        }
         let _turn = self.turn.lock();
         // SeqCst: see `enter`.
         let is_sealed = self.state.fetch_add(FORK, SeqCst) >= FORK;
@@ -530,6 +536,7 @@ impl Gate {
             }
         }
         self.noted.store(noted, Relaxed);
+        self.unnoted.store(0, Relaxed);
         self.alone.store(0, Relaxed);
         self.waits.store(0, Relaxed);
         self.state.store(FORK * (self.own_notes(FORKS) + self.torn.load(Relaxed)), Relaxed);
@@ -559,38 +566,45 @@ impl Gate {
         self.own_notes(FORKS) > 0
     }
 
-    /// Before a vfork, until [`Gate::vfork_end`]. Signals are blocked.
+    /// Before a vfork, until [`Gate::vfork_end`]. Signals are blocked. Waits for nobody: a child that is killed in a vfork of its own leaves
+    /// its note for good. Some notes are left to forks.
     pub fn vfork_begin(&self) {
-        self.note(VFORKS);
+        if !self.note(VFORKS, &self.notes[..NOTES / 2]) {
+            self.unnoted.fetch_add(1, Relaxed);
+        }
     }
     /// After a vfork, in the parent. Signals are blocked.
     pub fn vfork_end(&self) {
-        self.forget(VFORKS);
+        // (Two that are one too many at the same moment: a child that opens nothing.)
+        if !self.forget(VFORKS) && self.unnoted.load(Relaxed) > 0 {
+            self.unnoted.fetch_sub(1, Relaxed);
+        }
     }
-    /// Vforks that the calling thread's own frames have in flight.
+    /// Vforks that the calling thread's own frames have in flight; one more where some have no note, which may be its own.
     pub fn own_vforks(&self) -> u32 {
-        self.own_notes(VFORKS)
+        self.own_notes(VFORKS) + u32::from(self.unnoted.load(Relaxed) > 0)
     }
 
-    /// A note that says what this thread is at, waited for.
-    fn note(&self, flag: usize) {
-        let (mine, mut naps) = (sys::thread_pointer() | flag, Naps::for_ever());
+    /// A note, one of these, that says what this thread is at; false where all are taken.
+    fn note(&self, flag: usize, notes: &[AtomicUsize]) -> bool {
+        let mine = sys::thread_pointer() | flag;
         // Relaxed, as all of notes: only who wrote one looks for it, and its child, to which all is told.
         self.noted.fetch_add(1, Relaxed);
-        while !self
-            .notes
-            .iter()
-            .any(|note| note.load(Relaxed) == 0 && note.compare_exchange(0, mine, Relaxed, Relaxed).is_ok())
-        {
-            sys::futex_wait_for(&self.noted, self.noted.load(Relaxed), naps.longer());
-        }
-    }
-    fn forget(&self, flag: usize) {
-        let mine = sys::thread_pointer() | flag;
-        if let Some(note) = self.notes.iter().find(|note| note.load(Relaxed) == mine) {
-            note.store(0, Relaxed);
+        let is_taken =
+            |note: &AtomicUsize| note.load(Relaxed) == 0 && note.compare_exchange(0, mine, Relaxed, Relaxed).is_ok();
+        let is_noted = notes.iter().any(is_taken);
+        if !is_noted {
             self.noted.fetch_sub(1, Relaxed);
         }
+        is_noted
+    }
+    /// False if there was none.
+    fn forget(&self, flag: usize) -> bool {
+        let mine = sys::thread_pointer() | flag;
+        let Some(note) = self.notes.iter().find(|note| note.load(Relaxed) == mine) else { return false };
+        note.store(0, Relaxed);
+        self.noted.fetch_sub(1, Relaxed);
+        true
     }
     /// Notes of this thread with this flag.
     fn own_notes(&self, flag: usize) -> u32 {

@@ -202,7 +202,7 @@ impl Areas {
     }
 
     /// Whether calls may be made that programs seldom make: a filter that was inherited may kill for one.
-    pub(super) fn may_ask(&self) -> bool {
+    pub fn may_ask(&self) -> bool {
         known(&self.asks, || !sys::is_filtered())
     }
     /// In a forked child; whether threads of the parent had slices in hand ([`crate::arch::gate`]).

@@ -182,7 +182,7 @@ fn a_thread_counts_its_own_rooms_by_what_it_is_at() {
     assert_eq!(own(&gate), (true, 1, 0, 0, false));
     gate.vfork_begin();
     gate.vfork_begin();
-    gate.note(FORKS);
+    assert!(gate.note(FORKS, &gate.notes));
     assert_eq!(own(&gate), (true, 1, 1, 2, true));
     gate.vfork_end();
     assert_eq!(own(&gate), (true, 1, 1, 1, true));
@@ -239,6 +239,23 @@ fn where_all_notes_are_taken_forks_wait_and_nobody_else() {
     };
     sleeps_until(forks, ends);
     assert_eq!((taken(&gate).len(), gate.noted.load(Relaxed) as usize), (NOTES - 1, NOTES - 1));
+}
+
+/// A vfork waits for none, and leaves forks some.
+#[test]
+fn where_all_notes_are_taken_a_vfork_goes_on() {
+    let gate = with(&[OTHER | VFORKS; NOTES / 2]);
+    for n in 0..3 {
+        assert_eq!((gate.own_vforks(), gate.unnoted.load(Relaxed)), (u32::from(n > 0), n));
+        gate.vfork_begin();
+    }
+    gate.fork_begin(|| ());
+    gate.fork_end(false, || ());
+    for n in [3, 2, 1] {
+        assert_eq!((gate.own_vforks(), gate.unnoted.load(Relaxed)), (1, n));
+        gate.vfork_end();
+    }
+    assert_eq!((gate.own_vforks(), taken(&gate).len()), (0, NOTES / 2));
 }
 
 #[test]
@@ -334,7 +351,7 @@ fn a_patient_thread_waits_for_forks_that_are_not_its_own() {
             let enters = || {
                 let me = sys::thread_pointer();
                 (0..inside).for_each(|_| _ = gate.take_room(me));
-                (0..own).for_each(|_| gate.note(FORKS));
+                (0..own).for_each(|_| assert!(gate.note(FORKS, &gate.notes)));
                 let entered = gate.enter_patiently();
                 assert_eq!(gate.own(), inside + 1);
                 drop(entered);

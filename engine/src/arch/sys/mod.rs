@@ -43,8 +43,8 @@ pub use memory::{
 };
 pub use proc::{Tasks, cpus_told, end_with_leader, is_filtered, leader_lives, leader_status, tasks};
 pub use process::{
-    exit, is_huge_disabled, is_thread, leave_session, name_thread, nameless_program, own_files, own_root, parent_pid,
-    pid, prctl, task_limit, thread_id, trace, unshare, wait_and_leave, wait_for, wait_for_dead,
+    exit, is_huge_disabled, is_space_limited, is_thread, leave_session, name_thread, nameless_program, own_files,
+    own_root, parent_pid, pid, prctl, task_limit, thread_id, trace, unshare, wait_and_leave, wait_for, wait_for_dead,
 };
 pub use signal::{Signals, set_signals, signal_wait};
 #[cfg(test)]

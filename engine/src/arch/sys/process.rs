@@ -55,6 +55,14 @@ pub fn task_limit() -> u64 {
     limit_of(RLIMIT_NPROC)
 }
 
+/// Whether the address space of this process, or its data, is limited (or that is not known).
+#[must_use]
+pub fn is_space_limited() -> bool {
+    const RLIMIT_DATA: usize = 2;
+    const RLIMIT_AS: usize = 9;
+    [RLIMIT_AS, RLIMIT_DATA].into_iter().any(|what| limit_of(what) != u64::MAX)
+}
+
 /// `unshare(flags)`.
 ///
 /// # Errors
