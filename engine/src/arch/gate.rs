@@ -522,16 +522,18 @@ impl Gate {
         // Relaxed, as all here: there is nobody else.
         for Room(room) in &self.rooms {
             let who = room.load(Relaxed);
-            if who & !FLAGS != me {
+            // (A page that is not written stays the parent's, too.)
+            if who != 0 && who & !FLAGS != me {
                 lost |= who & ABROAD != 0;
                 room.store(0, Relaxed);
             }
         }
         let mut noted = 0;
         for note in &self.notes {
-            let is_mine = note.load(Relaxed) & !FLAGS == me;
+            let who = note.load(Relaxed);
+            let is_mine = who & !FLAGS == me;
             noted += u32::from(is_mine);
-            if !is_mine {
+            if who != 0 && !is_mine {
                 note.store(0, Relaxed);
             }
         }
