@@ -17,7 +17,6 @@ use super::enter::LARGE;
 use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::sys;
 use crate::knob::Id;
 use crate::page::BIASED;
 use crate::slab::class::{self, SIZES, SLAB_ORDER, SMALL_MAX};
@@ -211,9 +210,9 @@ impl<E: Environment> Heap<E> {
             ..=SMALL_MAX => PAGE << SLAB_ORDER[class::offset_of(room) / 16],
             _ => self.front_size(room),
         };
-        // (What is sampled is as long as it was asked for. Room is never taken back for others: none where addresses are few.)
+        // (What is sampled is as long as it was asked for. Room is never taken back for others: where addresses are few areas have none.)
         let may = (old + 1..room).contains(&size) && !self.profile.is_used() && !self.mm().is_limited(takes);
-        let may = may && self.areas.may_ask() && !sys::is_space_limited();
+        let may = may && (room <= SMALL_MAX || self.areas.has_room());
         if may { room } else { size }
     }
 

@@ -25,7 +25,7 @@ use crate::page::{Kind, Pfn, Windows};
 use crate::stat::board::SPACES;
 use crate::stat::{Board, Event, Level};
 
-/// [`Areas::takes_vectors`], [`Areas::may_ask`]: nobody has asked, yes, no.
+/// [`Areas::takes_vectors`], [`Areas::may_ask`], [`Areas::has_room`]: nobody has asked, yes, no.
 const UNKNOWN: u8 = 0;
 const TAKEN: u8 = 1;
 const REFUSED: u8 = 2;
@@ -59,6 +59,8 @@ pub struct Areas {
     asks: AtomicU8,
     /// The kernel takes vectors of ranges from us.
     vectors: AtomicU8,
+    /// Addresses are not limited.
+    roomy: AtomicU8,
     /// Areas that carry [`MOVED`](super::space::MOVED).
     pub(super) moved: AtomicU32,
     /// Times that a thread found its space locked in the latest window, up to [`CONTENDED`].
@@ -156,6 +158,7 @@ impl Areas {
             landed: AtomicU32::new(0),
             asks: AtomicU8::new(UNKNOWN),
             vectors: AtomicU8::new(UNKNOWN),
+            roomy: AtomicU8::new(UNKNOWN),
             orphaned: AtomicBool::new(false),
             moved: AtomicU32::new(0),
             contended: AtomicU32::new(0),
@@ -201,8 +204,13 @@ impl Areas {
         known(&self.vectors, || self.may_ask() && unsafe { sys::advise_many(&[], Advice::DontNeed) } == Ok(0))
     }
 
+    /// Whether addresses are many: no limit of them, nor of data, was set when this was asked first.
+    pub fn has_room(&self) -> bool {
+        known(&self.roomy, || self.may_ask() && !sys::is_space_limited())
+    }
+
     /// Whether calls may be made that programs seldom make: a filter that was inherited may kill for one.
-    pub fn may_ask(&self) -> bool {
+    pub(super) fn may_ask(&self) -> bool {
         known(&self.asks, || !sys::is_filtered())
     }
     /// In a forked child; whether threads of the parent had slices in hand ([`crate::arch::gate`]).
