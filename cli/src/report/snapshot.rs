@@ -294,7 +294,8 @@ pub mod tests {
             self.long(offset_of!(Board, levels) + level as usize * 8, value);
         }
         pub fn ops(&mut self, set: usize, class: usize, allocs: u64, frees: u64) {
-            let base = TALLIES + set * TALLY_BYTES + class * size_of::<ClassOps>();
+            let class = offset_of!(Tally, class) + class * size_of::<ClassOps>();
+            let base = TALLIES + set * TALLY_BYTES + class;
             self.long(base, allocs);
             self.long(base + 8, frees);
         }
