@@ -19,7 +19,7 @@
 //! | 0 | none |
 //! | thread pointer | inside |
 //! | thread pointer, [`ABROAD`] | inside, in a system call that needs no lock and with no lock (see [`Gate::abroad`]), or outside ([`Gate::beside`]); or alone inside |
-
+//!
 //! A thread in a fork or a vfork, which is outside, has a note of that instead ([`FORKS`], [`VFORKS`]): what a child counts as its own. Not a
 //! room: however many fork at a time, those that do not come in.
 //!

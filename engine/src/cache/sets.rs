@@ -62,13 +62,16 @@ const _: () = assert!(TALLY + core::mem::offset_of!(Tally, class) == seq::COUNTS
 // Behind the words of most classes, and before the counts.
 const _: () = assert!(core::mem::offset_of!(Sets, cpus) % PAGE >= 64 * size_of::<Pair>());
 const _: () = assert!(seq::SLOTS % PAGE < PAGE / 2);
+// Neither word of the area's is at 8 of 32 bytes.
+const _: () = assert!((core::mem::offset_of!(Sets, cpus) + Cpus::AREA) % 32 >= 16);
 
 /// See the module.
 ///
 /// A processor looks among what was stored a moment ago by the twelve lowest bits of an address: where a word that is read agrees in these
 /// with one that was written, and is not that, it waits. (As chance placed the library that took 7 % of a pair.) So what a fast path reads here
 /// is never where one writes: the words of all classes but the longest, at the beginning of a page; their counts, in the second half of one
-/// ([`COUNTS`](seq::COUNTS)); and the word of the thread's rseq area, at 8 of 32 bytes (glibc aligns the area to 32).
+/// ([`COUNTS`](seq::COUNTS)); and the word of the thread's rseq area, at 8 of 32 bytes (glibc aligns the area to 32; every fourth slot is, too,
+/// and its page then decides).
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Sets {

@@ -61,9 +61,10 @@ impl Default for Cpus {
     }
 }
 
-const _: () = assert!(core::mem::offset_of!(Cpus, area_base) % 32 == 16 && align_of::<Cpus>() <= 64);
-
 impl Cpus {
+    /// Bytes from here to the two words that say where a thread's rseq area is.
+    pub const AREA: usize = core::mem::offset_of!(Cpus, area_base);
+
     /// In mode `Closed`.
     #[must_use]
     pub const fn new() -> Self {

@@ -19,7 +19,7 @@
 //!
 //! `models/tests/weak.rs` checks these on a memory that reorders all it may.
 //!
-//! Cost: pop 27 instructions, push 28, none of them exclusive or a barrier.
+//! Cost: pop 28 instructions, push 28, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
 use crate::arch::operands::{BITS, COUNT, COUNTS, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
