@@ -13,7 +13,8 @@
 //! some instructions a word.
 #![allow(unsafe_code)] // raw blocks
 
-use super::class::{RECIPROCAL, RECIPROCAL_SHIFT, SIZES};
+use super::class::{RECIPROCAL, RECIPROCAL_SHIFT, SIZES, SLAB_ORDER};
+use crate::arch::PAGE;
 use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::page::Pfn;
@@ -87,26 +88,33 @@ impl Slab {
         unsafe {
             let (base, size) = ((*slab).base, SIZES[(*slab).class as usize] as usize);
             for (at, word) in Self::bitmap(slab).iter_mut().enumerate() {
+                if slots.len() == 0 {
+                    break;
+                }
                 let mut bits = *word;
                 if bits == 0 {
                     continue;
                 }
                 let first = base + at * 64 * size;
-                while bits != 0 && slots.len() > 0 {
-                    // Those that lie behind each other.
-                    let from = bits.trailing_zeros() as usize;
-                    let run = ((bits >> from).trailing_ones() as usize).min(slots.len());
-                    let mut next = first + from * size;
-                    for slot in slots.by_ref().take(run) {
+                let n = (bits.count_ones() as usize).min(slots.len());
+                let from = bits.trailing_zeros();
+                let run = bits >> from;
+                if run & run.wrapping_add(1) == 0 {
+                    // All lie behind each other.
+                    let mut next = first + from as usize * size;
+                    for slot in slots.by_ref().take(n) {
                         slot.write(next);
                         next += size;
                     }
-                    bits &= !(u64::MAX >> (64 - run) << from);
+                    bits &= !(u64::MAX >> (64 - n) << from);
+                } else {
+                    // (Their runs differ, which no processor foresees: one by one.)
+                    for slot in slots.by_ref().take(n) {
+                        slot.write(first + bits.trailing_zeros() as usize * size);
+                        bits &= bits - 1;
+                    }
                 }
                 *word = bits;
-                if slots.len() == 0 {
-                    break;
-                }
             }
             let got = n - slots.len();
             (*slab).free -= got as u16;
@@ -114,20 +122,24 @@ impl Slab {
             got
         }
     }
-    /// Makes an object free, as the next: whether it did.
+    /// Makes an object free while nothing is remarkable: the slab is not full, it is not the last one out, and the pointer is right.
+    /// Whether it did.
     ///
     /// # Safety
-    /// As there.
-    #[inline]
-    pub(super) unsafe fn set_free_one(slab: *mut Self, shape: &Shape, object: usize) -> bool {
-        // SAFETY: the caller's promise.
+    /// As [`Slab::bitmap`]; the shape is that of its class.
+    #[inline(always)]
+    pub(super) unsafe fn set_free_one(slab: *mut Self, shape: Shape, object: usize) -> bool {
+        // SAFETY: the caller's promise; the index is one of its own.
         unsafe {
-            let Some(index) = shape.index(object) else { return false };
-            let may = (*slab).free as usize + 1 < shape.objects && !Self::is_free(slab, index);
-            if may {
-                Self::set_free(slab, index);
+            let Some(index) = Shape { base: (*slab).base, ..shape }.index(object) else { return false };
+            let free = (*slab).free as usize;
+            let plain = free > 0 && free + 1 < shape.objects && !Self::is_free(slab, index);
+            if plain {
+                *slab.add(1).cast::<u64>().add(index / 64) |= 1 << (index % 64);
+                (*slab).free = free as u16 + 1;
+                (*slab).trimmed = false;
             }
-            may
+            plain
         }
     }
     /// Makes objects free while nothing is remarkable: neither another's pointer, nor one that is wrong, nor the last one
@@ -191,8 +203,13 @@ impl Shape {
     /// `slab` is live.
     pub(super) unsafe fn of(slab: *mut Slab) -> Self {
         // SAFETY: constant fields.
-        let (base, class, objects) = unsafe { ((*slab).base, (*slab).class as usize, (*slab).objects as usize) };
-        Self { base, size: SIZES[class] as usize, objects, reciprocal: RECIPROCAL[class] }
+        let (base, class) = unsafe { ((*slab).base, (*slab).class as usize) };
+        Self { base, ..Self::of_class(class) }
+    }
+    /// What is every slab's of a class.
+    pub(super) fn of_class(class: usize) -> Self {
+        let size = SIZES[class] as usize;
+        Self { base: 0, size, objects: (PAGE << SLAB_ORDER[class]) / size, reciprocal: RECIPROCAL[class] }
     }
     /// Which object `address` is; none for what is inside of one, and for what is another slab's.
     #[inline]

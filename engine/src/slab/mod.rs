@@ -18,8 +18,8 @@
 //!
 //! A slab belongs to the node of its pages and is listed there.
 //!
-//! Locks: `partial` of a node and class, then one of 64 `bits` locks (by slab). Batches
-//! are grouped by slab. Double, interior and foreign frees are seen when a
+//! Locks: `partial` of a node and class, then one of 64 `bits` locks (by slab), once
+//! for those that come back one behind the other. Double, interior and foreign frees are seen when a
 //! pointer comes back here, reported and refused.
 //!
 //! *Checked* (knob `bad_free=abort` when the heap opens), a slab has a second bitmap, of the objects that the program has,
@@ -45,11 +45,8 @@ use core::ptr::NonNull;
 use core::slice;
 
 const BIT_LOCKS: usize = 64;
-/// Objects of other slabs in a row behind which no more of a slab's are looked for. (All of a sheaf of objects from
-/// everywhere would be looked at for each.)
-const GAP: usize = 32;
-/// Objects ahead whose slab is fetched, and twice as many ahead what leads there, while others are put back.
-const AHEAD: usize = 4;
+/// Objects whose slabs are looked up together: what has to be waited for is waited for at once.
+const TOGETHER: usize = 16;
 /// Slabs that a `free` visits at most: of objects from everywhere each costs two misses.
 pub(crate) const VISITS: usize = 128;
 
@@ -103,6 +100,7 @@ impl Slabs {
         }
     }
 
+    #[inline(always)]
     fn bit_lock(&self, slab: *mut Slab) -> Guard<'_, ()> {
         self.bits[(slab as usize >> 7) % BIT_LOCKS].0.lock_brief()
     }
@@ -419,96 +417,95 @@ impl SlabSource<'_> {
         bytes
     }
 
-    /// Takes objects back into their slabs, so many of these at most; how many, of the first. `objects` is reordered.
-    fn put_back(&self, class: usize, objects: &mut [usize], visits: usize) -> usize {
-        let all = objects.len();
-        let mut rest = objects;
-        let (mut good, mut gap) = (0, GAP);
-        for _ in 0..visits {
-            let Some(&first) = rest.first() else { break };
-            self.prefetch(rest);
-            let Some(slab) = self.slab_of(first, class) else {
-                self.bad(first, BadPointer::Foreign);
-                rest = &mut rest[1..];
-                continue;
+    /// Takes objects back into their slabs, in so many visits at most; how many, of the first.
+    fn put_back(&self, class: usize, objects: &[usize], visits: usize) -> usize {
+        let (mut rest, mut left, mut good) = (objects, visits, 0);
+        loop {
+            let singles = self.put_back_singles(class, &rest[..rest.len().min(left)]);
+            (rest, left, good) = (&rest[singles..], left - singles, good + singles);
+            let (Some(&first), 1..) = (rest.first(), left) else { break };
+            let (right, all) = match self.slab_of(first, class) {
+                Some(slab) => self.put_back_run(class, slab, rest),
+                None => {
+                    self.bad(first, BadPointer::Foreign);
+                    (0, 1)
+                }
             };
-            let (right, all) = self.put_back_slab(class, slab, rest, &mut gap);
-            good += right;
-            debug_assert!(all > 0, "its slab has the first");
-            rest = &mut rest[all.max(1)..];
+            (rest, left, good) = (&rest[all..], left - 1, good + right);
         }
         self.account(class, good, false);
-        all - rest.len()
+        objects.len() - rest.len()
     }
 
-    /// What will be looked at for the objects a few places on: of objects from everywhere each is two misses, one behind the other.
-    fn prefetch(&self, objects: &[usize]) {
-        let desc = |at: usize| objects.get(at).and_then(|&object| self.pages.windows.look(object));
-        if let Some((_, far)) = desc(2 * AHEAD) {
-            prefetch(far);
+    /// Takes objects back one by one, up to one whose slab has the next, too, or with which something is remarkable (see
+    /// [`Slab::set_free_one`]); how many.
+    fn put_back_singles(&self, class: usize, objects: &[usize]) -> usize {
+        let shape = Shape::of_class(class);
+        let mut done = 0;
+        for some in objects.chunks(TOGETHER) {
+            // (What was allocated in order is seen without a look.)
+            if matches!(some, [first, second, ..] if first.abs_diff(*second) == shape.size) {
+                break;
+            }
+            let mut slabs = [core::ptr::null_mut(); TOGETHER + 1];
+            for (slab, &object) in slabs.iter_mut().zip(some) {
+                *slab = self.slab_at(object).unwrap_or_default();
+                prefetch(*slab);
+            }
+            for (&object, next) in some.iter().zip(slabs.windows(2)) {
+                let slab = next[0];
+                if slab.is_null() || slab == next[1] {
+                    return done;
+                }
+                let _bits = self.slabs.bit_lock(slab);
+                // SAFETY: live while its object is out, as it was when all were looked up: none of them is the last of its slab. (For a
+                // pointer that was freed already, as in `find`.) Its bit lock is held.
+                if !unsafe { (*slab).class as usize == class && Slab::set_free_one(slab, shape, object) } {
+                    return done;
+                }
+                done += 1;
+            }
         }
-        if let Some((_, near)) = desc(AHEAD) {
-            prefetch(near.link.load(Relaxed) as *const Slab);
-        }
+        done
     }
 
-    /// Takes those of `objects` back that are one slab's, the first of them is; how many were right, and how many there
-    /// were: they are in front then.
+    /// Takes those of `objects` back that come first and are one slab's, which has the first: up to another's, the last one out, or one
+    /// that is wrong and is told; how many were right, and how many there were.
     ///
     /// The last object out is what keeps a slab alive, so its bit is set only under the
     /// list's lock, where it is known whether the slab may go.
-    fn put_back_slab(&self, class: usize, slab: *mut Slab, objects: &mut [usize], gap: &mut usize) -> (usize, usize) {
-        let mut last = None;
-        let (joins, mut good, all, wrong);
+    fn put_back_run(&self, class: usize, slab: *mut Slab, objects: &[usize]) -> (usize, usize) {
+        let (mut last, mut wrong) = (None, None);
+        let (joins, mut all);
         // SAFETY: live: the first object is out.
         let shape = unsafe { Shape::of(slab) };
-        let bytes = PAGE << SLAB_ORDER[class];
-        let is_its = |object: usize| object.wrapping_sub(shape.base) < bytes;
         {
             let _bits = self.slabs.bit_lock(slab);
             // SAFETY: as above; its bit lock is held.
             unsafe {
                 let was_full = (*slab).free == 0;
-                let run = match objects.get(1) {
-                    Some(&next) if is_its(next) => Slab::set_free_run(slab, &shape, objects),
-                    _ => usize::from(Slab::set_free_one(slab, &shape, objects[0])),
-                };
-                // (As many as are out.)
-                let most = shape.objects - (*slab).free as usize;
-                let more = to_front(&mut objects[run..], most, *gap, is_its);
-                // (Where others of a slab are seldom near they are looked for less far.)
-                *gap = if more > 0 { (*gap * 2).min(GAP) } else { (*gap / 2).max(1) };
-                all = run + more;
-                good = run + if more > 0 { Slab::set_free_run(slab, &shape, &objects[run..all]) } else { 0 };
-                // Those that are wrong come behind each other, in place of what has been looked at.
-                let (first, mut end) = (good, good);
-                for at in first..all {
-                    match shape.index(objects[at]) {
-                        Some(index) if !Slab::is_free(slab, index) && last != Some(index) => {
-                            good += 1;
-                            if (*slab).free + 1 == (*slab).objects {
-                                last = Some(index);
-                            } else {
-                                Slab::set_free(slab, index);
-                            }
-                        }
-                        _ => {
-                            objects[end] = objects[at];
-                            end += 1;
-                        }
+                all = Slab::set_free_run(slab, &shape, objects);
+                if let Some(&object) = objects.get(all)
+                    && (all == 0 || object.wrapping_sub(shape.base) < PAGE << SLAB_ORDER[class])
+                {
+                    all += 1;
+                    match shape.index(object) {
+                        None => wrong = Some((object, BadPointer::Interior)),
+                        Some(index) if Slab::is_free(slab, index) => wrong = Some((object, BadPointer::Double)),
+                        Some(index) if (*slab).free + 1 == (*slab).objects => last = Some(index),
+                        Some(index) => Slab::set_free(slab, index),
                     }
                 }
-                wrong = first..end;
                 joins = was_full && (*slab).free > 0;
             }
         }
         if joins || last.is_some() {
             self.relist(class, slab, joins, last);
         }
-        for &address in &objects[wrong] {
-            self.bad(address, shape.index(address).map_or(BadPointer::Interior, |_| BadPointer::Double));
+        if let Some((address, how)) = wrong {
+            self.bad(address, how);
         }
-        (good, all)
+        (all - usize::from(wrong.is_some()), all)
     }
 
     /// After a slab stopped being full (`joins`) or is about to be empty (`last`).
@@ -575,16 +572,20 @@ impl SlabSource<'_> {
         })
     }
 
+    /// The slab of an address's page, and its class.
     fn find(&self, address: usize) -> Option<(*mut Slab, usize)> {
-        let (_, desc) = self.pages.windows.look(address)?;
-        if desc.kind() != Kind::Slab {
-            return None;
-        }
-        let slab = desc.link.load(Relaxed) as *mut Slab;
+        let slab = self.slab_at(address)?;
         // SAFETY: live while one of its objects is out; for a pointer that was freed already
         // it may be gone, but its block is never unmapped.
         let class = unsafe { (*slab).class } as usize;
         (1..CLASSES).contains(&class).then_some((slab, class))
+    }
+
+    /// What the page of an address says that its slab is.
+    #[inline(always)]
+    fn slab_at(&self, address: usize) -> Option<*mut Slab> {
+        let (_, desc) = self.pages.windows.look(address)?;
+        (desc.kind() == Kind::Slab).then(|| desc.link.load(Relaxed) as *mut Slab)
     }
 
     /// Checks every listed slab; for tests.
@@ -613,21 +614,6 @@ impl SlabSource<'_> {
     }
 }
 
-/// Brings those that `belong` to the front, up to where `gap` in a row do not, or where `most` do and the next does not (one more would
-/// be there twice); how many.
-fn to_front(objects: &mut [usize], most: usize, gap: usize, belong: impl Fn(usize) -> bool) -> usize {
-    let (mut front, mut last) = (0, 0);
-    for at in 0..objects.len() {
-        if belong(objects[at]) {
-            objects.swap(at, front);
-            (front, last) = (front + 1, at);
-        } else if front >= most || at - last >= gap {
-            break;
-        }
-    }
-    front
-}
-
 impl Source for SlabSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
         // Lowest address last in, first out: fresh pages are touched in order.
@@ -650,7 +636,7 @@ impl Source for SlabSource<'_> {
         (self.draw(class, slice::from_mut(&mut object)) == 1).then(|| unsafe { object.assume_init() })
     }
     fn give(&self, class: usize, object: usize) {
-        self.put_back(class, &mut [object], 1);
+        self.put_back(class, &[object], 1);
     }
     fn size(&self, class: usize) -> usize {
         SIZES[class] as usize

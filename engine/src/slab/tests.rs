@@ -1,4 +1,4 @@
-//! What a slab computes, against plain loops: its block, stretches of objects, whose comes to the front.
+//! What a slab computes, against plain loops: its block, stretches of objects, which are taken first.
 
 use super::*;
 use crate::page::Pfn;
@@ -66,43 +66,6 @@ fn a_stretch_is_what_goes_on_within_a_word() {
     }
     let alone = 1 << ((objects - 1) % 64);
     assert_eq!(shape.stretch(&[address(objects - 1)]), Some((objects as usize - 1, 1, alone)));
-}
-
-#[test]
-fn those_that_belong_come_to_the_front_up_to_a_gap() {
-    // One of the first, then so many others, then one, and so on; those are even.
-    for gaps in [[0, 0], [1, 5], [GAP - 1, GAP - 1], [GAP, 0], [0, GAP], [5, GAP + 1]] {
-        let mut objects = Vec::from([2]);
-        let mut expected = 1;
-        for (at, gap) in gaps.into_iter().enumerate() {
-            objects.extend((0..gap).map(|other| 1000 * at + 2 * other + 1));
-            objects.push(4 + 2 * at);
-            expected += usize::from(expected == at + 1 && gap < GAP);
-        }
-        let mut now = objects.clone();
-        assert_eq!(to_front(&mut now, 9, GAP, |object| object % 2 == 0), expected, "{gaps:?}");
-        assert_eq!(now[..expected], [2, 4, 6][..expected]);
-        now.sort_unstable();
-        objects.sort_unstable();
-        assert_eq!(now, objects, "each is there still");
-    }
-    // No more are looked at.
-    let mut others = [1; 100];
-    assert_eq!(to_front(&mut others, 9, GAP, |_| false), 0);
-    others[0] = 2;
-    let looked = core::cell::Cell::new(0);
-    let belongs = |object| {
-        looked.set(looked.get() + 1);
-        object == 2
-    };
-    assert_eq!((to_front(&mut others, 9, GAP, belongs), looked.get()), (1, GAP + 1));
-    // Nor behind the last that can be there, but those that are there twice.
-    looked.set(0);
-    assert_eq!((to_front(&mut others, 1, GAP, belongs), looked.get()), (1, 2));
-    others[1] = 2;
-    looked.set(0);
-    assert_eq!((to_front(&mut others, 1, GAP, belongs), looked.get()), (2, 3));
-    assert_eq!(to_front(&mut [], 1, GAP, |_| true), 0);
 }
 
 #[test]

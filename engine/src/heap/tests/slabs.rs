@@ -278,8 +278,56 @@ fn wrong_pointers_are_told_and_the_others_are_taken() {
     rest.chunks(30).for_each(|some| flush(&source, class, some));
     let unmade = event(&source, Event::FreeSlab);
     flush(&source, class, &[objects[n - 1], objects[n - 1]]);
-    assert_eq!((told(base, bytes), taken()), (std::vec![((n - 1) * 48, BadPointer::Double)], 0));
+    assert_eq!((told(base, bytes), taken()), (std::vec![((n - 1) * 48, BadPointer::Foreign)], 0), "nothing is there");
     assert_eq!(event(&source, Event::FreeSlab), unmade + 1);
+    assert_empty(&HEAP);
+}
+
+/// One of each slab in turn, in any order, so that all go one by one; among them each kind of wrong one, and those that let a slab go.
+#[test]
+fn objects_from_everywhere_are_each_taken_once_and_wrong_ones_told() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    let mut seed = 7_u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize
+    };
+    for size in [16, 48, 1024, 4096, 32 * 1024] {
+        let (class, other) = (class_of(size), class_of(if size == 64 { 80 } else { 64 }));
+        let slabs: Vec<_> = (0..24).map(|_| all_of_one(&source, class)).collect();
+        let (n, stranger) = (slabs[0].len(), source.take(other).unwrap());
+        let unmade = event(&source, Event::FreeSlab);
+        let mut wrong = Vec::new();
+        for turn in 0..n {
+            let mut some: Vec<_> = slabs.iter().map(|slab| slab[turn]).collect();
+            (1..some.len()).for_each(|at| some.swap(at, random() % (at + 1)));
+            if turn + 1 < n {
+                let at = random() % some.len();
+                let (address, how) = match turn % 4 {
+                    0 => (stranger, BadPointer::Foreign),
+                    1 => (some[at] + 8, BadPointer::Interior),
+                    // One of those before it; its slab is there still.
+                    2 => (some[at / 2], BadPointer::Double),
+                    _ => (0x10, BadPointer::Foreign),
+                };
+                some.insert(at + 1, address);
+                wrong.push((address, how));
+            }
+            flush(&source, class, &some);
+        }
+        let mut all: Vec<_> = slabs
+            .iter()
+            .flat_map(|slab| told(slab[0], slab_bytes(class)).into_iter().map(|(at, how)| (slab[0] + at, how)))
+            .collect();
+        all.extend(told(stranger, 64).into_iter().map(|(_, how)| (stranger, how)));
+        all.extend(told(0x10, 1).into_iter().map(|_| (0x10, BadPointer::Foreign)));
+        all.sort_unstable_by_key(|&(at, _)| at);
+        wrong.sort_unstable_by_key(|&(at, _)| at);
+        assert_eq!(all, wrong, "{size}");
+        assert_eq!((HEAP.cache.sets.taken(class), event(&source, Event::FreeSlab)), (0, unmade + 24), "{size}");
+        source.give(other, stranger);
+    }
     assert_empty(&HEAP);
 }
 
