@@ -81,6 +81,7 @@ cases! {
     exit_nothing_but_the_heap_is_left: "exit.c" "gone" BOTH;
     exit_many: "exit.c" "many" BOTH;
     what_knobs_change: "knobs.c" "all" EVERY;
+    freed_at_random_given_in_order: "scattered.c" "all" BOTH;
 }
 
 #[test]

@@ -91,6 +91,10 @@ pub trait Source {
     fn is_near(&self, _object: usize) -> bool {
         true
     }
+    /// Whether a full sheaf's objects are better drawn anew than given out again as they are.
+    fn is_scattered(&self, _class: usize, _objects: &[usize]) -> bool {
+        false
+    }
 }
 
 /// How far a drain goes for what another CPU caches (see [`drain`]).
@@ -386,7 +390,7 @@ impl Cache {
         true
     }
 
-    /// The full main to the barn that `set` has to itself, for an empty sheaf.
+    /// The full main to the barn that `set` has to itself, for an empty sheaf; false if it did not come there.
     fn push_near(&self, source: &impl Source, set: &Set, class: usize, main: Word) -> bool {
         let Some(near) = set.near.get(class) else { return false };
         let bytes = main.count() as usize * source.size(class);
@@ -395,24 +399,26 @@ impl Cache {
         }
         let (board, limit) = (self.sets.board(), self.entitle(source, set, class));
         let Some(empty) = near.take_empty_below(NEAR_MAX, &self.meta, board, limit) else { return false };
-        let word = empty.fitting(&self.meta, board, limit).into_word(limit);
-        // SAFETY: the sheaf is ours to put in; if done, main is ours.
-        if unsafe { self.sets.swap(class, false, main, word) } != Outcome::Done(()) {
-            self.release(source, class, word);
+        let Some(mut full) = self.take_main(class, main, limit) else {
+            near.put_empty(&self.meta, empty);
             return false;
-        }
-        // SAFETY: as above.
-        let Some(mut full) = (unsafe { Sheaf::from_word(main) }) else { return true };
-        let kept = if Self::is_of_here(source, &mut full) { near.put_full(full, NEAR_MAX) } else { Err(full) };
-        match kept {
+        };
+        let kept = if Self::is_kept(source, class, &mut full) { near.put_full(full, NEAR_MAX) } else { Err(full) };
+        let is_kept = kept.is_ok();
+        let sheaf = match kept {
             Ok(()) => {
                 set.near_full.fetch_add(1, Relaxed);
                 self.sets.shift(Level::Barns, bytes as isize);
                 self.sets.count(Event::BarnPut, 1);
+                empty
             }
-            Err(full) => self.release(source, class, full.into_word(limit)),
-        }
-        true
+            Err(full) => {
+                near.put_empty(&self.meta, empty);
+                full
+            }
+        };
+        self.install(source, class, sheaf, limit);
+        is_kept
     }
 
     /// A sheaf with objects out of the barn that `set` has to itself.
@@ -427,11 +433,11 @@ impl Cache {
     /// Gives a full sheaf to the node's barn, for an empty one if that has one.
     ///
     /// # Errors
-    /// The sheaf, if the class has no barn, or that or the budget no room for it; or if it came from another node.
+    /// The sheaf, if the class has no barn, or that or the budget no room for it; or if barns do not keep such.
     fn to_barn(&self, source: &impl Source, class: usize, mut sheaf: Sheaf) -> Result<Option<Sheaf>, Sheaf> {
         let bytes = sheaf.len() * source.size(class);
         // (Areas have no size in common, and no barn.)
-        if bytes == 0 || !self.barns_afford(bytes) || !Self::is_of_here(source, &mut sheaf) {
+        if bytes == 0 || !self.barns_afford(bytes) || !Self::is_kept(source, class, &mut sheaf) {
             return Err(sheaf);
         }
         let empty = self.barn(class).trade_full(sheaf, FULL_MAX)?;
@@ -445,10 +451,11 @@ impl Cache {
         self.affordable(self.sets.board().level(Level::Barns) + bytes as u64, BARNS)
     }
 
-    /// Whether a sheaf's objects are of our node, by the last of them: what this node's threads free of another's goes
-    /// home, else they would be given it again.
-    fn is_of_here(source: &impl Source, sheaf: &mut Sheaf) -> bool {
-        sheaf.objects().last().is_none_or(|&object| source.is_near(object))
+    /// Whether barns keep a full sheaf, to give it out as it is: not one of another node's objects, by the last of them, which go home (else
+    /// this node's threads would be given them again), nor what is better drawn anew.
+    fn is_kept(source: &impl Source, class: usize, sheaf: &mut Sheaf) -> bool {
+        let objects = sheaf.objects();
+        objects.last().is_none_or(|&object| source.is_near(object)) && !source.is_scattered(class, objects)
     }
 
     /// Exchanges main and spare, in steps that each leave every sheaf with one owner.

@@ -158,10 +158,11 @@ impl Sheaf {
         self.set_len(len + 1);
         true
     }
-    /// Forgets its `n` oldest objects.
+    /// Forgets its `n` oldest objects; as many of the newest take their place.
     pub fn forget_oldest(&mut self, n: usize) {
-        self.objects().copy_within(n.., 0);
-        self.set_len(self.len() - n);
+        let rest = self.len() - n;
+        self.objects().copy_within(rest.max(n).., 0);
+        self.set_len(rest);
     }
     /// Forgets its objects.
     pub fn clear(&mut self) {

@@ -51,6 +51,7 @@ struct Bag {
     size: Cell<usize>,
     objects: RefCell<Vec<usize>>,
     is_near: Cell<bool>,
+    is_scattered: Cell<bool>,
     /// What somebody else does when the size is asked for, which is in the middle of most things; after so many such moments.
     then: Cell<Option<Then>>,
 }
@@ -61,6 +62,7 @@ impl Bag {
             size: Cell::new(size),
             objects: RefCell::new((1..=objects).map(|at| at << 4).collect()),
             is_near: Cell::new(true),
+            is_scattered: Cell::new(false),
             then: Cell::new(None),
         }
     }
@@ -98,6 +100,10 @@ impl Source for Bag {
     }
     fn is_near(&self, _: usize) -> bool {
         self.is_near.get()
+    }
+    fn is_scattered(&self, _: usize, objects: &[usize]) -> bool {
+        assert!(!objects.is_empty());
+        self.is_scattered.get()
     }
 }
 

@@ -33,6 +33,7 @@ pub mod class;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
+use crate::arch::sys::program_is_single;
 use crate::arch::{PAGE, prefetch};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
@@ -47,8 +48,11 @@ use core::slice;
 const BIT_LOCKS: usize = 64;
 /// Objects whose slabs are looked up together: what has to be waited for is waited for at once.
 const TOGETHER: usize = 16;
+/// Objects to a page from which they are drawn in order rather than taken as they were freed: what is written one behind the other
+/// should lie so.
+const DENSE: usize = 32;
 /// Slabs that a `free` visits at most: of objects from everywhere each costs two misses.
-pub(crate) const VISITS: usize = 128;
+pub(crate) const VISITS: usize = 192;
 
 /// The slabs of all classes.
 #[derive(Debug)]
@@ -614,6 +618,12 @@ impl SlabSource<'_> {
     }
 }
 
+/// Whether objects come from everywhere: of four pairs that lie side by side in their sheaf, most do not in memory.
+fn are_scattered(objects: &[usize]) -> bool {
+    let pairs = objects.chunks_exact(2).step_by((objects.len() / 8).max(1));
+    pairs.filter(|pair| pair[0].abs_diff(pair[1]) >= 2 * PAGE).count() > 2
+}
+
 impl Source for SlabSource<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
         // Lowest address last in, first out: fresh pages are touched in order.
@@ -643,6 +653,10 @@ impl Source for SlabSource<'_> {
     }
     fn is_near(&self, object: usize) -> bool {
         self.page_source().is_near(object)
+    }
+    fn is_scattered(&self, class: usize, objects: &[usize]) -> bool {
+        // (Where there are more threads another may want them as they are, and need not visit their slabs.)
+        SIZES[class] as usize * DENSE <= PAGE && program_is_single() && are_scattered(objects)
     }
 }
 

@@ -69,6 +69,20 @@ fn a_stretch_is_what_goes_on_within_a_word() {
 }
 
 #[test]
+fn objects_are_scattered_where_most_do_not_lie_beside_the_next() {
+    let upwards: Vec<_> = (0..1022).map(|at| (1 << 30) + at * 64).collect();
+    let downwards: Vec<_> = upwards.iter().rev().copied().collect();
+    let far: Vec<_> = (0..1022).map(|at| (1 << 30) + at * 7919 % 1022 * 3 * PAGE).collect();
+    // In pairs: each lies beside one of its two.
+    let pairs: Vec<_> = far.iter().flat_map(|&at| [at, at + 64]).take(1022).collect();
+    for (objects, expected) in [(upwards, false), (downwards, false), (far, true), (pairs, false)] {
+        assert_eq!(are_scattered(&objects), expected);
+        assert!(!are_scattered(&objects[..5]), "too few to say");
+    }
+    assert!(!are_scattered(&[]));
+}
+
+#[test]
 fn the_lowest_free_objects_are_taken_first_and_each_once() {
     // A descriptor with three words of bits, as in its block.
     #[repr(C)]

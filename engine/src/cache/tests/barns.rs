@@ -175,6 +175,17 @@ fn the_oldest_objects_are_the_first() {
         assert_eq!(sheaf.objects(), [1, 2, 3]);
         sheaf.forget_oldest(2);
         assert_eq!(sheaf.objects(), [3]);
+        // As many of the newest take their place.
+        sheaf.clear();
+        (1..=7).for_each(|at| assert!(sheaf.push(at)));
+        sheaf.forget_oldest(2);
+        assert_eq!(sheaf.objects(), [6, 7, 3, 4, 5]);
+        sheaf.forget_oldest(3);
+        assert_eq!(sheaf.objects(), [4, 5]);
+        sheaf.forget_oldest(0);
+        assert_eq!(sheaf.objects(), [4, 5]);
+        sheaf.forget_oldest(2);
+        assert!(sheaf.is_empty());
         sheaf.clear();
         assert!(sheaf.is_empty());
     });

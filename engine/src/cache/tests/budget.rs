@@ -128,5 +128,5 @@ fn what_sources_have_in_common() {
     let cache = caches(1, 1, 4, 64);
     let mut sheaf = Sheaf::new(&cache.meta, cache.sets.board(), 4).unwrap();
     (1..4).for_each(|object| assert!(sheaf.push(object << 4)));
-    assert_eq!((Plain.bytes(5, &mut sheaf), Plain.is_near(16)), (1500, true));
+    assert_eq!((Plain.bytes(5, &mut sheaf), Plain.is_near(16), Plain.is_scattered(5, &[16])), (1500, true, false));
 }

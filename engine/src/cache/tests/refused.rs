@@ -98,7 +98,7 @@ fn who_finds_main_gone_tries_again() {
     assert_eq!((words(cache), barn(cache), bag.len()), ((Word::NONE, Word::NONE), (0, 0), 36));
 }
 
-/// A sheaf that was to come from the set's own barn goes to the node's; so does the empty one that was to be traded.
+/// A sheaf that was to come from the set's own barn goes to the node's; the empty one that was to be traded stays.
 #[test]
 fn who_finds_main_gone_keeps_what_was_to_take_its_place() {
     let (cache, bag) = cache();
@@ -108,15 +108,19 @@ fn who_finds_main_gone_keeps_what_was_to_take_its_place() {
     put(cache, full, spare);
     bag.meanwhile(0, taken(cache, full, false));
     assert!(!cache.push_near(&bag, set, CLASS, full));
-    assert_eq!((near.objects(), near.empties(), set.near_full.load(Relaxed), barn(cache)), (0, 0, 0, (0, 1)));
+    assert_eq!((near.objects(), near.empties(), set.near_full.load(Relaxed), barn(cache)), (0, 1, 0, (0, 0)));
     put_main(cache, full);
+    bag.is_scattered.set(true);
+    assert!(!cache.push_near(&bag, set, CLASS, full));
+    assert_eq!((words(cache), near.objects(), near.empties(), barn(cache)), ((full, spare), 0, 1, (0, 0)), "as it was");
+    bag.is_scattered.set(false);
     assert!(cache.push_near(&bag, set, CLASS, full));
-    assert_eq!((near.objects(), set.near_full.load(Relaxed), barn(cache)), (4, 1, (0, 1)));
+    assert_eq!((near.objects(), near.empties(), set.near_full.load(Relaxed), barn(cache)), (4, 0, 1, (0, 0)));
     let (main, _) = words(cache);
     assert_eq!((main.count(), main.room()), (0, 4));
     bag.meanwhile(0, taken(cache, main, false));
     assert!(!cache.pull_near(&bag, set, CLASS, main));
-    assert_eq!((near.objects(), near.empties(), set.near_full.load(Relaxed), barn(cache)), (0, 0, 0, (4, 1)));
+    assert_eq!((near.objects(), near.empties(), set.near_full.load(Relaxed), barn(cache)), (0, 0, 0, (4, 0)));
     assert_eq!(cache.sets.board().level(Level::Barns), 4 * SIZE as u64);
     assert!(!cache.pull_near(&bag, set, CLASS, Word::NONE), "there is nothing");
     // A barn that may not keep more leaves everything as it is.
@@ -124,7 +128,7 @@ fn who_finds_main_gone_keeps_what_was_to_take_its_place() {
     let full = sheaf(cache, &bag, 4);
     put_main(cache, full);
     assert!(!cache.push_near(&bag, set, CLASS, full));
-    assert_eq!((words(cache), near.empties(), barn(cache)), ((full, spare), 0, (4, 1)));
+    assert_eq!((words(cache), near.empties(), barn(cache)), ((full, spare), 0, (4, 0)));
 }
 fn put_main(cache: &Cache, main: Word) {
     assert_eq!(unsafe { cache.sets.swap(CLASS, false, Word::NONE, main) }, Outcome::Done(()));

@@ -119,15 +119,17 @@ fn objects_go_the_short_way() {
         Walk::alloc,
         &[(&[3, 2, 1, 0], 4, [8, 4], [0, 3]), (DOWN, 0, [8, 4], [0, 3]), (DOWN, 0, [4, 4], [1, 3])],
     );
-    // Main and spare are full again, and the set's barn has room.
-    walk.follow(
-        "of another node",
-        Walk::free,
-        &[(UP, 0, [4, 4], [1, 3]), (UP, 4, [4, 4], [1, 3]), (UP, 4, [4, 4], [0, 4])],
-    );
+    // Nor does what comes from everywhere: main and spare are full again, and the set's barn has room.
     walk.bag.is_near.set(true);
+    walk.bag.is_scattered.set(true);
+    walk.follow(
+        "from everywhere",
+        Walk::free,
+        &[(UP, 0, [4, 4], [1, 3]), (UP, 4, [4, 4], [1, 3]), (UP, 4, [4, 4], [1, 3])],
+    );
+    walk.bag.is_scattered.set(false);
     walk.cache.knobs.set(Id::CacheFloor as usize, 0);
-    walk.follow("without a budget", Walk::free, &[(UP, 4, [4, 4], [0, 4]); 2]);
+    walk.follow("without a budget", Walk::free, &[(UP, 4, [4, 4], [1, 3]); 2]);
 }
 
 /// A set that has nothing has no spare either, once it has a main.
