@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! free ──► set[class of its length]: some areas ──full──► dirty runs (vmap), neighbours merged
-//! malloc ◄── next class that is long enough ──┘   └── none there: dirty runs
+//! malloc ◄── next class that is long enough ──┘   └── none there: the class behind it, or dirty runs
 //! ```
 //! A sheaf that is full gets twice the room if it was empty meanwhile (its `batch` says so), and its first room whatever was, while
 //! what all such sheaves of a CPU may hold is 16 MiB together at most. Else its older half goes.
@@ -70,7 +70,23 @@ impl<E: Environment> Heap<E> {
         // SAFETY: it is for the front.
         match pop(unsafe { front::offset_unchecked(more) }) {
             Outcome::Done(address) if self.front_fits(address, more) => address as *mut u8,
-            Outcome::Done(misfit) => self.front_misfit(misfit, size),
+            Outcome::Done(misfit) => self.front_misfit(misfit, front::serves(more + 1), size),
+            _ => self.front_next(size),
+        }
+    }
+
+    /// The same of the next class, whose areas are longer by an eighth at most.
+    #[cold]
+    #[inline(never)]
+    fn front_next(&self, size: usize) -> *mut u8 {
+        let more = (size - 1) / PAGE;
+        let next = front::serves(more + 1) + 1;
+        if next == CLASSES_MAX {
+            return self.malloc_cold(size, false);
+        }
+        match self.pop_quick(next * 16) {
+            Outcome::Done(address) if self.front_fits(address, more) => address as *mut u8,
+            Outcome::Done(misfit) => self.front_misfit(misfit, next, size),
             _ => self.malloc_cold(size, false),
         }
     }
@@ -78,8 +94,8 @@ impl<E: Environment> Heap<E> {
     /// A request of `size` met an area that does not fit. (Called last, so that who calls keeps nothing on its stack.)
     #[cold]
     #[inline(never)]
-    fn front_misfit(&self, misfit: usize, size: usize) -> *mut u8 {
-        self.front_misses(misfit, front::serves(size.div_ceil(PAGE)));
+    fn front_misfit(&self, misfit: usize, class: usize, size: usize) -> *mut u8 {
+        self.front_misses(misfit, class);
         self.malloc_cold(size, false)
     }
 
