@@ -442,7 +442,8 @@ impl SlabSource<'_> {
     }
 
     /// Takes objects back one by one, up to one whose slab has the next, too, or with which something is remarkable (see
-    /// [`Slab::set_free_one`]); how many.
+    /// [`Slab::set_free_one`]); how many. (By itself: what it needs of the stack is not its caller's.)
+    #[inline(never)]
     fn put_back_singles(&self, class: usize, objects: &[usize]) -> usize {
         let shape = Shape::of_class(class);
         let mut done = 0;
