@@ -159,7 +159,9 @@ knobs! {
     LazyCeiling "lazy_ceiling" Kind::Bytes, 1024 * GIB, 0, 1024 * GIB,
         "and never more than this for each doubling of the CPUs";
     HugeBytes "huge_bytes" Kind::Bytes, 32 * MIB, 0, 1024 * GIB,
-        "areas from this size ask for huge pages (0: none does)";
+        "areas from this size ask for huge pages, but for those whose zeros were asked for (0: none does)";
+    HugeZeroBytes "huge_zero_bytes" Kind::Bytes, 0, 0, 1024 * GIB,
+        "those of zeros, too, from this size (0: none does: of a table that is touched here and there all would be resident)";
     HugeZoneBytes "huge_zone_bytes" Kind::Bytes, 64 * MIB, 0, 1024 * GIB,
         "small objects' memory asks for huge pages from this size on, where the keeper is there to give back what stays free (0: never)";
     MoveBytes "move_bytes" Kind::Bytes, 2 * MIB, 0, 1024 * GIB,

@@ -31,14 +31,19 @@ impl Vmap<'_> {
     }
 
     /// The same for a caller that wants zeros: no giant area with old contents, of which no more than a part may be in memory,
-    /// and from `sparse` bytes on no part of a dirty run, where clearing costs more than it may be worth.
+    /// and from `sparse` bytes on no part of a dirty run, where clearing costs more than it may be worth. Nor huge pages, of which a table
+    /// that is touched here and there would have all resident, unless a knob says so.
     pub fn alloc_zero(&self, bytes: usize, align: usize, sparse: usize) -> Option<Fresh> {
-        let (pages, align_pages, flags) = self.shape(bytes, align);
-        if flags.is_none() {
-            return self.alloc_charged(flags, pages, [align_pages; 2], 0);
-        }
-        let reused = if bytes < sparse { self.reuse(bytes, align) } else { self.reuse_whole(bytes, align) };
-        reused.or_else(|| self.alloc_fresh(bytes, align))
+        let (pages, aligned, flags) = self.shape(bytes, align);
+        let huge_bytes = self.cache.knobs.size(Id::HugeZeroBytes);
+        let may_be_huge = huge_bytes > 0 && bytes >= huge_bytes;
+        let flags = flags.map(|flags| if flags & HUGE == 0 || may_be_huge { flags } else { self.home() });
+        let reused = match flags {
+            None => None,
+            Some(_) if bytes < sparse => self.reuse(bytes, align),
+            Some(flags) => self.reuse_like(Want { pages, align: aligned, flags, mask: LIKE }),
+        };
+        reused.or_else(|| self.alloc_charged(flags, pages, [aligned, align.div_ceil(PAGE).max(1)], 0, may_be_huge))
     }
 
     /// An area with a page behind it where every access faults; `None` without memory, for giants, and where the
@@ -68,22 +73,23 @@ impl Vmap<'_> {
     fn alloc_fresh(&self, bytes: usize, align: usize) -> Option<Fresh> {
         let least = align.div_ceil(PAGE).max(1);
         let (pages, align, flags) = self.shape(bytes, align);
-        self.alloc_charged(flags, pages, [align, least], 0)
+        self.alloc_charged(flags, pages, [align, least], 0, true)
     }
 
-    /// Fresh pages, aligned as is best or at least as is asked; `credit` as in [`Vmap::charge`].
+    /// Fresh pages, aligned as is best or at least as is asked; `credit` as in [`Vmap::charge`]. Whether a giant one `may_be_huge`.
     pub(super) fn alloc_charged(
         &self,
         flags: Option<u32>,
         pages: usize,
         aligns: [usize; 2],
         credit: usize,
+        may_be_huge: bool,
     ) -> Option<Fresh> {
         let [align, least] = aligns;
         let bytes = pages.checked_mul(PAGE)?;
         let charged = self.charge(bytes, credit)?;
         let fresh = match flags {
-            None => self.alloc_giant(pages, align, charged),
+            None => self.alloc_giant(pages, align, charged, may_be_huge),
             // Where there is no more memory: a run of another space's, or one that is aligned as was asked.
             Some(flags) => self
                 .alloc_run(flags, pages, align, true, charged)
@@ -112,7 +118,7 @@ impl Vmap<'_> {
         Some(self.begin(pfn, Event::AreaAlloc))
     }
 
-    fn alloc_giant(&self, pages: usize, align: usize, charged: bool) -> Option<Fresh> {
+    fn alloc_giant(&self, pages: usize, align: usize, charged: bool, may_be_huge: bool) -> Option<Fresh> {
         let bytes = pages.checked_mul(PAGE)?;
         if align > MOST / PAGE || bytes > MOST {
             return None;
@@ -120,7 +126,7 @@ impl Vmap<'_> {
         let pfn = self.windows.reserve_giant(self.board(), bytes, align * PAGE)?;
         debug_assert!(self.windows.address(pfn).is_multiple_of(align * PAGE));
         let huge_bytes = self.cache.knobs.size(Id::HugeBytes);
-        if huge_bytes > 0 && bytes >= huge_bytes {
+        if may_be_huge && huge_bytes > 0 && bytes >= huge_bytes {
             // SAFETY: fresh and ours; the window's small-page advice is replaced.
             let _ = unsafe { sys::advise(self.windows.address(pfn), bytes, Advice::Huge) };
         }

@@ -223,7 +223,7 @@ impl Vmap<'_> {
         }
         // (Its pages move: what it has counts as gone. And not dirty pages, which the move would throw away.)
         let (pages, align, flags) = self.shape(bytes, PAGE);
-        let fresh = self.alloc_charged(flags, pages, [align, 1], area.bytes)?;
+        let fresh = self.alloc_charged(flags, pages, [align, 1], area.bytes, true)?;
         let target = self.find(fresh.address)?;
         let was_huge = self.is_huge(area);
         // The kernel refuses what is not one mapping (one that was moved, and grew where it is).

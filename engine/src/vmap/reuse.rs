@@ -28,12 +28,6 @@ impl Vmap<'_> {
             .or_else(|| self.reuse_others(flags, pages, asked))
     }
 
-    /// The same, only of that very size: what is cleared as a whole should be what was used as a whole.
-    pub(super) fn reuse_whole(&self, bytes: usize, align: usize) -> Option<Fresh> {
-        let (pages, align, flags) = self.shape(bytes, align);
-        self.reuse_like(Want { pages, align, flags: flags?, mask: LIKE })
-    }
-
     /// A part of a dirty run.
     pub(super) fn reuse_part(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
         let mut state = self.lock(self.space(flags));
