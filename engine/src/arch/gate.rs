@@ -227,7 +227,7 @@ impl Gate {
     #[inline(never)]
     pub fn enter_within(&self, looks: u32) -> Option<Inside<'_>> {
         for nap in Naps::within(looks) {
-            if self.is_inside() || self.is_forking_self() || self.torn.load(Relaxed) != 0 {
+            if self.is_inside() || self.is_forking_self() || self.is_torn() {
                 return None;
             }
             let state = self.state.load(SeqCst);
@@ -277,7 +277,8 @@ impl Gate {
         self.waits.fetch_sub(1, Relaxed);
     }
 
-    /// Comes in, when no fork is in flight but the calling thread's own. Not where a program may hold a lock that its fork wants.
+    /// Comes in, when no fork is in flight but the calling thread's own. Not where a program may hold a lock that its fork wants, nor where
+    /// it [is torn](Gate::is_torn).
     pub fn enter_patiently(&self) -> Inside<'_> {
         loop {
             if let Some(inside) = self.enter() {
@@ -559,6 +560,13 @@ impl Gate {
         self.torn.fetch_or(u32::from(torn), Relaxed);
         self.inherit();
         self.sealed.store(self.torn.load(Relaxed), Relaxed);
+        self.is_torn()
+    }
+
+    /// Whether nobody comes in ever again: see [`Gate::inherit_unasked`].
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        // Relaxed: it was said before this child had a second thread.
         self.torn.load(Relaxed) != 0
     }
 

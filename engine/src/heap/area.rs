@@ -1,7 +1,8 @@
 //! # Areas as a product: whole pages for the program itself, with a guard page behind them if it wants one
 //!
 //! An area is the same as one of malloc's above 32 KiB, whatever its size, and freed the same way; so a reused one
-//! costs no system call, with or without its guard (`vmap`). Cost: see there; a thread waits while another one forks.
+//! costs no system call, with or without its guard (`vmap`). Cost: see there; a thread waits while another one forks. In a torn child
+//! there are none.
 
 use super::state::{Environment, Heap};
 use crate::arch::PAGE;
@@ -16,7 +17,7 @@ impl<E: Environment> Heap<E> {
     /// a GiB, and where the kernel has no such pages (before Linux 6.13).
     pub fn area_alloc(&self, bytes: usize, align: usize, guard: bool) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
-        let _inside = self.enter_patiently();
+        let _inside = self.enter_patiently()?;
         if !self.opened() {
             return None;
         }

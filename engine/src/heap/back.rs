@@ -1,6 +1,7 @@
 //! # Giving back when somebody asks, and what the heap is to [`crate::reclaim`]
 //!
-//! Cost: see there. A thread that drains waits while another one forks; one that trims or parks does nothing then.
+//! Cost: see there. A thread that drains waits while another one forks; one that trims or parks does nothing then. In a torn child
+//! nothing is drained, either.
 
 use super::state::{Environment, Heap};
 use crate::arch::crew::Crew;
@@ -45,7 +46,7 @@ impl<E: Environment> Heap<E> {
         if !self.is_open() {
             return DrainReport::default();
         }
-        let _inside = self.enter_patiently();
+        let Some(_inside) = self.enter_patiently() else { return DrainReport::default() };
         self.mm().drain(target, mode)
     }
 

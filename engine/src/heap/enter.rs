@@ -110,11 +110,12 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// Comes in, when no fork is in flight but this thread's own.
-    pub(super) fn enter_patiently(&self) -> Inside<'_> {
+    /// Comes in, when no fork is in flight but this thread's own. `None` in a torn child, whose fork never ends: there is no memory, and
+    /// nothing to give back.
+    pub(super) fn enter_patiently(&self) -> Option<Inside<'_>> {
         stack::probe();
         self.look_around();
-        self.gate.enter_patiently()
+        if self.gate.is_torn() { None } else { Some(self.gate.enter_patiently()) }
     }
 
     /// This is a child that was forked past the C library's `fork`, so that no handler has told it (`_Fork` of a program that does not

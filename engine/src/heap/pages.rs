@@ -12,10 +12,12 @@
 //! zone refuses the second when it comes back.) Blocks of malloc's own have no mark.
 //!
 //! Cost: of a listed order one sequence, four loads and a store each way; in bulk
-//! a store per block and a zone's lock per batch. Beyond the list a thread waits while another one forks.
+//! a store per block and a zone's lock per batch. Beyond the list a thread waits while another one forks. In a torn child there are
+//! none, and those that are freed stay away.
 
 use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::gate::Inside;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, prefetch};
 use crate::cpu::NODES;
@@ -77,7 +79,7 @@ impl<E: Environment> Heap<E> {
         if node.is_some_and(|node| node >= NODES) {
             return Err(Error::Node);
         }
-        let _inside = self.enter_patiently();
+        let _inside = self.enter_patiently().ok_or(Error::Exhausted)?;
         if !self.opened() {
             return Err(Error::Exhausted);
         }
@@ -163,26 +165,28 @@ impl<E: Environment> Heap<E> {
 
     /// Unmarks a block; its page and order.
     #[inline(always)]
-    fn unmark(&self, block: usize) -> Result<(Pfn, usize), BadPointer> {
-        let Some((pfn, desc)) = self.pages.windows.look(block) else { return Err(self.what_else(block)) };
+    fn unmark(&self, block: usize, inside: Option<&Inside<'_>>) -> Result<(Pfn, usize), BadPointer> {
+        let Some((pfn, desc)) = self.pages.windows.look(block) else { return Err(self.what_else(block, inside)) };
         // Relaxed: as in `mark`.
         let tag = desc.tag.load(Relaxed);
         if !block.is_multiple_of(PAGE) || tag & !(ORDER_BITS | FAR_BIT) != USER_TAG {
-            return Err(self.what_else(block));
+            return Err(self.what_else(block, inside));
         }
         desc.tag.store(tag & !USER_BITS, Relaxed);
         Ok((pfn, tag as usize >> 8 & 15))
     }
 
-    /// Why an address is no block.
+    /// Why an address is no block. (Where nobody is inside a zone's lock may be held for ever, and what came to it before is not known.)
     #[cold]
-    fn what_else(&self, address: usize) -> BadPointer {
+    fn what_else(&self, address: usize, inside: Option<&Inside<'_>>) -> BadPointer {
         let windows = &self.pages.windows;
         let Some((pfn, desc)) = windows.look(address) else { return BadPointer::Foreign };
         let was_one = address.is_multiple_of(PAGE) && desc.tag.load(Relaxed) as u8 == USER_TAG as u8;
+        let is_free =
+            || inside.is_some() && self.pages.zones[windows.zone(pfn)].is_free(windows, self.cache.sets.board(), pfn);
         if self.slab_source().class_of(address).is_some() {
             BadPointer::Foreign
-        } else if was_one || self.pages.zones[windows.zone(pfn)].is_free(windows, self.cache.sets.board(), pfn) {
+        } else if was_one || is_free() {
             BadPointer::Double
         } else {
             BadPointer::Interior
@@ -199,10 +203,12 @@ impl<E: Environment> Heap<E> {
         if !self.is_open() {
             return Err(BadPointer::Foreign);
         }
-        let _inside = self.enter_patiently();
-        match self.unmark(block) {
+        let inside = self.enter_patiently();
+        match self.unmark(block, inside.as_ref()) {
             Ok(found) => {
-                self.page_source().free_all(core::iter::once(found));
+                if inside.is_some() {
+                    self.page_source().free_all(core::iter::once(found));
+                }
                 Ok(())
             }
             Err(wrong) => {
@@ -217,7 +223,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn pages_free_cold(&self, block: usize, order: usize) {
-        let _inside = self.enter_patiently();
+        let Some(_inside) = self.enter_patiently() else { return };
         match OFFSET[order] {
             0 => {
                 let found = self.pages.windows.find(block).map(|(_, pfn)| (pfn, order));
@@ -236,7 +242,7 @@ impl<E: Environment> Heap<E> {
         if order >= ORDERS || node.is_some_and(|node| node >= NODES) {
             return 0;
         }
-        let _inside = self.enter_patiently();
+        let Some(_inside) = self.enter_patiently() else { return 0 };
         if !self.opened() {
             return 0;
         }
@@ -283,30 +289,35 @@ impl<E: Environment> Heap<E> {
         if !self.is_open() {
             return blocks.first().map_or(Ok(()), |&first| Err((first, BadPointer::Foreign)));
         }
-        let _inside = self.enter_patiently();
+        let inside = self.enter_patiently();
         let mut bad = Ok(());
         let windows = &self.pages.windows;
-        self.page_source().free_all(blocks.iter().enumerate().filter_map(|(at, &block)| {
+        let found = blocks.iter().enumerate().filter_map(|(at, &block)| {
             // Descriptors in no order lie in no cache.
             if let Some((_, desc)) = blocks.get(at + AHEAD).and_then(|&ahead| windows.look(ahead)) {
                 prefetch(desc);
             }
-            let found = self.unmark(block);
+            let found = self.unmark(block, inside.as_ref());
             if let Err(wrong) = found {
                 self.cache.sets.count(Event::BadFree, 1);
                 bad = bad.and(Err((block, wrong)));
             }
             found.ok()
-        }));
+        });
+        if inside.is_none() {
+            found.for_each(|_| ());
+            return bad;
+        }
+        self.page_source().free_all(found);
         self.mm().check(0);
         self.mm().wake_keeper();
         self.cache.sets.count(Event::FreeSlowpath, 1);
         bad
     }
 
-    /// A node's zone in numbers; `None` if it has no memory.
+    /// A node's zone in numbers; `None` if it has no memory, or none that is known of (a torn child).
     pub fn zone_stats(&self, node: usize) -> Option<ZoneStats> {
-        let _inside = self.enter_patiently();
+        let _inside = self.enter_patiently()?;
         let zone = self.pages.zones.get(node).filter(|zone| zone.managed() > 0)?;
         let stats = zone.stats(&self.pages.windows, self.cache.sets.board(), node);
         Some(stats)

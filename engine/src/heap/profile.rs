@@ -45,9 +45,9 @@ impl<E: Environment> Process for Seen<E> {
 }
 
 impl<E: Environment> Heap<E> {
-    /// Puts the knob `profile_bytes` into effect.
+    /// Puts the knob `profile_bytes` into effect. (In a torn child nothing is sampled.)
     pub fn apply_profile(&self) {
-        let _inside = self.enter_patiently();
+        let Some(_inside) = self.enter_patiently() else { return };
         self.switch_profile(self.profile.traced.load(Relaxed));
     }
 

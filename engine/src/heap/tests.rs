@@ -505,6 +505,7 @@ mod limits;
 mod many;
 mod scarce;
 mod slabs;
+mod torn;
 mod wrong;
 
 /// A thread that waits for the heap to open must not keep the CPU from the one that opens it.
