@@ -31,7 +31,7 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
     (
         "slab_without_last",
         &[
-            ("last = Some(index);", "last = Some(index); Slab::set_free(slab, index);"),
+            ("=> last = Some(index),", "=> {\nlast = Some(index);\nSlab::set_free(slab, index);\n}"),
             // (Setting it again does nothing.)
             (
                 "(*slab).free += 1;",
@@ -39,6 +39,8 @@ const VARIANTS: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
+    // One by one, objects come back to a full slab, too, and nobody lists it.
+    ("slab_full_unlisted", &[("free > 0 && free + 1 < shape.objects", "free + 1 < shape.objects")]),
     // A trim puts a slab back before it gives its pages back.
     (
         "slab_trim_shared",

@@ -59,6 +59,11 @@ pub mod slab {
 pub mod slab_without_last {
     include!(concat!(env!("OUT_DIR"), "/slab_without_last.rs"));
 }
+/// Canary: a slab that stops being full is not listed.
+#[allow(unsafe_code, reason = "the engine's")]
+pub mod slab_full_unlisted {
+    include!(concat!(env!("OUT_DIR"), "/slab_full_unlisted.rs"));
+}
 /// Canary: a slab in a refiller's hand may be unmade.
 #[allow(unsafe_code, clippy::collapsible_if, reason = "the engine's, changed")]
 pub mod slab_unlisted {

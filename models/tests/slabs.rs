@@ -49,6 +49,7 @@ macro_rules! model {
 }
 model!(slab);
 model!(slab_without_last);
+model!(slab_full_unlisted);
 model!(slab_unlisted);
 model!(slab_trim_shared);
 
@@ -82,6 +83,10 @@ fn last_object_keeps_the_slab() {
 #[test]
 fn canary_without_the_rule_of_the_last_object() {
     fails("slabs without the last object's rule", 1, 50_000, Sabotage::None, slab_without_last);
+}
+#[test]
+fn canary_lists_no_slab_that_was_full() {
+    fails("full slabs that are not listed", 1, 50_000, Sabotage::None, slab_full_unlisted);
 }
 #[test]
 fn canary_unmakes_a_slab_in_hand() {
