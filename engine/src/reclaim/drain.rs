@@ -10,6 +10,7 @@
 
 use super::keeper::{Duty, QUIET};
 use super::mm::{ALL_CLASSES, Mm};
+use super::policy;
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::{sys, topology};
@@ -18,7 +19,7 @@ use crate::cache::{DrainMode, DrainReport};
 use crate::cpu::{INDICES, NODES};
 use crate::knob::Drain;
 use crate::slab::class::CLASSES;
-use crate::stat::{Event, Timing};
+use crate::stat::{Event, Level, Timing};
 
 /// Nanoseconds that a gentle drain waits for owners to answer.
 pub const PATIENCE: u64 = 10_000_000;
@@ -174,15 +175,19 @@ impl Mm<'_> {
                 self.drain_quiet(window, duty, mode, &mut running);
             }
         }
+        // (Not in a slow path of the program's own, where there is no keeper.)
+        let is_hollow = policy::is_hollow(sets.level(Level::Slabs), sets.level(Level::Taken));
+        let trims = duty != Duty::All && is_hollow && !self.reclaim.keeper.is_none();
+        let trimmed = if trims { everything.slabs.trim(|| self.gate.is_wanted()) } else { 0 };
         match duty {
             Duty::Usual => {
                 drop(held);
                 self.balance();
                 self.call_workers(true, true);
                 self.page_source().prepare_more();
-                0
+                trimmed
             }
-            Duty::Fall => self.fall(held),
+            Duty::Fall => trimmed + self.fall(held),
             Duty::All => {
                 self.cache.empty_barns(&everything, ALL_CLASSES);
                 everything.slabs.trim(|| self.gate.is_wanted()) + self.purge(held)

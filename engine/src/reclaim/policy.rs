@@ -25,6 +25,8 @@ pub const PURGE_ORDER: usize = 4;
 /// Of the first bytes in use a quarter of the share may stay: a small program's blocks that grow by doubling leave few
 /// behind that fit again (sqlite's peak was 2 MiB of 28 higher with half of it), those of a large one do.
 pub const FIRST: u64 = 32 << 20;
+/// Bytes of free objects in slabs from which these may be [hollow](is_hollow).
+pub const HOLLOW: u64 = 32 << 20;
 /// log2 of the ticks of a window, some eighth of a second: the recent high is that of the last [`WINDOWS`].
 const WINDOW: u32 = 28;
 /// Windows of the recent high. (Of half as many, programs that work in waves of 0.7 s lost what they needed again.)
@@ -117,6 +119,13 @@ pub const fn keep(limit: u64) -> u64 {
     limit - limit / 16
 }
 
+/// Whether slabs are hollow: of so many bytes hardly any are `taken`, by objects that each keep a slab. Then pages of theirs that have none
+/// go back even while the program works. (Of objects whose sizes drift one in a hundred that stays would keep all memory else.)
+#[must_use]
+pub const fn is_hollow(slabs: u64, taken: u64) -> bool {
+    slabs.saturating_sub(taken) >= HOLLOW && slabs / 4 > taken
+}
+
 /// What a look at a program that is idle leaves of what is free and resident.
 #[must_use]
 pub const fn after_idle(left: u64) -> u64 {
@@ -146,6 +155,14 @@ mod tests {
     }
     fn may_stay(now: Use, rules: Rules) -> u64 {
         on(1, now, rules)
+    }
+
+    #[test]
+    fn slabs_are_hollow_where_hardly_anything_is_taken_of_much() {
+        let hollow = [(100, 24), (1000, 0), (33, 0), (32, 0)];
+        let dense = [(100, 25), (100, 100), (31, 0), (0, 0), (1, 2)];
+        assert!(hollow.iter().all(|&(slabs, taken)| is_hollow(slabs * MIB, taken * MIB)));
+        assert!(!dense.iter().any(|&(slabs, taken)| is_hollow(slabs * MIB, taken * MIB)));
     }
 
     #[test]

@@ -1,0 +1,43 @@
+// about: of objects whose sizes drift one in a hundred stayed, and kept all memory: each on a page of a slab of its size, while the program worked
+// alone
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTES = 60 << 20 };
+
+static char *block[BYTES / 100];
+
+static long resident(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%*s %ld", &pages) != 1 || fclose(file))
+        exit(2);
+    return pages >> 8;
+}
+
+int main(void)
+{
+    for (int turn = 0; turn < 5; turn++) {
+        int size = 100 + 16 * turn, objects = BYTES / size;
+        for (int at = 0; at < objects; at++) {
+            block[at] = malloc((size_t)size);
+            memset(block[at], 1, (size_t)size);
+        }
+        for (int at = 0; at < objects; at++)
+            if (at % 100)
+                free(block[at]);
+        // It works: looks for what is idle find nothing.
+        for (int step = 0; step < 30; step++) {
+            for (int at = 0; at < 200; at++)
+                block[at] = malloc(3000 + (size_t)at);
+            for (int at = 0; at < 200; at++)
+                free(block[at]);
+            usleep(50000);
+        }
+    }
+    puts(resident() < 200 ? "some" : "all");
+    return 0;
+}
