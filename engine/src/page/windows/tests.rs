@@ -154,15 +154,20 @@ fn windows_follow_each_other_until_somebody_is_in_the_way() {
     // Somebody else in the next slot, at one of the places that a window needs, or where its class bytes would be.
     for place in [Some(0), Some(DATA_AT), None] {
         let last = || FIRST_SLOT + windows.made.lock().slot as usize;
-        // (Where another test's heap is already, another slot will do.)
-        while mapped((last() + 1) << WINDOW_SHIFT, (last() + 2) << WINDOW_SHIFT) > 0 {
-            next();
-        }
-        let last = last();
-        let (start, classes) = ((last + 1) << WINDOW_SHIFT, windows.class_at((last + 1) << WINDOW_SHIFT));
-        let at = place.map_or(classes, |place| start + place);
-        let theirs = sys::map(at, PAGE, Access::None).unwrap();
-        assert_eq!(theirs, at);
+        // (Where another test's heap is already, or comes meanwhile, another slot will do.)
+        let (last, start, classes, theirs) = loop {
+            while mapped((last() + 1) << WINDOW_SHIFT, (last() + 2) << WINDOW_SHIFT) > 0 {
+                next();
+            }
+            let last = last();
+            let (start, classes) = ((last + 1) << WINDOW_SHIFT, windows.class_at((last + 1) << WINDOW_SHIFT));
+            let at = place.map_or(classes, |place| start + place);
+            let theirs = sys::map(at, PAGE, Access::None).unwrap();
+            if theirs == at {
+                break (last, start, classes, theirs);
+            }
+            unsafe { sys::unmap(theirs, PAGE) }.unwrap();
+        };
         let reserved = board.level(Level::Reserved);
         let slot = next();
         assert!(slot != last + 1 && (FIRST_SLOT..FIRST_GIANT).contains(&slot), "{slot:x}");
