@@ -175,9 +175,12 @@ impl Mm<'_> {
                 self.drain_quiet(window, duty, mode, &mut running);
             }
         }
-        // (Not in a slow path of the program's own, where there is no keeper.)
-        let is_hollow = policy::is_hollow(sets.level(Level::Slabs), sets.level(Level::Taken));
-        let trims = duty != Duty::All && is_hollow && !self.reclaim.keeper.is_none();
+        if duty == Duty::All {
+            self.cache.empty_barns(&everything, ALL_CLASSES);
+        }
+        // (Hollow ones not in a slow path of the program's own, where there is no keeper.)
+        let is_hollow = || policy::is_hollow(sets.level(Level::Slabs), sets.level(Level::Taken));
+        let trims = duty == Duty::All || !self.reclaim.keeper.is_none() && is_hollow();
         let trimmed = if trims { everything.slabs.trim(|| self.gate.is_wanted()) } else { 0 };
         match duty {
             Duty::Usual => {
@@ -188,10 +191,7 @@ impl Mm<'_> {
                 trimmed
             }
             Duty::Fall => trimmed + self.fall(held),
-            Duty::All => {
-                self.cache.empty_barns(&everything, ALL_CLASSES);
-                everything.slabs.trim(|| self.gate.is_wanted()) + self.purge(held)
-            }
+            Duty::All => trimmed + self.purge(held),
         }
     }
 

@@ -135,9 +135,7 @@ impl Slab {
             let free = (*slab).free as usize;
             let plain = free > 0 && free + 1 < shape.objects && !Self::is_free(slab, index);
             if plain {
-                *slab.add(1).cast::<u64>().add(index / 64) |= 1 << (index % 64);
-                (*slab).free = free as u16 + 1;
-                (*slab).trimmed = false;
+                Self::set_free(slab, index);
             }
             plain
         }
@@ -178,11 +176,12 @@ impl Slab {
     /// Makes an object free.
     ///
     /// # Safety
-    /// As [`Slab::bitmap`]; it is not free.
+    /// As [`Slab::bitmap`]; it has that many objects, and this one is not free.
+    #[inline(always)]
     pub(super) unsafe fn set_free(slab: *mut Self, index: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; the bitmap follows the descriptor in the same block.
         unsafe {
-            Self::bitmap(slab)[index / 64] |= 1 << (index % 64);
+            *slab.add(1).cast::<u64>().add(index / 64) |= 1 << (index % 64);
             (*slab).free += 1;
             (*slab).trimmed = false;
         }

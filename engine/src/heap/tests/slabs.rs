@@ -59,6 +59,13 @@ fn all_of_one(source: &SlabSource<'_>, class: usize) -> Vec<usize> {
     assert!(objects == bases, "each once, in order");
     objects
 }
+/// Numbers by chance, the same for a seed.
+fn numbers(mut seed: u64) -> impl FnMut() -> usize {
+    move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize
+    }
+}
 /// Gives objects back in one go.
 fn flush(source: &SlabSource<'_>, class: usize, objects: &[usize]) {
     let mut sheaf = Sheaf::new(&source.cache.meta, source.cache.sets.board(), 64).unwrap();
@@ -170,11 +177,7 @@ fn stretches(objects: &[usize], random: &mut impl FnMut() -> usize) -> Vec<usize
 fn objects_that_come_back_in_stretches_are_each_free_once() {
     static HEAP: Heap<Test> = Heap::new();
     let source = opened(&HEAP);
-    let mut seed = 1_u64;
-    let mut random = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize
-    };
+    let mut random = numbers(1);
     for round in 0..60 {
         for size in [16, 48, 64, 112, 512, 1024] {
             let class = class_of(size);
@@ -288,13 +291,9 @@ fn wrong_pointers_are_told_and_the_others_are_taken() {
 fn objects_from_everywhere_are_each_taken_once_and_wrong_ones_told() {
     static HEAP: Heap<Test> = Heap::new();
     let source = opened(&HEAP);
-    let mut seed = 7_u64;
-    let mut random = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize
-    };
+    let mut random = numbers(7);
     for size in [16, 48, 1024, 4096, 32 * 1024] {
-        let (class, other) = (class_of(size), class_of(if size == 64 { 80 } else { 64 }));
+        let (class, other) = (class_of(size), class_of(64));
         let slabs: Vec<_> = (0..24).map(|_| all_of_one(&source, class)).collect();
         let (n, stranger) = (slabs[0].len(), source.take(other).unwrap());
         let unmade = event(&source, Event::FreeSlab);
