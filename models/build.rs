@@ -96,6 +96,9 @@ const GATES: &[(&str, &[(&str, &str)])] = &[
         "gate_alone_beside",
         &[("if self.rooms.iter().any(is_inside) {", "if false && self.rooms.iter().any(is_inside) {")],
     ),
+    ("gate_ends_all", &[("saturating_sub(begun >> 1)", "saturating_sub(0)")]),
+    ("gate_notes_apart", &[("!(apart && self.own_vforks() > 0) && self.note(", "self.note(")]),
+    ("gate_ends_one", &[("self.own_notes(VFORKS).saturating_sub(begun >> 1)", "begun & 1")]),
 ];
 
 /// What is replaced in what per-CPU memory has of the system: a small map of addresses, the machine's mappings.

@@ -11,7 +11,7 @@ use crate::heap::HEAP;
 use crate::memory::PERCPU;
 use crate::process::Once;
 #[cfg(allotment_preload)]
-use allotment_engine::arch::gate::SEAL_NAPS;
+use allotment_engine::arch::gate::{Begun, SEAL_NAPS};
 use allotment_engine::arch::sys;
 #[cfg(allotment_preload)]
 use allotment_engine::arch::vfork::CLONE_VFORK;
@@ -27,9 +27,9 @@ unsafe extern "C" {
 }
 
 /// Runs `body` with all signals blocked.
-fn uninterrupted(body: impl FnOnce()) {
+fn uninterrupted<T>(body: impl FnOnce() -> T) -> T {
     let _signals = sys::Signals::block();
-    body();
+    body()
 }
 
 /// Before a fork; false, and all as it was, if threads were still inside after so many looks.
@@ -82,42 +82,49 @@ pub fn around(fork: impl FnOnce() -> i32) -> i32 {
     result
 }
 
-/// Before a vfork, or the like.
+/// Before a vfork, or the like, whose child has a stack of its own if it is `apart`.
 #[cfg(allotment_preload)]
-pub extern "C" fn vfork_begin() {
+fn close(apart: bool) -> Begun {
     uninterrupted(|| {
-        HEAP.vfork_begin();
+        // (As the sets: noted when all is closed.)
         PERCPU.units.close();
-    });
+        HEAP.vfork_begin(apart)
+    })
+}
+
+/// Before a vfork.
+#[cfg(allotment_preload)]
+pub extern "C" fn vfork_begin() -> Begun {
+    close(false)
 }
 
 /// After it, in the parent.
 #[cfg(allotment_preload)]
-pub extern "C" fn vfork_end() {
+pub extern "C" fn vfork_end(begun: Begun) {
     uninterrupted(|| {
-        PERCPU.units.reopen();
-        HEAP.vfork_end();
+        let ended = HEAP.vfork_end(begun);
+        (0..ended).for_each(|_| PERCPU.units.reopen());
     });
 }
 
 /// Before a `clone` whose child shares memory and is no thread.
 #[cfg(allotment_preload)]
-pub extern "C" fn clone_begin(flags: i32) {
+pub extern "C" fn clone_begin(flags: i32) -> Begun {
     if flags & CLONE_VFORK == 0 {
         // The child goes on beside us, and the C library does not know of it.
         sys::share();
     }
-    vfork_begin();
+    close(true)
 }
 
 /// After it, in the parent. The child may share memory for as long as it lives: the sets stay closed then, also behind its end,
 /// which nobody tells.
 #[cfg(allotment_preload)]
-pub extern "C" fn clone_end(flags: i32, result: isize) {
+pub extern "C" fn clone_end(flags: i32, result: isize, begun: Begun) {
     if flags & CLONE_VFORK != 0 || result < 0 {
-        vfork_end();
+        vfork_end(begun);
     } else {
-        uninterrupted(|| HEAP.shared_for_good());
+        uninterrupted(|| HEAP.shared_for_good(begun));
     }
 }
 

@@ -96,6 +96,21 @@ pub mod gate_blind {
 pub mod gate_alone_beside {
     include!(concat!(env!("OUT_DIR"), "/gate_alone_beside.rs"));
 }
+/// Canary: the end of a vfork ends those below it, too.
+#[allow(dead_code, clippy::all, reason = "the engine's, changed")]
+pub mod gate_ends_all {
+    include!(concat!(env!("OUT_DIR"), "/gate_ends_all.rs"));
+}
+/// Canary: a vfork has a note, also if its child may outlive its parent.
+#[allow(dead_code, unused_variables, clippy::all, reason = "the engine's, changed")]
+pub mod gate_notes_apart {
+    include!(concat!(env!("OUT_DIR"), "/gate_notes_apart.rs"));
+}
+/// Canary: the end of a vfork ends none of its child's.
+#[allow(dead_code, clippy::all, reason = "the engine's, changed")]
+pub mod gate_ends_one {
+    include!(concat!(env!("OUT_DIR"), "/gate_ends_one.rs"));
+}
 
 /// What per-CPU memory has of the system: of the machine, here.
 #[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]

@@ -4,6 +4,7 @@
 //! Bound: 2 threads of a program and one of ours, 3 turns each, against 2 forks; 20,000 schedules: 20 seconds. What a
 //! forked child would find: everything in its place, nothing in a hand, no lock held; nothing moves until the fork is over,
 //! and what was put off meanwhile is done in the end. Nobody waits for a fork: all turns end while it is in flight.
+//! Vforks by themselves: see there.
 #![allow(missing_docs)]
 
 use allotment_models::arch::atomic::{AtomicU32, Ordering::SeqCst};
@@ -156,6 +157,83 @@ fn canary_nobody_looks_for_a_fork() {
 fn canary_alone_beside_others() {
     assert_eq!(allotment_models::gate_alone_beside::MISSING, &[""; 0]);
     fails("gate", 2, 20_000, Sabotage::None, beside::model);
+}
+
+/// Vforks in three threads, whose children begin some, too, and may be killed in them: 3 deep, with two notes for all. The sets are closed as
+/// long as one is in flight, and open when all are over: but not where one was killed whose child may go on apart, nor where one had no note.
+macro_rules! vforks {
+    ($name:ident, $gate:ty) => {
+        mod $name {
+            use super::*;
+
+            struct World {
+                gate: $gate,
+                closed: AtomicU32,
+                /// Children on stacks of their own, whose parents were killed.
+                apart: AtomicU32,
+            }
+
+            /// Whether it is over; else its process was killed, which is the child of another.
+            fn vfork(world: &World, depth: u32) -> bool {
+                world.closed.fetch_add(1, SeqCst);
+                let apart = machine::choose(4) == 0;
+                let begun = world.gate.vfork_begin(apart);
+                // (If its child is killed it goes on itself.)
+                if depth < 3 && machine::choose(2) == 0 {
+                    let _ = vfork(world, depth + 1);
+                }
+                machine::point();
+                assert!(world.closed.load(SeqCst) >= depth, "VIOLATION: open beside a child");
+                if depth > 1 && machine::choose(2) == 0 {
+                    world.apart.fetch_add(u32::from(apart), SeqCst);
+                    return false;
+                }
+                let ended = world.gate.vfork_end(begun);
+                assert!(world.closed.fetch_sub(ended, SeqCst) >= ended, "VIOLATION: more ends than there were");
+                true
+            }
+
+            pub fn model() {
+                let world =
+                    Arc::new(World { gate: <$gate>::new(), closed: AtomicU32::new(0), apart: AtomicU32::new(0) });
+                let threads: Vec<_> = (0..3)
+                    .map(|_| {
+                        let world = Arc::clone(&world);
+                        spawn(move || (0..2).for_each(|_| assert!(vfork(&world, 1))))
+                    })
+                    .collect();
+                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                let closed = world.closed.load(SeqCst);
+                assert!(closed >= world.apart.load(SeqCst), "VIOLATION: open beside a child of one that was killed");
+                assert!((closed > 0) == (world.gate.own_vforks() > 0), "VIOLATION: closed for good");
+            }
+        }
+    };
+}
+
+vforks!(vforks_as_they_are, allotment_models::arch::gate::Gate);
+vforks!(vforks_end_all, allotment_models::gate_ends_all::Gate);
+vforks!(vforks_note_apart, allotment_models::gate_notes_apart::Gate);
+vforks!(vforks_end_one, allotment_models::gate_ends_one::Gate);
+
+#[test]
+fn vforks_end_with_those_of_their_children() {
+    holds("vforks", 2, 20_000, vforks_as_they_are::model);
+}
+#[test]
+fn canary_a_vfork_ends_its_parents() {
+    assert_eq!(allotment_models::gate_ends_all::MISSING, &[""; 0]);
+    fails("vforks", 2, 20_000, Sabotage::None, vforks_end_all::model);
+}
+#[test]
+fn canary_a_vfork_ends_what_is_apart() {
+    assert_eq!(allotment_models::gate_notes_apart::MISSING, &[""; 0]);
+    fails("vforks", 2, 20_000, Sabotage::None, vforks_note_apart::model);
+}
+#[test]
+fn canary_a_vfork_ends_none_of_its_child() {
+    assert_eq!(allotment_models::gate_ends_one::MISSING, &[""; 0]);
+    fails("vforks", 2, 20_000, Sabotage::None, vforks_end_one::model);
 }
 
 /// A lock that its owner passes through; one more each, slowly.

@@ -103,6 +103,11 @@ pub struct Alone<'a> {
     room: &'a AtomicUsize,
 }
 
+/// A vfork that has begun: how many notes of its thread stood below it, and whether it has one. (A register's, across the call.)
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Begun(u32);
+
 /// How a thread of ours is inside.
 #[derive(Debug)]
 pub enum Ours<'a> {
@@ -576,21 +581,36 @@ impl Gate {
         self.own_notes(FORKS) > 0
     }
 
-    /// Before a vfork, until [`Gate::vfork_end`]. Signals are blocked. Waits for nobody: a child that is killed in a vfork of its own leaves
-    /// its note for good. Some notes are left to forks.
-    pub fn vfork_begin(&self) {
-        if !self.note(VFORKS, &self.notes[..NOTES / 2]) {
+    /// Before a vfork, until [`Gate::vfork_end`], which is to be told what this returns. Signals are blocked. Waits for nobody, and leaves
+    /// forks some notes.
+    ///
+    /// The child has its parent's thread pointer, and what it notes stands above its parent's: if it is killed in a vfork of its own, the
+    /// parent's end forgets both. By then the grandchild is over, or has no stack to do anything on. One that is `apart`, on a stack of its
+    /// own, may go on: so it has no note in the child of another.
+    #[must_use]
+    pub fn vfork_begin(&self, apart: bool) -> Begun {
+        let before = self.own_notes(VFORKS);
+        let is_noted = !(apart && self.own_vforks() > 0) && self.note(VFORKS, &self.notes[..NOTES / 2]);
+        if !is_noted {
             self.unnoted.fetch_add(1, Relaxed);
         }
+        Begun(before << 1 | u32::from(is_noted))
     }
-    /// After a vfork, in the parent. Signals are blocked.
-    pub fn vfork_end(&self) {
-        // (Two that are one too many at the same moment: a child that opens nothing.)
-        if !self.forget(VFORKS) && self.unnoted.load(Relaxed) > 0 {
+    /// After a vfork, in the parent; how many are over by that. Signals are blocked.
+    pub fn vfork_end(&self, Begun(begun): Begun) -> u32 {
+        let noted = self.own_notes(VFORKS).saturating_sub(begun >> 1);
+        (0..noted).for_each(|_| _ = self.forget(VFORKS));
+        if begun & 1 != 0 {
+            return noted;
+        }
+        // (In the child of a fork that a handler made meanwhile there is none.)
+        if self.unnoted.load(Relaxed) > 0 {
             self.unnoted.fetch_sub(1, Relaxed);
         }
+        noted + 1
     }
-    /// Vforks that the calling thread's own frames have in flight; one more where some have no note, which may be its own.
+    /// Vforks that the calling thread's own frames have in flight; one more where some have no note, which may be its own (else it is
+    /// one too many, and a child that opens nothing).
     pub fn own_vforks(&self) -> u32 {
         self.own_notes(VFORKS) + u32::from(self.unnoted.load(Relaxed) > 0)
     }

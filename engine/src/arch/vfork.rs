@@ -4,7 +4,8 @@
 //! without a registration: its sequences would not be aborted and would lose
 //! updates. While one is in flight every index therefore points at the void
 //! set: `before` closes the sets, `after` (in the parent, once the child has
-//! gone its way) opens them again.
+//! gone its way) opens them again, also for what that child had begun itself and was killed in
+//! ([`Begun`](super::gate::Begun), in a register that the system call keeps).
 //!
 //! It returns twice on one stack, so it is assembly: the return address waits
 //! in a register that the system call keeps, because the child overwrites the

@@ -16,6 +16,7 @@
 
 use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::gate::Begun;
 use crate::stat::Event;
 
 impl<E: Environment> Heap<E> {
@@ -61,20 +62,25 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// Before a vfork. Signals are blocked.
-    pub fn vfork_begin(&self) {
-        self.gate.vfork_begin();
+    /// Before a vfork; what its end is to be told ([`Gate::vfork_begin`](crate::arch::gate::Gate::vfork_begin)). Signals are blocked.
+    #[must_use]
+    pub fn vfork_begin(&self, apart: bool) -> Begun {
+        // In this order, and at the end in the reverse: of one that is killed in between the sets stay closed.
         self.cache.sets.close();
+        self.gate.vfork_begin(apart)
     }
-    /// After a vfork, in the parent. Signals are blocked.
-    pub fn vfork_end(&self) {
-        self.cache.sets.reopen();
-        self.gate.vfork_end();
-        self.count_if_open(Event::Vfork);
+    /// After a vfork, in the parent; how many are over by that. Signals are blocked.
+    pub fn vfork_end(&self, begun: Begun) -> u32 {
+        let ended = self.gate.vfork_end(begun);
+        for _ in 0..ended {
+            self.cache.sets.reopen();
+            self.count_if_open(Event::Vfork);
+        }
+        ended
     }
     /// A child shares this memory from now on: the sets stay closed, but not in children that do not share it.
-    pub fn shared_for_good(&self) {
-        self.gate.vfork_end();
+    pub fn shared_for_good(&self, begun: Begun) {
+        self.gate.vfork_end(begun);
         self.count_if_open(Event::Vfork);
     }
     /// Vforks that this thread has in flight.

@@ -353,14 +353,17 @@ fn sets_closed_for_a_vfork_are_bypassed_and_reopen() {
         return;
     }
     let before = HEAP.malloc(64);
-    HEAP.vfork_begin();
+    let begun = HEAP.vfork_begin(false);
     let direct = HEAP.cache.sets.event(Event::Direct);
     let during = HEAP.malloc(64);
     unsafe { HEAP.free(before) };
     assert_eq!(HEAP.cache.sets.event(Event::Direct), direct + 2);
-    HEAP.vfork_end();
-    assert!(during != before);
+    // The child has begun one, and is killed in it.
+    let _ = HEAP.vfork_begin(false);
+    assert_eq!(HEAP.vfork_end(begun), 2);
+    assert!(during != before && !HEAP.cache.sets.cpus.is_closed());
     unsafe { HEAP.free(during) };
+    assert_eq!((HEAP.cache.sets.event(Event::Direct), HEAP.cache.sets.event(Event::Vfork)), (direct + 2, 2));
     assert_empty(&HEAP);
 }
 

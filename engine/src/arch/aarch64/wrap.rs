@@ -17,8 +17,7 @@ macro_rules! errno_and_return {
     };
 }
 
-/// Defines the function `$name` as a `vfork` that calls `$before` and `$after`
-/// (both `extern "C" fn()`).
+/// Defines the function `$name` as a `vfork` that calls `$before` (`extern "C" fn() -> Begun`) and `$after` (`extern "C" fn(Begun)`).
 #[macro_export]
 macro_rules! define_vfork {
     ($name:ident, $before:path, $after:path) => {
@@ -33,6 +32,7 @@ macro_rules! define_vfork {
                 "stp x29, x30, [sp, -16]!",
                 "bl {before}",             // every index points at the void set
                 "ldp x29, x30, [sp], 16",  // our return address, kept by the call below
+                "mov w9, w0",              // what has begun, likewise
                 "mov x0, 0x4111",          // clone(CLONE_VM | CLONE_VFORK | SIGCHLD, the same stack)
                 "mov x1, xzr",
                 "mov x2, xzr",
@@ -42,6 +42,7 @@ macro_rules! define_vfork {
                 "svc 0",
                 "cbz x0, 2f",              // the child goes its way
                 "stp x0, x30, [sp, -16]!", // (parent) the child may have written over the stack
+                "mov w0, w9",
                 "bl {after}",
                 "ldp x0, x30, [sp], 16",
                 "cmn x0, 4095",
@@ -57,8 +58,8 @@ macro_rules! define_vfork {
     };
 }
 
-/// Defines the function `$name` as the C library's `clone`, that calls `$before` (`extern "C" fn(flags: i32)`) and `$after`
-/// (`extern "C" fn(flags: i32, result: isize)`) around a child that shares memory; of the flags they see these two.
+/// Defines the function `$name` as the C library's `clone`, that calls `$before` (`extern "C" fn(flags: i32) -> Begun`) and `$after`
+/// (`extern "C" fn(flags: i32, result: isize, begun: Begun)`) around a child that shares memory; of the flags they see these two.
 #[macro_export]
 macro_rules! define_clone {
     ($name:ident, $before:path, $after:path) => {
@@ -91,6 +92,7 @@ macro_rules! define_clone {
                 "str x6, [sp, 32]",
                 "mov w0, w19",
                 "bl {before}",
+                "mov w9, w0",              // what has begun, kept by the call
                 "ldr x6, [sp, 32]",
                 "ldp x4, x5, [sp, 16]",
                 "ldp x1, x2, [sp], 48",
@@ -106,6 +108,7 @@ macro_rules! define_clone {
                 "str x0, [sp, -16]!",
                 "mov x1, x0",
                 "mov w0, w19",
+                "mov w2, w9",
                 "bl {after}",
                 "ldr x0, [sp], 16",
                 "3:",

@@ -9,6 +9,8 @@ use crate::tests::threads;
 use core::time::Duration;
 use std::thread;
 
+mod vforks;
+
 #[test]
 fn nobody_is_inside_beside_a_fork_and_nobody_waits() {
     let (gate, inside, turned_away) = (Gate::new(), AtomicU32::new(0), AtomicU32::new(0));
@@ -50,11 +52,11 @@ fn a_fork_in_a_handler_passes_its_own_frames() {
     gate.fork_begin(|| {});
     assert!(gate.enter().is_none());
     // Another, in the middle of the first: its child goes on with the first, and one that has a vfork in flight with that.
-    gate.vfork_begin();
+    let begun = gate.vfork_begin(false);
     gate.fork_begin(|| unreachable!("sealed"));
     assert!(!gate.fork_end(true, || unreachable!("the first goes on")) && gate.enter().is_none());
     assert_eq!(gate.own_vforks(), 1);
-    gate.vfork_end();
+    assert_eq!((gate.vfork_end(begun), gate.own_vforks()), (1, 0));
     let mut opened = false;
     assert!(!gate.fork_end(true, || opened = true) && opened);
     drop(outer);
@@ -180,15 +182,13 @@ fn a_thread_counts_its_own_rooms_by_what_it_is_at() {
     assert_eq!(own(&gate), (false, 0, 0, 0, false));
     let inside = gate.enter();
     assert_eq!(own(&gate), (true, 1, 0, 0, false));
-    gate.vfork_begin();
-    gate.vfork_begin();
+    let begun = [gate.vfork_begin(false), gate.vfork_begin(false)];
     assert!(gate.note(FORKS, &gate.notes));
     assert_eq!(own(&gate), (true, 1, 1, 2, true));
-    gate.vfork_end();
+    assert_eq!(gate.vfork_end(begun[1]), 1);
     assert_eq!(own(&gate), (true, 1, 1, 1, true));
     gate.forget(FORKS);
-    gate.vfork_end();
-    gate.vfork_end();
+    assert_eq!((gate.vfork_end(begun[0]), gate.vfork_end(begun[0])), (1, 0));
     drop(inside);
     assert_eq!(own(&gate), (false, 0, 0, 0, false));
     assert!(taken(&gate).len() == 4 && !taken(&gate).contains(&me));
@@ -239,23 +239,6 @@ fn where_all_notes_are_taken_forks_wait_and_nobody_else() {
     };
     sleeps_until(forks, ends);
     assert_eq!((taken(&gate).len(), gate.noted.load(Relaxed) as usize), (NOTES - 1, NOTES - 1));
-}
-
-/// A vfork waits for none, and leaves forks some.
-#[test]
-fn where_all_notes_are_taken_a_vfork_goes_on() {
-    let gate = with(&[OTHER | VFORKS; NOTES / 2]);
-    for n in 0..3 {
-        assert_eq!((gate.own_vforks(), gate.unnoted.load(Relaxed)), (u32::from(n > 0), n));
-        gate.vfork_begin();
-    }
-    gate.fork_begin(|| ());
-    gate.fork_end(false, || ());
-    for n in [3, 2, 1] {
-        assert_eq!((gate.own_vforks(), gate.unnoted.load(Relaxed)), (1, n));
-        gate.vfork_end();
-    }
-    assert_eq!((gate.own_vforks(), taken(&gate).len()), (0, NOTES / 2));
 }
 
 #[test]

@@ -17,8 +17,7 @@ macro_rules! errno_and_return {
     };
 }
 
-/// Defines the function `$name` as a `vfork` that calls `$before` and `$after`
-/// (both `extern "C" fn()`).
+/// Defines the function `$name` as a `vfork` that calls `$before` (`extern "C" fn() -> Begun`) and `$after` (`extern "C" fn(Begun)`).
 #[macro_export]
 macro_rules! define_vfork {
     ($name:ident, $before:path, $after:path) => {
@@ -34,12 +33,14 @@ macro_rules! define_vfork {
                 "call {before}",           // every index points at the void set
                 "add rsp, 8",
                 "pop rdx",                 // our return address, kept by the call below
+                "mov esi, eax",            // what has begun, likewise
                 "mov eax, 58",             // vfork
                 "syscall",
                 "push rdx",                // (parent) the child may have written over it
                 "test eax, eax",
                 "jz 2f",                   // the child goes its way
                 "push rax",                // parent: also aligns the stack
+                "mov edi, esi",
                 "call {after}",
                 "pop rax",
                 "cmp eax, -4095",
@@ -55,8 +56,8 @@ macro_rules! define_vfork {
     };
 }
 
-/// Defines the function `$name` as the C library's `clone`, that calls `$before` (`extern "C" fn(flags: i32)`) and `$after`
-/// (`extern "C" fn(flags: i32, result: isize)`) around a child that shares memory; of the flags they see these two.
+/// Defines the function `$name` as the C library's `clone`, that calls `$before` (`extern "C" fn(flags: i32) -> Begun`) and `$after`
+/// (`extern "C" fn(flags: i32, result: isize, begun: Begun)`) around a child that shares memory; of the flags they see these two.
 #[macro_export]
 macro_rules! define_clone {
     ($name:ident, $before:path, $after:path) => {
@@ -105,6 +106,7 @@ macro_rules! define_clone {
                 "movsxd rdi, edx",         // clone(flags, stack, parent_tid, child_tid, tls)
                 "mov rdx, r8",
                 "mov r8, r9",
+                "mov r9d, eax",            // what has begun, kept by the call
                 "mov eax, 56",
                 "syscall",
                 "test rax, rax",
@@ -115,6 +117,7 @@ macro_rules! define_clone {
                 "sub rsp, 8",
                 "mov edi, ebx",
                 "mov rsi, rax",
+                "mov edx, r9d",
                 "call {after}",
                 "add rsp, 8",
                 "pop rax",
