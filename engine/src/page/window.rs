@@ -11,7 +11,7 @@
 
 use super::block::{BLOCK_SHIFT, Block};
 use super::desc::Desc;
-use super::pfn::WINDOW_PAGES;
+use super::pfn::{WINDOW, WINDOW_PAGES};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -20,18 +20,22 @@ use crate::arch::sys::{self, Advice};
 /// Bytes before the blocks.
 pub(super) const BLOCKS_AT: usize = PAGE;
 
-/// Bytes of so many pages' blocks, and of their descriptors.
+/// Bytes of so many blocks.
 pub(super) const fn blocks_bytes(blocks: usize) -> usize {
     (blocks * size_of::<Block>()).next_multiple_of(PAGE)
 }
 
-pub(super) const fn descs_bytes(pages: usize) -> usize {
-    (pages * size_of::<Desc>()).next_multiple_of(PAGE)
-}
-
 /// Bytes at a slot's beginning that are kept for metadata: blocks of order 10 stay aligned behind them.
 pub(super) const DATA_AT: usize = 8 << 20;
-const _: () = assert!(BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT) + descs_bytes(WINDOW_PAGES) <= DATA_AT);
+/// Bytes before the descriptors. Not whole pages: those of areas at multiples of a mebibyte would have the place in a CPU's first cache
+/// that the beginnings of all areas have, which programs write.
+pub(super) const DESCS_AT: usize = BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT) + 256;
+const _: () = assert!(descs_end(WINDOW_PAGES) <= DATA_AT);
+
+/// Bytes before the end of so many pages' descriptors.
+pub(super) const fn descs_end(pages: usize) -> usize {
+    (DESCS_AT + pages * size_of::<Desc>()).next_multiple_of(PAGE)
+}
 /// Pages that the first of a window is aligned to.
 pub const ALIGNED: usize = DATA_AT / PAGE;
 
@@ -68,6 +72,14 @@ impl Owner {
             _ => Paging::Small,
         }
     }
+}
+
+/// Where the descriptor of an address's page is, in a window that is no giant area's: known without a look at that.
+#[inline(always)]
+pub(super) const fn desc_of(address: usize) -> *const Desc {
+    const FROM: usize = Window::descs_from(DESCS_AT, (DATA_AT / PAGE) as u32);
+    let (slot, page) = (address & !(WINDOW - 1), address % WINDOW / PAGE);
+    (slot + FROM + page * size_of::<Desc>()) as *const Desc
 }
 
 /// A window's own words.

@@ -13,8 +13,11 @@ use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use crate::arch::sys::{self, Access, Advice, Errno};
 use crate::page::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS};
-use crate::page::window::{BLOCKS_AT, Giant, NOT_HUGE, Owner, Window, descs_bytes};
+use crate::page::window::{BLOCKS_AT, Giant, NOT_HUGE, Owner, Window};
 use crate::stat::{Board, Level};
+
+/// Bytes of a giant area's window's metadata: no blocks, and one descriptor.
+pub(super) const META: usize = BLOCKS_AT + PAGE;
 
 impl Windows {
     /// Reserves one window that begins with `bytes` (more than a window can hold) in one
@@ -164,7 +167,7 @@ impl Windows {
         if made.count as usize + 1 >= WINDOWS {
             return None;
         }
-        let bytes = BLOCKS_AT + descs_bytes(1);
+        let bytes = META;
         let meta = sys::map(0, bytes, Access::ReadWrite).ok()?;
         // SAFETY: fresh and ours; a refusal costs memory only.
         let _ = unsafe { sys::advise(meta, bytes, Advice::NoHuge) };

@@ -33,8 +33,8 @@ use super::block::{BLOCK_PAGES, BLOCK_SHIFT, Block};
 use super::desc::Desc;
 use super::pfn::{Pfn, WINDOW, WINDOW_SHIFT, WINDOWS, each};
 use super::window::{
-    BLOCKS_AT, DATA_AT, Giant, MOST_PAGES, NOT_HUGE, Owner, Paging, Refused, Window, blocks_bytes, descs_bytes, map_at,
-    map_behind, map_plain,
+    BLOCKS_AT, DATA_AT, DESCS_AT, Giant, MOST_PAGES, NOT_HUGE, Owner, Paging, Refused, Window, desc_of, descs_end,
+    map_at, map_behind, map_plain,
 };
 use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
@@ -167,7 +167,7 @@ impl Windows {
             return None;
         }
         // SAFETY: every page of a window that is no giant area's has a descriptor.
-        let desc = unsafe { &*window.desc(page) };
+        let desc = unsafe { &*desc_of(address) };
         Some((Pfn(window.number * WINDOW_PAGES as u32 + page as u32), desc))
     }
 
@@ -177,13 +177,8 @@ impl Windows {
     /// `address` lies in a page that a zone had, ever.
     #[inline(always)]
     pub unsafe fn desc_at(&self, address: usize) -> &Desc {
-        let (index, page) = (address >> WINDOW_SHIFT, (address & (WINDOW - 1)) >> PAGE_SHIFT);
-        // SAFETY: the caller's promise: the window is there, stays for ever with its first page where it was, and is no giant area's.
-        unsafe {
-            // Relaxed: as in `class`.
-            let window = &*(self.root.get_unchecked(index).load(Relaxed) as *const Window);
-            &*window.desc(page)
-        }
+        // SAFETY: the caller's promise: the window is there, stays for ever, and is no giant area's.
+        unsafe { &*desc_of(address) }
     }
 
     #[inline]
@@ -369,8 +364,7 @@ impl Windows {
         let (end, described) = (window.end(), window.described.load(Relaxed) as usize);
         let described_then = (end + pages - window.first as usize).next_multiple_of(DESCRIBED);
         if described_then > described {
-            let at = |described| window.desc(window.first as usize + described) as usize;
-            let (at, to) = (at(described), at(described_then));
+            let [at, to] = [described, described_then].map(|pages| window.base + descs_end(pages));
             map_behind(at, to - at, Paging::Small)?;
             window.described.store(described_then as u32, Relaxed);
             board.raise(Level::Reserved, to - at);
@@ -449,9 +443,8 @@ impl Windows {
             return Err(Refused::Limit);
         }
         let start = slot << WINDOW_SHIFT;
-        let blocks = BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT);
         let described = pages.next_multiple_of(DESCRIBED);
-        let meta = blocks + descs_bytes(described);
+        let meta = descs_end(described);
         map_at(start, meta, Paging::Small)?;
         let mapped = map_at(start + DATA_AT, pages * PAGE, owner.paging()).and_then(|()| {
             self.map_classes(slot).inspect_err(|_| {
@@ -468,7 +461,7 @@ impl Windows {
         let first = (DATA_AT / PAGE) as u32;
         let window = Window {
             base: start,
-            descs: Window::descs_from(start + blocks, first),
+            descs: Window::descs_from(start + DESCS_AT, first),
             number: made.count,
             first,
             end: AtomicU32::new(first + pages as u32),

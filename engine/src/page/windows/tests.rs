@@ -50,8 +50,7 @@ fn check(windows: &Windows, board: &Board, first: Pfn, pages: usize) {
     let slot = base & !(WINDOW - 1);
     assert_eq!((base - slot, windows.end(first)), (ALIGNED * PAGE, end));
     let levels = [Level::Reserved, Level::Mapped, Level::Mappings].map(|level| board.level(level) as usize);
-    let described = descs_bytes(pages.next_multiple_of(DESCRIBED));
-    let meta = BLOCKS_AT + blocks_bytes(WINDOW_PAGES >> BLOCK_SHIFT) + described;
+    let meta = descs_end(pages.next_multiple_of(DESCRIBED));
     assert_eq!(levels, [meta + pages * PAGE + WINDOW_PAGES, pages * PAGE, 3]);
     assert_eq!(mapped(slot, slot + WINDOW), levels[0] - WINDOW_PAGES);
     let classes = windows.class_at(slot);
@@ -281,7 +280,7 @@ fn walks_see_each_window_that_serves() {
     let count = || [Level::Reserved, Level::Mappings].map(|level| board.level(level) as usize);
     let before = count();
     let giant = windows.reserve_giant(board, WINDOW + PAGE, 4 * WINDOW).unwrap();
-    assert_eq!(count(), [before[0] + WINDOW + PAGE + BLOCKS_AT + descs_bytes(1), before[1] + 3]);
+    assert_eq!(count(), [before[0] + WINDOW + PAGE + giant::META, before[1] + 3]);
     let (zone_at, areas_at, giant_at) = (windows.address(zone), windows.address(areas), windows.address(giant));
     assert!(giant_at.is_multiple_of(4 * WINDOW));
     assert_eq!(opened(), [(zone_at, 10 * PAGE), (areas_at, 20 * PAGE), (giant_at, WINDOW + PAGE)]);
