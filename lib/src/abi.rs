@@ -66,11 +66,8 @@ fn do_calloc(count: usize, size: usize) -> *mut c_void {
 
 #[inline(always)]
 unsafe fn do_realloc(object: *mut c_void, size: usize) -> *mut c_void {
-    if HEAP.stays(object.cast(), size) {
-        return object;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { realloc_slow(object, size) }
+    // SAFETY: the caller's promise, both.
+    unsafe { HEAP.realloc_or(object.cast(), size, |object, size| realloc_slow(object.cast(), size).cast()) }.cast()
 }
 
 /// As glibc: `realloc(NULL, n)` is malloc, `realloc(p, 0)` frees and returns null.
@@ -85,7 +82,7 @@ unsafe fn realloc_slow(object: *mut c_void, size: usize) -> *mut c_void {
         return ptr::null_mut();
     }
     // SAFETY: the caller's promise.
-    unsafe { HEAP.realloc(object.cast(), size) }.cast()
+    unsafe { HEAP.realloc_rest(object.cast(), size) }.cast()
 }
 
 #[inline(always)]

@@ -64,12 +64,12 @@ unsafe impl GlobalAlloc for Allotment {
     }
     #[inline]
     unsafe fn realloc(&self, object: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if HEAP.stays(object, size) {
-            return object;
-        }
         if layout.align() <= 16 {
             // SAFETY: the caller's promise.
             return unsafe { HEAP.realloc(object, size) };
+        }
+        if HEAP.stays(object, size) {
+            return object;
         }
         let fresh = HEAP.aligned(size, layout.align());
         if !fresh.is_null() {

@@ -17,6 +17,7 @@ use super::enter::LARGE;
 use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::outcome::Outcome;
 use crate::knob::Id;
 use crate::page::BIASED;
 use crate::slab::class::{self, SIZES, SLAB_ORDER, SMALL_MAX};
@@ -60,7 +61,12 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// Whether a small object of `old` bytes serves for `size`: it fits, and wastes less than half, or less than copying would cost. (Size 0
 /// wraps.)
 const fn serves(old: usize, size: usize) -> bool {
-    size.wrapping_sub(1) < old && (size > old / 2 || old <= 64)
+    size.wrapping_sub(1) < old && (size * 2 > old || old <= 64)
+}
+
+/// Whether what has `old` bytes will do so again: room for a quarter is for that.
+const fn grows_by_little(old: usize, size: usize) -> bool {
+    size > old && size < old.saturating_add(old / 4)
 }
 
 impl<E: Environment> Heap<E> {
@@ -95,12 +101,17 @@ impl<E: Environment> Heap<E> {
         }
     }
 
+    /// The bytes of a small object with which fast paths may do what they like. (Where objects are checked the gate lets nothing pass.)
+    #[inline(always)]
+    fn quick_size(&self, object: *const u8) -> Option<usize> {
+        if self.small.load(Relaxed) != 0 { self.small_size(object) } else { None }
+    }
+
     /// Whether [`Self::realloc`] would do nothing, where that takes no more than a look: a small object fits, and wastes less than half.
     #[inline(always)]
     #[must_use]
     pub fn stays(&self, object: *const u8, size: usize) -> bool {
-        // (Where objects are checked the gate lets nothing pass. Size 0 wraps.)
-        self.small.load(Relaxed) != 0 && self.small_size(object).is_some_and(|old| serves(old, size))
+        self.quick_size(object).is_some_and(|old| serves(old, size))
     }
 
     /// Changes an object's size, keeping its contents up to the smaller one; null without
@@ -108,7 +119,68 @@ impl<E: Environment> Heap<E> {
     ///
     /// # Safety
     /// `object` came from this heap; it is given up unless null is returned.
+    #[inline(always)]
     pub unsafe fn realloc(&self, object: *mut u8, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise, both.
+        unsafe { self.realloc_or(object, size, |object, size| self.realloc_rest(object, size)) }
+    }
+
+    /// The fast path of [`Self::realloc`]; where that does not serve, what `slow` returns, and nothing was done: it goes on by
+    /// [`Self::realloc_rest`]. (And is called last, so that what stays needs no frame.)
+    ///
+    /// # Safety
+    /// As there, but that `object` may be anything where `slow` takes that, and `size` 0.
+    #[inline(always)]
+    pub unsafe fn realloc_or(
+        &self,
+        object: *mut u8,
+        size: usize,
+        slow: impl FnOnce(*mut u8, usize) -> *mut u8,
+    ) -> *mut u8 {
+        match self.quick_size(object) {
+            Some(old) if serves(old, size) => object,
+            // SAFETY: the caller's promise.
+            Some(old) => unsafe { self.move_small(object, size, old, slow) },
+            None => slow(object, size),
+        }
+    }
+
+    /// A small object copied to one of a size that sequences serve, if a sheaf has one. `size` may be 0.
+    ///
+    /// # Safety
+    /// As [`Self::realloc`]; `old` is what the object has.
+    #[inline(never)]
+    unsafe fn move_small(
+        &self,
+        object: *mut u8,
+        size: usize,
+        old: usize,
+        slow: impl FnOnce(*mut u8, usize) -> *mut u8,
+    ) -> *mut u8 {
+        let less = size.wrapping_sub(1);
+        if less >= SMALL_MAX || grows_by_little(old, size) {
+            return slow(object, size);
+        }
+        // SAFETY: no size above SMALL_MAX.
+        let Outcome::Done(fresh) = self.cache.sets.pop_fast::<false>(unsafe { class::offset_of_unchecked(less) })
+        else {
+            return slow(object, size);
+        };
+        let fresh = fresh as *mut u8;
+        // SAFETY: two different live objects, both at least that long; then the old one is given up.
+        unsafe {
+            ptr::copy_nonoverlapping(object, fresh, old.min(size));
+            self.free(object);
+        }
+        fresh
+    }
+
+    /// The rest of [`Self::realloc`], after [`Self::realloc_or`].
+    ///
+    /// # Safety
+    /// As [`Self::realloc`].
+    #[inline(never)]
+    pub unsafe fn realloc_rest(&self, object: *mut u8, size: usize) -> *mut u8 {
         let Some(old) = self.usable(object) else {
             self.no_block(object as usize);
             return ptr::null_mut();
@@ -211,7 +283,7 @@ impl<E: Environment> Heap<E> {
             _ => self.front_size(room),
         };
         // (What is sampled is as long as it was asked for. Room is never taken back for others: where addresses are few areas have none.)
-        let may = (old + 1..room).contains(&size) && !self.profile.is_used() && !self.mm().is_limited(takes);
+        let may = grows_by_little(old, size) && !self.profile.is_used() && !self.mm().is_limited(takes);
         let may = may && (room <= SMALL_MAX || self.areas.has_room());
         if may { room } else { size }
     }
