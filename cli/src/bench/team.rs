@@ -5,6 +5,7 @@
 
 use crate::clock::thread_ns;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// CPUs that this process may use.
@@ -12,13 +13,44 @@ pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// Where threads wait for each other, as often as they like, to begin together.
+#[derive(Debug)]
+pub struct Start {
+    threads: usize,
+    /// Each has a CPU.
+    have_cpus: bool,
+    barrier: Barrier,
+    /// Threads that came through, of all times.
+    awake: AtomicUsize,
+}
+
+impl Start {
+    /// For so many threads.
+    pub fn new(threads: usize) -> Self {
+        Self { threads, have_cpus: threads <= cpus(), barrier: Barrier::new(threads), awake: AtomicUsize::new(0) }
+    }
+
+    /// Waits for all; where each has a CPU until all are awake, too: to wake a CPU that sleeps takes up to a millisecond, which is none
+    /// of what is measured.
+    pub fn wait(&self) {
+        self.barrier.wait();
+        let number = self.awake.fetch_add(1, Relaxed) + 1;
+        if self.have_cpus {
+            let all = number.next_multiple_of(self.threads);
+            while self.awake.load(Relaxed) < all {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
 /// Runs `part` on so many threads, which know their number; what each answers, in that order. They begin together where
-/// they wait at the barrier.
+/// they wait at the start.
 ///
 /// # Errors
 /// A thread panicked.
-pub fn together<T: Send>(threads: usize, part: impl Fn(usize, &Barrier) -> T + Sync) -> Result<Vec<T>, String> {
-    let start = Barrier::new(threads);
+pub fn together<T: Send>(threads: usize, part: impl Fn(usize, &Start) -> T + Sync) -> Result<Vec<T>, String> {
+    let start = Start::new(threads);
     std::thread::scope(|scope| {
         let (start, part) = (&start, &part);
         let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || part(thread, start))).collect();
@@ -120,6 +152,18 @@ mod tests {
             thread * 2
         });
         assert_eq!(answers, Ok(vec![0, 2, 4]));
+        // Again and again: none is a turn ahead.
+        let turns = AtomicUsize::new(0);
+        let threads = cpus().min(3);
+        let ahead = together(threads, |_, start| {
+            (0..100).all(|turn| {
+                start.wait();
+                let before = turns.fetch_add(1, Relaxed);
+                start.wait();
+                before / threads == turn
+            })
+        });
+        assert_eq!(ahead, Ok(vec![true; threads]));
         assert!(together(2, |thread, _| assert_eq!(thread, 0, "on purpose")).is_err());
     }
 

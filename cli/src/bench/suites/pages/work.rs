@@ -12,10 +12,9 @@ use super::pft;
 use crate::bench::rivals::buddy::{Buddy, PAGE};
 use crate::bench::rivals::lists::Spinning;
 use crate::bench::suite::{Job, Metric, TWICE_CPUS, Who, Work, lower, who, work};
-use crate::bench::team::{Random, hurry, share, stay, timed, together};
+use crate::bench::team::{Random, Start, hurry, share, stay, timed, together};
 use crate::bench::worker::sample;
 use std::hint::black_box;
-use std::sync::Barrier;
 
 /// What is measured, and in what.
 pub const METRICS: &[Metric] = &[
@@ -146,7 +145,7 @@ fn window(blocks: &impl Blocks, kind: (usize, usize, bool), pairs: u64) -> Resul
 type Phases = Vec<[f64; 2]>;
 
 /// Lets `threads` do what `body` does, together; the mean of each phase, by wall × CPUs busy and by the threads' clocks.
-fn phases(threads: usize, body: impl Fn(usize, &Barrier) -> Result<Phases, String> + Sync) -> Result<Phases, String> {
+fn phases(threads: usize, body: impl Fn(usize, &Start) -> Result<Phases, String> + Sync) -> Result<Phases, String> {
     let all = together(threads, |thread, start| {
         if threads > 1 {
             stay(thread);
@@ -162,7 +161,7 @@ fn phases(threads: usize, body: impl Fn(usize, &Barrier) -> Result<Phases, Strin
     Ok(phases.collect())
 }
 
-fn bulk(blocks: &impl Blocks, count: usize, shuffled: bool, thread: usize, start: &Barrier) -> Result<Phases, String> {
+fn bulk(blocks: &impl Blocks, count: usize, shuffled: bool, thread: usize, start: &Start) -> Result<Phases, String> {
     let mut pages = vec![1; count];
     let mut phases = Vec::new();
     let mut dry = false;
@@ -265,6 +264,6 @@ mod tests {
             }
             fn free(&self, _: usize, _: usize) {}
         }
-        assert!(bulk(&Same, 10, false, 0, &Barrier::new(1)).is_err_and(|why| why.contains("twice")));
+        assert!(bulk(&Same, 10, false, 0, &Start::new(1)).is_err_and(|why| why.contains("twice")));
     }
 }

@@ -7,12 +7,11 @@
 
 use super::area::{AreaMap, UNIT};
 use crate::bench::suite::{Job, Metric, Who, Work, lower, who, work};
-use crate::bench::team::{self, Random, share, together};
+use crate::bench::team::{self, Random, Start, share, together};
 use crate::bench::worker::sample;
 use crate::clock::thread_ns;
 use allotment::percpu::{self, How};
 use std::hint::black_box;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// What is measured, and in what.
@@ -409,7 +408,7 @@ fn stand_on(nth: usize) -> Result<(), String> {
 fn slices(count: usize) -> Result<(), String> {
     let rounds = (count / SLICE).max(3);
     let ready = AtomicUsize::new(0);
-    let work = |me: usize, start: &Barrier| -> Result<[Vec<f64>; 2], String> {
+    let work = |me: usize, start: &Start| -> Result<[Vec<f64>; 2], String> {
         // (Both come to every barrier, whatever went wrong.)
         let mut error = stand_on(me).err();
         let mut heap = Ours(true, false);
