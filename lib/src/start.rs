@@ -91,6 +91,9 @@ impl Environment for Process {
     fn crew() -> Option<&'static Crew> {
         Some(&crate::keeper::CREW)
     }
+    fn inherit(vforks: u32) {
+        crate::memory::PERCPU.units.inherit(vforks);
+    }
     fn ends() {
         crate::publish::withdraw();
     }

@@ -87,6 +87,7 @@ impl<E: Environment> Heap<E> {
     /// No thread of ours is there when this returns (after a second at most), nor is started until
     /// [`Heap::release_threads`]: what the process does meanwhile to itself it does to all of its threads.
     pub fn hold_threads(&self) {
+        self.look_around();
         let mm = self.mm();
         self.reclaim.keeper.hold(self.is_open().then(|| mm.bell()));
         mm.await_threads(SECOND);

@@ -32,10 +32,10 @@ impl<E: Environment> Heap<E> {
         self.gate.enter()
     }
 
-    /// Before somebody comes in: whether this is a child that nobody has told so. A process of several threads, of which a child may miss
+    /// Before somebody comes in, or does what depends on whose threads are there: whether this is a child that nobody has told so. A process of several threads, of which a child may miss
     /// one that is inside, has a witness of that from the first on that comes in.
     #[inline]
-    fn look_around(&self) {
+    pub(super) fn look_around(&self) {
         let sets = &self.cache.sets;
         if sets.is_orphan() {
             self.notice();
@@ -133,6 +133,7 @@ impl<E: Environment> Heap<E> {
             self.reclaim.relax();
             self.areas.inherit(true);
             self.vain.store(false, Relaxed);
+            E::inherit(vforks);
             if !torn {
                 self.profile.samples.inherit();
                 self.cache.sets.reopen();

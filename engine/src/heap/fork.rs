@@ -65,6 +65,8 @@ impl<E: Environment> Heap<E> {
     /// Before a vfork; what its end is to be told ([`Gate::vfork_begin`](crate::arch::gate::Gate::vfork_begin)). Signals are blocked.
     #[must_use]
     pub fn vfork_begin(&self, apart: bool) -> Begun {
+        // (A lock that a thread of the parent had at a fork that nobody told is nobody's here.)
+        self.look_around();
         // In this order, and at the end in the reverse: of one that is killed in between the sets stay closed.
         self.cache.sets.close();
         self.gate.vfork_begin(apart)

@@ -14,7 +14,6 @@ use crate::arch::sys;
 use crate::cache::sets::room::Room;
 use crate::cpu::Simulation;
 use crate::knob::{BY_CGROUP, BadFree, Id};
-use crate::reclaim::life::SECOND;
 use crate::reclaim::mm::{ALL_CLASSES, bytes_of};
 use crate::slab::class::CLASSES;
 use crate::stat::board::{MAGIC, VERSION};
@@ -167,6 +166,7 @@ impl<E: Environment> Heap<E> {
     /// The process is about to filter its own system calls, or promises what lets it: no thread of ours is there any
     /// more, and slow paths do without.
     pub fn confine(&self) {
+        self.look_around();
         if self.is_open() && self.reclaim.keeper.enter() {
             // For good: nobody may read them later.
             self.mm().learn_limits();
@@ -176,7 +176,9 @@ impl<E: Environment> Heap<E> {
         self.pages.confine();
         self.cache.sets.cpus.confine();
         self.reclaim.keeper.confine();
-        self.mm().await_threads(SECOND);
+        // (Released, they stay away: for good.)
+        self.hold_threads();
+        self.release_threads();
         self.apply_profile();
     }
 

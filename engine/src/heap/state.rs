@@ -53,6 +53,8 @@ pub trait Environment: Sized + 'static {
     fn crew() -> Option<&'static Crew> {
         None
     }
+    /// Is told that this is a child that no handler has told, whose thread has so many vforks in flight.
+    fn inherit(_: u32) {}
     /// Is told that the process ends: no thread of its own is left.
     fn ends() {}
     /// Does what another process asked of this heap (`control::mailbox`); false if nothing was.

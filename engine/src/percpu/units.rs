@@ -652,6 +652,11 @@ impl Units {
         }
         self.gate.fork_end(child, || self.reopen());
     }
+    /// In a child that no handler has told, whose thread has so many vforks in flight: nobody else closes, nor has the lock.
+    pub fn inherit(&self, vforks: u32) {
+        self.cpus.inherit(vforks);
+        self.reopen();
+    }
     /// Whether a fork or vfork is in flight.
     #[must_use]
     pub fn is_closed(&self) -> bool {
