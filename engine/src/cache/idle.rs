@@ -3,8 +3,11 @@
 //! ```text
 //! entitle: the budget is spent ──► set.starves;  a slab is made ──► set.grew
 //! a slow path's end: either?  ──► hand ──► class: has it done anything since the last look? ── no ──► a sheaf of its to the
-//!                                   ▲         └ yes, and it grew ──► one of a barn that nobody      source; with the last one what it
-//!                                   └── LOOKS at a time               wanted since then, likewise    was entitled to to the budget
+//!                                   ▲         │                                                     source; with the last one what it
+//!                                   │         ├ yes, it grew, and its slabs are hollow ─────────────► was entitled to to the budget
+//!                                   └── LOOKS └ yes, and it grew ──► one of a barn that nobody wanted since then, likewise
+//!
+//! the keeper, each second ──► barns: all that nobody wanted since
 //! ```
 //! A program that goes from one phase to the next leaves sheaves behind of classes that it needs no more, and the whole budget with
 //! them; and each object in them keeps a slab of up to 32 KiB, from which others may be long gone. So before memory is taken for one class others give
@@ -55,7 +58,7 @@ impl Cache {
         for _ in 0..LOOKS {
             let class = set.hand.load(Relaxed) as usize % classes.len() + classes.start;
             let has_much = set.limits[class].load(Relaxed) as usize > Self::least(source.size(class));
-            let is_idle = self.is_idle(set, class) && has_much;
+            let is_idle = self.is_idle(set, class) && has_much || grew && Self::is_hollow(source, set, class);
             let stays = is_idle && self.give_way(source, set, class);
             set.hand.store((class - classes.start + usize::from(!stays)) as u8, Relaxed);
             if is_idle || grew && self.barns_give_way(source, set, class) {
@@ -73,6 +76,12 @@ impl Cache {
         is_idle
     }
 
+    /// Whether what is cached of a class keeps slabs of which hardly anything is out, and more comes back of it than is asked for.
+    fn is_hollow(source: &impl Source, set: &Set, class: usize) -> bool {
+        let shrinks = usize::from(set.batches[class].load(Relaxed)) <= Self::least(source.size(class));
+        shrinks && source.is_hollow(class)
+    }
+
     /// What a sheaf of ours holds goes where it came from: in a barn it would keep whole slabs from being given up. (But for what
     /// would take long, which may go the next time.)
     fn send_home(&self, source: &impl Source, class: usize, mut sheaf: Sheaf) {
@@ -82,10 +91,7 @@ impl Cache {
 
     /// The barn that this set has to itself or the node's gives up a sheaf that nobody wanted since the last look.
     fn barns_give_way(&self, source: &impl Source, set: &Set, class: usize) -> bool {
-        let near = set.near.get(class).and_then(Barn::take_unused);
-        if near.is_some() {
-            set.near_full.fetch_sub(1, Relaxed);
-        }
+        let near = set.near.get(class).and_then(Barn::take_unused).inspect(|_| set.near_left());
         let unused = near.or_else(|| self.barn(class).take_unused());
         let is_one = unused.is_some();
         if let Some(full) = unused {
@@ -95,9 +101,27 @@ impl Cache {
         is_one
     }
 
+    /// All barns give up what nobody wanted since the last look. For a thread of ours. (Out of line: what
+    /// gives back afterwards needs none of this frame.)
+    #[inline(never)]
+    pub fn relieve_barns(&self, source: &impl Source, classes: Range<usize>) {
+        let unused = |class, barn: &Barn| barn.next_unused().inspect(|full| self.left_barn(source, class, full));
+        for class in classes {
+            for set in self.sets.all() {
+                let near = || unused(class, set.near.get(class)?).inspect(|_| set.near_left());
+                self.flush_all(source, class, self.barn(class), near, |_| ());
+            }
+            for barns in &self.barns[..self.sets.cpus.nodes()] {
+                self.flush_all(source, class, &barns[class], || unused(class, &barns[class]), |_| ());
+            }
+        }
+    }
+
     /// A class of this CPU's gives a sheaf up; with the last it begins anew, entitled to nothing. Whether there is more.
     fn give_way(&self, source: &impl Source, set: &Set, class: usize) -> bool {
-        if let Some(full) = self.take_near(source, set, class) {
+        let near = self.take_near(source, set, class);
+        let from_barn = || if source.is_hollow(class) { self.take_full(source, class, self.barn(class)) } else { None };
+        if let Some(full) = near.or_else(from_barn) {
             self.send_home(source, class, full);
             return true;
         }

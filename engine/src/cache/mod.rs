@@ -91,6 +91,10 @@ pub trait Source {
     fn is_near(&self, _object: usize) -> bool {
         true
     }
+    /// Whether hardly anything of a class's slabs is out, so that what is cached of it keeps much more than itself.
+    fn is_hollow(&self, _class: usize) -> bool {
+        false
+    }
     /// Whether a full sheaf's objects are better drawn anew than given out again as they are.
     fn is_scattered(&self, _class: usize, _objects: &[usize]) -> bool {
         false
@@ -426,7 +430,7 @@ impl Cache {
         // Relaxed: a look, that spares a lock; what it misses is found later, or by a drain.
         let near = set.near.get(class).filter(|_| set.near_full.load(Relaxed) > 0)?;
         let full = self.take_full(source, class, near)?;
-        set.near_full.fetch_sub(1, Relaxed);
+        set.near_left();
         Some(full)
     }
 

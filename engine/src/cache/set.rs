@@ -10,6 +10,7 @@
 //! `near`, leaves like the node's barns.
 
 use super::sheaf::Barn;
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
@@ -76,6 +77,12 @@ pub struct Set {
 }
 
 impl Set {
+    /// A full sheaf has left one of `near`.
+    pub fn near_left(&self) {
+        // Relaxed: exact in the end, and a look till then.
+        self.near_full.fetch_sub(1, Relaxed);
+    }
+
     /// The set that refuses everything.
     #[allow(clippy::declare_interior_mutable_const, reason = "a constructor for statics")]
     pub const VOID: Self = Self {

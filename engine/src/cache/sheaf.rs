@@ -255,6 +255,16 @@ impl Barn {
         state.least = state.full_count;
         unused
     }
+    /// The same of all such, one after the other: what is wanted behind the last is none.
+    pub fn next_unused(&self) -> Option<Sheaf> {
+        let mut state = self.state.lock_elided();
+        let Some(less) = state.least.checked_sub(1) else {
+            state.least = state.full_count;
+            return None;
+        };
+        state.least = less;
+        state.take_full()
+    }
     /// Takes a sheaf with objects for an empty one.
     ///
     /// # Errors

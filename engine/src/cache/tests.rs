@@ -52,6 +52,8 @@ struct Bag {
     objects: RefCell<Vec<usize>>,
     is_near: Cell<bool>,
     is_scattered: Cell<bool>,
+    /// The class that is.
+    hollow: Cell<usize>,
     /// What somebody else does when the size is asked for, which is in the middle of most things; after so many such moments.
     then: Cell<Option<Then>>,
 }
@@ -63,6 +65,7 @@ impl Bag {
             objects: RefCell::new((1..=objects).map(|at| at << 4).collect()),
             is_near: Cell::new(true),
             is_scattered: Cell::new(false),
+            hollow: Cell::new(0),
             then: Cell::new(None),
         }
     }
@@ -100,6 +103,9 @@ impl Source for Bag {
     }
     fn is_near(&self, _: usize) -> bool {
         self.is_near.get()
+    }
+    fn is_hollow(&self, class: usize) -> bool {
+        self.hollow.get() == class
     }
     fn is_scattered(&self, _: usize, objects: &[usize]) -> bool {
         assert!(!objects.is_empty());

@@ -103,9 +103,14 @@ fn assert_empty(heap: &Heap<Test>) {
     for class in 1..CLASSES {
         let levels = &heap.cache.sets.board().class[class];
         assert_eq!(
-            (heap.cache.sets.taken(class), heap.cache.cached(class), levels.slabs.load(Relaxed)),
-            (0, 0, 0),
-            "class {class}: taken, cached, slabs"
+            (
+                heap.cache.sets.taken(class),
+                heap.cache.cached(class),
+                levels.slabs.load(Relaxed),
+                heap.slabs.free(class)
+            ),
+            (0, 0, 0, 0),
+            "class {class}: taken, cached, slabs, free"
         );
     }
     let sets = &heap.cache.sets;

@@ -31,7 +31,7 @@ mod bits;
 pub mod class;
 
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::arch::atomic::{AtomicBool, AtomicU64};
+use crate::arch::atomic::{AtomicBool, AtomicIsize, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::sys::program_is_single;
 use crate::arch::{PAGE, prefetch};
@@ -51,6 +51,8 @@ const TOGETHER: usize = 16;
 /// Objects to a page from which they are drawn in order rather than taken as they were freed: what is written one behind the other
 /// should lie so.
 const DENSE: usize = 32;
+/// Bytes of free objects in a class's slabs from which these may be hollow.
+const HOLLOW: usize = 512 << 10;
 /// Slabs that a `free` visits at most: of objects from everywhere each costs two misses.
 pub(crate) const VISITS: usize = 192;
 
@@ -60,6 +62,8 @@ pub struct Slabs {
     /// By node and class.
     partial: [[Lock<Partial>; CLASSES]; NODES],
     bits: [BitLock; BIT_LOCKS],
+    /// By class: free objects in slabs.
+    free: [AtomicIsize; CLASSES],
     /// Set before the first slab is made.
     checked: AtomicBool,
 }
@@ -100,6 +104,7 @@ impl Slabs {
         Self {
             partial: [const { [const { Lock::new(Partial(core::ptr::null_mut())) }; CLASSES] }; NODES],
             bits: [const { BitLock(Lock::new(())) }; BIT_LOCKS],
+            free: [const { AtomicIsize::new(0) }; CLASSES],
             checked: AtomicBool::new(false),
         }
     }
@@ -116,6 +121,13 @@ impl Slabs {
         // SAFETY: the head of the list is on it.
         unsafe { partial.remove(slab) };
         Some(slab)
+    }
+
+    /// Free objects in a class's slabs, all nodes'; a look.
+    #[must_use]
+    pub fn free(&self, class: usize) -> usize {
+        // Relaxed, as what counts it.
+        self.free[class].load(Relaxed).max(0) as usize
     }
 
     /// From now on slabs know what the program has. Before the first is made.
@@ -269,6 +281,7 @@ impl SlabSource<'_> {
             }
         }
         board.raise(Level::Slabs, PAGE << order);
+        self.slabs.free[class].fetch_add(objects as isize, Relaxed);
         board.class[class].slabs.fetch_add(1, Relaxed);
         self.cache.sets.count(Event::AllocSlab, 1);
         self.cache.grew();
@@ -293,6 +306,7 @@ impl SlabSource<'_> {
             self.cache.meta.free(NonNull::new_unchecked(slab).cast(), self.block_bytes(objects));
             let board = self.cache.sets.board();
             board.lower(Level::Slabs, PAGE << order);
+            self.slabs.free[class].fetch_sub(objects as isize, Relaxed);
             board.class[class].slabs.fetch_sub(1, Relaxed);
             self.cache.sets.count(Event::FreeSlab, 1);
             self.page_source().free(pfn, order);
@@ -551,6 +565,7 @@ impl SlabSource<'_> {
         }
         let (sets, sign) = (&self.cache.sets, if taken { 1 } else { -1 });
         sets.take(class, sign * objects as isize);
+        self.slabs.free[class].fetch_sub(sign * objects as isize, Relaxed);
         if sets.shift(Level::Taken, sign * (objects * SIZES[class] as usize) as isize) && taken {
             sets.board().grown();
         }
@@ -654,6 +669,13 @@ impl Source for SlabSource<'_> {
     }
     fn is_near(&self, object: usize) -> bool {
         self.page_source().is_near(object)
+    }
+    fn is_hollow(&self, class: usize) -> bool {
+        let board = self.cache.sets.board();
+        let slots =
+            (PAGE << SLAB_ORDER[class]) / SIZES[class] as usize * board.class[class].slabs.load(Relaxed) as usize;
+        let free = self.slabs.free(class);
+        free * SIZES[class] as usize >= HOLLOW && free * 2 > slots
     }
     fn is_scattered(&self, class: usize, objects: &[usize]) -> bool {
         // (Where there are more threads another may want them as they are, and need not visit their slabs.)

@@ -124,3 +124,69 @@ fn while_memory_grows_barns_give_up_what_is_unused() {
     let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
     assert_eq!(total, 10_000, "none is lost");
 }
+
+/// While memory is taken, a class gives up all that is cached of it, though it works, if slabs are hollow for it; but not one that grows.
+#[test]
+fn while_memory_grows_who_keeps_hollow_slabs_gives_way() {
+    let (cache, bag) = spent();
+    let set = cache.sets.ready().unwrap();
+    set.starves.store(false, Relaxed);
+    bag.hollow.set(IDLE);
+    let look = || {
+        cache.feed(&bag, CLASSES);
+        set.starves.store(false, Relaxed);
+    };
+    let work = |batch: u16, grows: bool| {
+        for _ in 0..8 * ROUND {
+            // (It does something between any two looks.)
+            use_class(cache, &bag, IDLE, 1);
+            set.batches[IDLE].store(batch, Relaxed);
+            if grows {
+                cache.grew();
+            }
+            look();
+        }
+    };
+    let before = cache.cached(IDLE);
+    assert!(before > 500);
+    work(0, false);
+    assert_eq!(cache.cached(IDLE), before, "nobody takes memory");
+    // (In barns is what nobody wants.)
+    work(254, true);
+    assert!(cache.cached(IDLE) >= 254, "it grows: {}", cache.cached(IDLE));
+    work(0, true);
+    assert!(cache.cached(IDLE) <= 16, "{}", cache.cached(IDLE));
+    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
+    assert_eq!(total, 10_000, "none is lost");
+}
+
+/// All barns give up what nobody wanted since the last look, and nothing else.
+#[test]
+fn once_in_a_while_barns_give_up_what_is_unused() {
+    let (cache, bag) = spent();
+    let set = cache.sets.ready().unwrap();
+    let near = || cache.sets.near(IDLE).map(Barn::objects).sum::<usize>();
+    let full = |sheaves: usize| {
+        // (A node's barn takes what a set's has no room for.)
+        for _ in 0..sheaves {
+            let mut sheaf = Sheaf::new(&cache.meta, cache.sets.board(), 254).unwrap();
+            bag.fill(IDLE, &mut sheaf, 10);
+            cache.sets.shift(Level::Barns, 640);
+            cache.barn(IDLE).put_full(sheaf, 32).ok().unwrap();
+        }
+    };
+    full(3);
+    cache.relieve_barns(&bag, CLASSES);
+    let (now, in_bag) = (near(), bag.len());
+    assert!(now >= 254 && cache.barn(IDLE).objects() == 30, "the first look");
+    let wanted = cache.barn(IDLE).take_full().unwrap();
+    cache.barn(IDLE).put_full(wanted, 32).ok().unwrap();
+    full(1);
+    cache.relieve_barns(&bag, CLASSES);
+    assert_eq!((near(), cache.barn(IDLE).objects(), set.near_full.load(Relaxed)), (0, 20, 0), "{in_bag}");
+    assert!(cache.cached(IDLE) > 254, "what its sheaves hold it keeps");
+    cache.relieve_barns(&bag, CLASSES);
+    assert_eq!((cache.barn(IDLE).objects(), cache.sets.board().level(Level::Barns)), (0, 0));
+    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
+    assert_eq!(total, 10_000, "none is lost");
+}

@@ -425,6 +425,29 @@ fn a_slab_that_empties_in_the_hand_of_a_trim_goes() {
     assert_empty(&HEAP);
 }
 
+/// More than half of a class's slots are free, and they are much.
+#[test]
+fn slabs_of_which_hardly_anything_is_out_are_hollow() {
+    static HEAP: Heap<Test> = Heap::new();
+    let source = opened(&HEAP);
+    for (size, slabs, hollow) in [(1024, 100, 801), (1024, 20, 0), (32 << 10, 10, 41)] {
+        let class = class_of(size);
+        let slots = slab_bytes(class) / size as usize;
+        let objects: Vec<_> = (0..slabs * slots).map(|_| source.take(class).unwrap()).collect();
+        assert_eq!(HEAP.slabs.free(class), 0);
+        // (Of each slab the last stays to the end.)
+        let (stay, go): (Vec<_>, Vec<_>) = (0..objects.len()).partition(|at| at % slots == slots - 1);
+        for (gone, at) in go.into_iter().enumerate() {
+            assert_eq!(source.is_hollow(class), hollow > 0 && gone >= hollow, "{size}: {gone}");
+            source.give(class, objects[at]);
+            assert_eq!(HEAP.slabs.free(class), gone + 1);
+        }
+        stay.into_iter().for_each(|at| source.give(class, objects[at]));
+        assert!(!source.is_hollow(class));
+    }
+    assert_empty(&HEAP);
+}
+
 #[test]
 fn a_checked_slab_knows_what_the_program_has() {
     static HEAP: Heap<Test> = Heap::new();
