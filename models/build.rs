@@ -98,6 +98,12 @@ const GATES: &[(&str, &[(&str, &str)])] = &[
     ),
     ("gate_ends_all", &[("saturating_sub(begun >> 1)", "saturating_sub(0)")]),
     ("gate_notes_apart", &[("!(apart && self.own_vforks() > 0) && self.note(", "self.note(")]),
+    // Forks make way as long as it takes; or not at all.
+    ("gate_patient", &[("SEAL_NAPS: u32 = 2000;", "SEAL_NAPS: u32 = u32::MAX;")]),
+    (
+        "gate_makes_no_way",
+        &[("SEAL_NAPS: u32 = 2000;", "SEAL_NAPS: u32 = u32::MAX;"), ("        self.make_way();\n", "")],
+    ),
     ("gate_ends_one", &[("self.own_notes(VFORKS).saturating_sub(begun >> 1)", "begun & 1")]),
 ];
 

@@ -111,6 +111,16 @@ pub mod gate_notes_apart {
 pub mod gate_ends_one {
     include!(concat!(env!("OUT_DIR"), "/gate_ends_one.rs"));
 }
+/// The gate; forks make way as long as it takes.
+#[allow(dead_code, clippy::all, reason = "the engine's")]
+pub mod gate_patient {
+    include!(concat!(env!("OUT_DIR"), "/gate_patient.rs"));
+}
+/// Canary: forks make no way for who waits for them.
+#[allow(dead_code, clippy::all, reason = "the engine's, changed")]
+pub mod gate_makes_no_way {
+    include!(concat!(env!("OUT_DIR"), "/gate_makes_no_way.rs"));
+}
 
 /// What per-CPU memory has of the system: of the machine, here.
 #[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]

@@ -4,7 +4,7 @@
 //! Bound: 2 threads of a program and one of ours, 3 turns each, against 2 forks; 20,000 schedules: 20 seconds. What a
 //! forked child would find: everything in its place, nothing in a hand, no lock held; nothing moves until the fork is over,
 //! and what was put off meanwhile is done in the end. Nobody waits for a fork: all turns end while it is in flight.
-//! Vforks by themselves: see there.
+//! Vforks, and who waits for forks that overlap, by themselves: see there.
 #![allow(missing_docs)]
 
 use allotment_models::arch::atomic::{AtomicU32, Ordering::SeqCst};
@@ -234,6 +234,71 @@ fn canary_a_vfork_ends_what_is_apart() {
 fn canary_a_vfork_ends_none_of_its_child() {
     assert_eq!(allotment_models::gate_ends_one::MISSING, &[""; 0]);
     fails("vforks", 2, 20_000, Sabotage::None, vforks_end_one::model);
+}
+
+/// Forks of three threads, one behind the other, and a thread that waits for them twice: none goes before it that asks when it waits already, but
+/// who has made way for it once. (Three asked before that, at most; so may one more each that finds their forks in flight.)
+macro_rules! overlaps {
+    ($name:ident, $gate:ty) => {
+        mod $name {
+            use super::*;
+
+            struct World {
+                gate: $gate,
+                came: AtomicU32,
+            }
+
+            fn forks(world: &World) {
+                let (mut before, mut passed) = (u32::MAX, 0);
+                for _ in 0..8 {
+                    let (came, is_late) = (world.came.load(SeqCst), world.gate.has_late());
+                    world.gate.fork_begin(|| ());
+                    if is_late && world.came.load(SeqCst) == came {
+                        passed = if before == came { passed + 1 } else { 1 };
+                        before = came;
+                        assert!(passed <= 3, "VIOLATION: forks keep a thread out");
+                    }
+                    (0..machine::choose(6)).for_each(|_| machine::point());
+                    world.gate.fork_end(false, || ());
+                }
+            }
+
+            pub fn model() {
+                let world = Arc::new(World { gate: <$gate>::new(), came: AtomicU32::new(0) });
+                let comes = |world: &World| {
+                    for _ in 0..2 {
+                        let inside = world.gate.enter_patiently();
+                        world.came.fetch_add(1, SeqCst);
+                        drop(inside);
+                    }
+                };
+                let bodies: [fn(&World); 4] = [comes, forks, forks, forks];
+                let threads: Vec<_> = bodies
+                    .into_iter()
+                    .map(|body| {
+                        let world = Arc::clone(&world);
+                        spawn(move || body(&world))
+                    })
+                    .collect();
+                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                assert!(world.came.load(SeqCst) == 2 && !world.gate.has_late(), "VIOLATION: it waits for ever");
+            }
+        }
+    };
+}
+
+overlaps!(overlaps_as_they_do, allotment_models::gate_patient::Gate);
+overlaps!(overlaps_keep_out, allotment_models::gate_makes_no_way::Gate);
+
+#[test]
+fn forks_make_way() {
+    assert_eq!(allotment_models::gate_patient::MISSING, &[""; 0]);
+    holds("overlaps", 2, 20_000, overlaps_as_they_do::model);
+}
+#[test]
+fn canary_forks_make_no_way() {
+    assert_eq!(allotment_models::gate_makes_no_way::MISSING, &[""; 0]);
+    fails("overlaps", 2, 20_000, Sabotage::None, overlaps_keep_out::model);
 }
 
 /// A lock that its owner passes through; one more each, slowly.

@@ -21,7 +21,8 @@
 //! | thread pointer, [`ABROAD`] | inside, in a system call that needs no lock and with no lock (see [`Gate::abroad`]), or outside ([`Gate::beside`]); or alone inside |
 //!
 //! A thread in a fork or a vfork, which is outside, has a note of that instead ([`FORKS`], [`VFORKS`]): what a child counts as its own. Not a
-//! room: however many fork at a time, those that do not come in.
+//! room: however many fork at a time, those that do not come in. So has one that waits for forks in flight, as it has no other way ([`LATE`]):
+//! the next forks make way for it, a bounded time, or there might be no end to those in flight (see [`Gate::make_way`]).
 //!
 //! In a program of one thread our own threads come in *alone*: while nobody else is inside, and who wants in waits for
 //! them. Else the program's thread could fork in a handler, above a frame with a lock that one of ours waits for.
@@ -31,7 +32,7 @@
 //! whole.) So rooms that a child finds taken are those of threads that found the fork, or are about to.
 //!
 //! What a large request would do without is worth a moment, too: it may wait for a fork as long as that takes, and no longer
-//! ([`Gate::enter_within`]): in a cycle of locks it is late, and goes its way.
+//! ([`Gate::enter_within`]): in a cycle of locks it is late, and goes its way. (No fork makes way for it.)
 //!
 //! Locks: `turn`, held by forks while they seal and open. Cost: a compare-and-swap, a load and a store; in a process of
 //! one thread loads and stores.
@@ -57,7 +58,8 @@ const FORK: u32 = 2;
 const ABROAD: usize = 1 << (usize::BITS - 1);
 const FORKS: usize = 1 << (usize::BITS - 2);
 const VFORKS: usize = 1 << (usize::BITS - 3);
-const FLAGS: usize = ABROAD | FORKS | VFORKS;
+const LATE: usize = 1 << (usize::BITS - 4);
+const FLAGS: usize = ABROAD | FORKS | VFORKS | LATE;
 
 /// A place for a thread, on a line of its own.
 #[derive(Debug)]
@@ -86,6 +88,10 @@ pub struct Gate {
     noted: AtomicU32,
     /// Vforks that have none.
     unnoted: AtomicU32,
+    /// 1: a fork has made way and nobody came.
+    vain: AtomicU32,
+    /// How often the last fork in flight has ended.
+    gaps: AtomicU32,
     notes: [AtomicUsize; NOTES],
 }
 
@@ -101,6 +107,35 @@ pub struct Inside<'a> {
 pub struct Alone<'a> {
     gate: &'a Gate,
     room: &'a AtomicUsize,
+}
+
+/// The naps of a wait for the forks in flight: as many again when one has ended, but not for ever.
+#[derive(Debug)]
+struct Patience {
+    looks: u32,
+    state: u32,
+    ends: usize,
+    naps: Naps,
+}
+
+impl Patience {
+    const fn of(looks: u32, ends: usize) -> Self {
+        Self { looks, state: 0, ends, naps: Naps::within(looks) }
+    }
+    fn nap(&mut self, state: u32) -> Option<u64> {
+        if state / FORK < self.state / FORK && self.ends > 0 {
+            (self.ends, self.naps) = (self.ends - 1, Naps::within(self.looks));
+        }
+        self.state = state;
+        self.naps.next()
+    }
+}
+
+/// A note that this thread waits for the forks in flight.
+#[derive(Debug)]
+struct Late<'a> {
+    gate: &'a Gate,
+    is_noted: bool,
 }
 
 /// A vfork that has begun: how many notes of its thread stood below it, and whether it has one. (A register's, across the call.)
@@ -138,6 +173,8 @@ impl Gate {
             turn: Owned::new(),
             noted: AtomicU32::new(0),
             unnoted: AtomicU32::new(0),
+            vain: AtomicU32::new(0),
+            gaps: AtomicU32::new(0),
             notes: [const { AtomicUsize::new(0) }; NOTES],
         }
     }
@@ -227,22 +264,30 @@ impl Gate {
     }
 
     /// Comes in when the fork in flight is over, if that is within so many looks ([`SEAL_NAPS`] are a tenth of a second): for a caller
-    /// whose way without costs as much as that. `None` at once where it would be in vain: for a thread that is inside, or forks itself.
+    /// whose way without costs as much as that; if it is more it has none, and each fork that ends is worth as many again. `None` at once
+    /// where it would be in vain: for a thread that is inside, or forks itself.
     #[cold]
     #[inline(never)]
     pub fn enter_within(&self, looks: u32) -> Option<Inside<'_>> {
-        for nap in Naps::within(looks) {
+        let is_patient = looks > SEAL_NAPS;
+        let (mut patience, mut late) = (Patience::of(looks, if is_patient { NOTES } else { 0 }), None);
+        loop {
+            let state = self.state.load(SeqCst);
+            let nap = patience.nap(state)?;
             if self.is_inside() || self.is_forking_self() || self.is_torn() {
                 return None;
             }
-            let state = self.state.load(SeqCst);
+            if is_patient {
+                late.get_or_insert_with(|| self.be_late());
+                // (Where forks make no way any more there may be one in flight that does not end, and no end to the others.)
+                patience.ends *= usize::from(self.vain.load(Relaxed) == 0);
+            }
             if state >= FORK {
                 sys::futex_wait_for(&self.state, state, nap);
             } else if let Some(inside) = self.enter() {
                 return Some(inside);
             }
         }
-        None
     }
 
     fn vacate(&self, room: &AtomicUsize) {
@@ -285,6 +330,7 @@ impl Gate {
     /// Comes in, when no fork is in flight but the calling thread's own. Not where a program may hold a lock that its fork wants, nor where
     /// it [is torn](Gate::is_torn).
     pub fn enter_patiently(&self) -> Inside<'_> {
+        let mut late = None;
         loop {
             if let Some(inside) = self.enter() {
                 return inside;
@@ -297,7 +343,41 @@ impl Gate {
                 return Inside { gate: self, room: Some(room) };
             }
             self.vacate(room);
+            late.get_or_insert_with(|| self.be_late());
             self.wait_for_forks();
+        }
+    }
+
+    /// Until it is dropped forks that are not yet in flight make way for this thread.
+    fn be_late(&self) -> Late<'_> {
+        Late { gate: self, is_noted: self.note(LATE, &self.notes[..NOTES / 2]) }
+    }
+
+    /// Whether somebody waits for the forks in flight who has no other way.
+    #[must_use]
+    pub fn has_late(&self) -> bool {
+        // Relaxed: as all of notes; a fork that has not seen one goes before it.
+        self.noted.load(Relaxed) > 0 && self.notes.iter().any(|note| note.load(Relaxed) & LATE != 0)
+    }
+
+    /// Before a fork: who waits for those in flight comes in first, or forks that overlap without end would keep him out for ever. At once where it
+    /// may be in vain, for this thread has a frame that is inside, waits, forks or vforks; else as long as forks end (one in flight may wait for a
+    /// lock that this thread holds), once; and when one has waited in vain none does until somebody has come in.
+    fn make_way(&self) {
+        let (me, mut patience) = (sys::thread_pointer(), Patience::of(SEAL_NAPS, NOTES));
+        // Relaxed, all but one: policy.
+        let gaps = self.gaps.load(Relaxed);
+        while self.has_late() && self.vain.load(Relaxed) == 0 {
+            let is_mine = |note: &AtomicUsize| note.load(Relaxed) & !FLAGS == me;
+            if self.is_inside() || self.is_torn() || self.notes.iter().any(is_mine) {
+                return;
+            }
+            // Those in flight are others than it found. (Acquire: not the last of these, which has said so behind its end.)
+            if self.gaps.load(Acquire) != gaps && self.is_forking() {
+                return;
+            }
+            let Some(nap) = patience.nap(self.state.load(Relaxed)) else { return self.vain.store(1, Relaxed) };
+            sys::futex_wait_for(&self.noted, self.noted.load(Relaxed), nap);
         }
     }
 
@@ -393,6 +473,7 @@ impl Gate {
 
     /// Runs `body`, which takes no lock, for a thread that is outside: only a fork waits for it, as for who is abroad.
     pub fn beside<T>(&self, body: impl FnOnce() -> T) -> T {
+        let mut late = None;
         loop {
             let room = self.take_room(sys::thread_pointer() | ABROAD);
             // SeqCst, after the room was taken so: as in `enter`.
@@ -402,6 +483,7 @@ impl Gate {
                 return done;
             }
             self.vacate(room);
+            late.get_or_insert_with(|| self.be_late());
             self.wait_for_forks();
         }
     }
@@ -467,7 +549,8 @@ impl Gate {
     /// The same, unless somebody is still inside after so many looks, of which [`SEAL_NAPS`] are a tenth of a second: a thread that a
     /// program has stopped there in a handler. Then false, and as it was.
     pub fn fork_begin_within(&self, looks: u32, seal: impl FnOnce()) -> bool {
-        // Before its turn: who waits for a note must not keep others from ending.
+        // Before its turn: who waits must not keep others from ending.
+        self.make_way();
         let mut naps = Naps::for_ever();
         while !self.note(FORKS, &self.notes) {
             sys::futex_wait_for(&self.noted, self.noted.load(Relaxed), naps.longer());
@@ -510,12 +593,15 @@ impl Gate {
         let lost = child && self.inherit();
         let turn = self.turn.lock();
         self.forget(FORKS);
-        if self.state.load(Relaxed) & !ALONE == FORK {
+        let is_last = self.state.load(Relaxed) & !ALONE == FORK;
+        if is_last {
             open();
             self.sealed.store(0, Relaxed);
         }
         // SeqCst: see `Heap::free_aside`. It releases: a thread that comes in finds all open.
         self.state.fetch_sub(FORK, SeqCst);
+        // Release, behind the state and before the turn of the next: see `make_way`.
+        self.gaps.fetch_add(u32::from(is_last), Release);
         drop(turn);
         sys::futex_wake(&self.state, u32::MAX >> 1);
         lost
@@ -545,6 +631,7 @@ impl Gate {
         }
         self.noted.store(noted, Relaxed);
         self.unnoted.store(0, Relaxed);
+        self.vain.store(0, Relaxed);
         self.alone.store(0, Relaxed);
         self.waits.store(0, Relaxed);
         self.state.store(FORK * (self.own_notes(FORKS) + self.torn.load(Relaxed)), Relaxed);
@@ -656,6 +743,18 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         if let Some(room) = self.room {
             self.gate.vacate(room);
+        }
+    }
+}
+
+impl Drop for Late<'_> {
+    fn drop(&mut self) {
+        // (It has come in, or had no time left.)
+        if !self.gate.is_forking() {
+            self.gate.vain.store(0, Relaxed);
+        }
+        if self.is_noted && self.gate.forget(LATE) {
+            sys::futex_wake(&self.gate.noted, u32::MAX >> 1);
         }
     }
 }

@@ -409,7 +409,7 @@ impl<E: Environment> Heap<E> {
             && is_over
         {
             // SAFETY: nobody has seen it.
-            unsafe { self.side.free(block.as_ptr() as usize, false) };
+            unsafe { self.side.free(block.as_ptr() as usize) };
             self.tell_aside();
         }
         let block = if is_over { None } else { could };

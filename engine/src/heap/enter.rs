@@ -67,17 +67,13 @@ impl<E: Environment> Heap<E> {
             _ => u32::try_from(bytes / TOUCHED).map_or(SEAL_NAPS, |looks| looks.min(SEAL_NAPS)),
         };
         let inside = self.enter_after_fork(looks)?;
-        if !self.side.is_owing() {
-            return Some(inside);
-        }
         // What was put off is there for this request.
-        drop(inside);
-        self.pay();
-        self.enter_after_fork(looks)
+        self.pay_inside(&inside);
+        Some(inside)
     }
 
-    /// Comes in when the fork in flight is over, if that is within so many looks. Who waited for all of them waited in vain, and for every
-    /// other: the fork may wait for one of these threads.
+    /// Comes in when the fork in flight is over, if that is within so many looks (see [`crate::arch::gate::Gate::enter_within`]). Who waited
+    /// for all of them waited in vain, and for every other: the fork may wait for one of these threads.
     pub(super) fn enter_after_fork(&self, looks: u32) -> Option<Inside<'_>> {
         // Relaxed, both: policy.
         if self.vain.load(Relaxed) {
@@ -97,8 +93,8 @@ impl<E: Environment> Heap<E> {
 
     /// Whether the hard limit refuses so many bytes more beside a fork.
     pub(super) fn is_refused_aside(&self, bytes: usize) -> bool {
-        // (What is kept is held already.)
-        let bytes = if self.side.has_kept(bytes) { 0 } else { bytes };
+        // (What is kept is held already, but for pages that have gone back.)
+        let bytes = if self.side.holds(bytes) { 0 } else { bytes };
         let aside = self.side.held().saturating_add(bytes as u64);
         self.is_open() && aside > side::LEAST && self.mm().is_limited(bytes)
     }

@@ -12,6 +12,7 @@
 
 use super::enter::PATIENT;
 use super::state::{Environment, Heap};
+use crate::arch::gate::Inside;
 use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
 use crate::cache::Sets;
@@ -196,7 +197,7 @@ impl<E: Environment> Heap<E> {
                 }
                 Freed::Not if this.side.size(address).is_some() => {
                     // SAFETY: the caller's promise.
-                    unsafe { this.side.free(address, false) };
+                    unsafe { this.side.free(address) };
                     return this.tell_aside();
                 }
                 Freed::Not => this.no_block(address),
@@ -239,7 +240,7 @@ impl<E: Environment> Heap<E> {
         if self.pages.windows.find(address).is_none() {
             if self.side.size(address).is_some() {
                 // SAFETY: the caller's promise.
-                unsafe { self.side.free(address, self.gate.is_forking()) };
+                unsafe { self.side.free(address) };
                 return self.tell_aside();
             }
             return self.no_block(address);
@@ -265,13 +266,20 @@ impl<E: Environment> Heap<E> {
         if !self.side.is_owing() || self.gate.is_inside() {
             return;
         }
-        // Inside, so that a fork finds all of it paid or none of it taken.
-        let Some(_inside) = self.enter() else { return };
+        if let Some(inside) = self.enter() {
+            self.pay_inside(&inside);
+        }
+    }
+
+    /// The same, inside, so that a fork finds all of it paid or none of it taken; no frame below is inside.
+    pub(super) fn pay_inside(&self, _inside: &Inside<'_>) {
+        if !self.side.is_owing() {
+            return;
+        }
         for address in self.side.take(|entry| self.slab_source().is_object(entry)) {
             // SAFETY: whoever freed it promised so.
             unsafe { self.free_inside(address, false) };
         }
-        self.side.give_kept();
         self.tell_aside();
     }
 }

@@ -4,24 +4,25 @@
 //! first ──► chunk ──► chunk ──► …        a chunk:  ┌ next, bytes, words ┬ block ┬ block ┬ … ┬ untouched ┐
 //!                                                   └ used ─────────────────────────────────►
 //! put off ──► entry ──► entry ──► …      an entry: a block that holds the address of what is to be freed; or that itself
-//! kept[k][n] ──► block ──► block ──► …   freed beside the fork, by alignment (16, 64, a page) and length: 16 bytes apart up to 128,
+//! kept[k][n] ──► block ──► block ──► …   of a chunk what is freed, by alignment (16, 64, a page) and length: 16 bytes apart up to 128,
 //!                                         then four to a doubling
 //! ```
 //! While a fork is in flight nobody comes into the heap ([`crate::arch::gate`]), so threads that allocate, the forking one among
 //! them, get blocks from here, and what they free is put off until the fork is over. A block is a header with its size and
 //! the memory behind; blocks of a chunk lie one behind the other, and when the last of them has been freed the chunk is
-//! empty again. A fork may take long, where it waits for its CPU or the C library for a stream's lock, and a torn child's never ends: so blocks of
-//! here that are freed meanwhile are kept for others of their length, and go to their chunks when it is over. Of a block that is large the pages go
-//! back when it is freed: the chunk may wait long for its last one.
+//! empty again. That may take long, one fork may, where it waits for its CPU or the C library for a stream's lock, the next may come at
+//! once, and a torn child's never ends: so until then a block that is freed is kept for others of its length, of this fork or a later one. Of a
+//! block that is large the pages go back when it is freed.
 //!
 //! Nothing here has a lock, so a child finds every chunk and list whole, whatever other threads were at. Blocks that they had, or were
-//! about to have, are the child's loss. A list's head counts its changes beside the address, so that no block is taken by who saw another
-//! list (the same count comes again after a million changes).
+//! about to have, are the child's loss, and so is a chunk that one of them was emptying. Who takes a kept block is counted in its chunk before,
+//! who frees one after it is kept: a chunk without blocks in use has all of them in its lists, and nobody looks there. A list's head counts its
+//! changes beside the address, so that no block is taken by who saw another list (the same count comes again after a million changes).
 //!
 //! | word of a chunk | bits |
 //! |---|---|
 //! | bytes used from its beginning | 0–47 |
-//! | blocks in use | 48–63 |
+//! | blocks in use; all ones: no more, or it is being emptied | 48–63 |
 //!
 //! Units: bytes. Invariants: a chunk is never unmapped, so that any thread may walk the list; a block's header is written before its
 //! address is known to anybody. Locks: none. Cost: a walk of the chunks, of which there is one as a rule, and a
@@ -30,7 +31,7 @@
 
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use crate::arch::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use crate::arch::atomic::{AtomicU64, AtomicUsize};
 use crate::arch::sys::{self, Access, Advice};
 use core::ptr::NonNull;
 
@@ -55,15 +56,15 @@ const LISTS: usize = 8 + 4 * 24;
 const ALIGNS: [usize; 3] = [16, 64, PAGE];
 /// In a kept block's link: its pages have gone back.
 const GONE: usize = 1;
-/// Blocks that go to their chunks at once: a fork waits meanwhile.
-const GIVES: usize = 512;
 
 const USED: u64 = (1 << 48) - 1;
 const BLOCK: u64 = 1 << 48;
 /// The word of a chunk without blocks.
 const EMPTY: u64 = size_of::<Chunk>() as u64;
-/// Blocks that a chunk may have.
+/// Blocks that a chunk may have in use.
 const BLOCKS: u64 = 0xffff;
+/// The word of one that is being emptied.
+const SHUT: u64 = EMPTY + BLOCKS * BLOCK;
 
 /// The head of a chunk.
 #[repr(C, align(16))]
@@ -74,6 +75,8 @@ struct Chunk {
     word: AtomicU64,
     /// Bytes of freed blocks whose pages have gone back.
     gone: AtomicU64,
+    /// Kept blocks: the first's address / 16, and behind 44 bits how often that changed.
+    kept: [[AtomicU64; LISTS]; ALIGNS.len()],
 }
 
 /// Before a block: its bytes and which of [`ALIGNS`] it has, or 0 of one that is free; its address's complement, or of one that is kept
@@ -149,14 +152,10 @@ struct Entry {
 pub struct Side {
     first: AtomicUsize,
     put_off: AtomicUsize,
-    /// There may be some.
-    keeps: AtomicBool,
     /// Bytes that are used, in all chunks, but for pages that have gone back.
     held: AtomicU64,
     /// What [`Side::tell`] has told of that.
     told: AtomicU64,
-    /// (Last: nobody touches it but beside a fork.) Kept blocks: the first's address / 16, and behind 44 bits how often that changed.
-    kept: [[AtomicU64; LISTS]; ALIGNS.len()],
 }
 
 impl Default for Side {
@@ -172,14 +171,12 @@ impl Side {
         Self {
             first: AtomicUsize::new(0),
             put_off: AtomicUsize::new(0),
-            kept: [const { [const { AtomicU64::new(0) }; LISTS] }; ALIGNS.len()],
-            keeps: AtomicBool::new(false),
             held: AtomicU64::new(0),
             told: AtomicU64::new(0),
         }
     }
 
-    /// Bytes that may be resident: of blocks in use, and of small ones that were freed beside others.
+    /// Bytes that may be resident: of blocks in use, and of small ones that were freed beside them.
     #[must_use]
     pub fn held(&self) -> u64 {
         // Relaxed, as all of these: numbers.
@@ -231,10 +228,10 @@ impl Side {
             return None;
         }
         let (kind, align) = kind(align);
-        if let Some(block) = self.list(size, kind).and_then(|list| self.take_kept(list, size, kind)) {
+        let (size, list) = length(size);
+        if let Some(block) = self.chunks().find_map(|chunk| self.take_kept(chunk, size, list, kind)) {
             return Some(block);
         }
-        let size = length(size).0;
         loop {
             if let Some(block) = self.chunks().find_map(|chunk| chunk.take(size, align, kind)) {
                 return Some(self.took(block));
@@ -243,15 +240,17 @@ impl Side {
         }
     }
 
-    /// The list of kept blocks for such a request.
-    fn list(&self, size: usize, kind: usize) -> Option<&AtomicU64> {
-        self.kept.get(kind)?.get(length(size).1)
-    }
-
     /// Whether a request of so many bytes takes a block that was kept, as far as can be seen.
     #[must_use]
     pub fn has_kept(&self, size: usize) -> bool {
-        self.list(size, 0).is_some_and(|list| first_of(list.load(Relaxed)) != 0)
+        let list = length(size).1;
+        self.chunks().filter_map(|chunk| chunk.list(list, 0)).any(|list| first_of(list.load(Relaxed)) != 0)
+    }
+
+    /// The same, where its pages have not gone back.
+    #[must_use]
+    pub fn holds(&self, size: usize) -> bool {
+        size < GOES && length(size).0 < GOES && self.has_kept(size)
     }
 
     /// Whether there is room for a block of so many bytes, or can be.
@@ -272,10 +271,9 @@ impl Side {
             let base = sys::map(0, bytes, Access::ReadWrite).ok()?;
             Some((bytes, base))
         })?;
-        let chunk = Chunk { next: 0, bytes, word: AtomicU64::new(EMPTY), gone: AtomicU64::new(0) };
         let at = base as *mut Chunk;
-        // SAFETY: our own fresh mapping, which nobody else knows.
-        unsafe { at.write(chunk) };
+        // SAFETY: our own fresh mapping, which nobody else knows: zeros, which are a chunk's.
+        unsafe { ((*at).bytes, (*at).word) = (bytes, AtomicU64::new(EMPTY)) };
         let mut first = self.first.load(Relaxed);
         loop {
             // SAFETY: as above: nobody else knows the chunk yet.
@@ -289,7 +287,7 @@ impl Side {
     }
 
     fn chunk_of(&self, address: usize) -> Option<&Chunk> {
-        self.chunks().find(|chunk| (chunk.base()..chunk.base() + chunk.bytes).contains(&address))
+        self.chunks().find(|chunk| chunk.has(address))
     }
 
     /// Bytes of the block at an address; `None` if it is none of these.
@@ -304,27 +302,29 @@ impl Side {
         (header.link.load(Relaxed) == !address && size > 0).then_some(size & !KIND)
     }
 
-    /// Takes a block back; `beside` a fork others may have it.
+    /// Takes a block back.
     ///
     /// # Safety
     /// [`Side::size`] knew it, and nobody uses it any more.
-    pub unsafe fn free(&self, address: usize, beside: bool) {
+    pub unsafe fn free(&self, address: usize) {
+        let Some(chunk) = self.chunk_of(address) else { return };
         // SAFETY: the caller's promise.
-        let Some((chunk, size, gone)) = (unsafe { self.end(address) }) else { return };
-        let Some(list) = self.list(size & !KIND, size & KIND).filter(|_| beside) else { return self.give(chunk) };
-        // SAFETY: a block that is ours.
-        let link = unsafe { &header(address).link };
-        let mut head = list.load(Relaxed);
-        loop {
-            link.store(first_of(head) | gone, Relaxed);
-            // Release: what its user did is over before it is another's; and the link is seen.
-            match list.compare_exchange_weak(head, changed(head, address), Release, Relaxed) {
-                Ok(_) => break,
-                Err(now) => head = now,
-            }
+        let (size, kind) = match unsafe { header(address) }.size.swap(0, Relaxed) {
+            // (Nobody's already.)
+            0 => return,
+            size => (size & !KIND, size & KIND),
+        };
+        let (first, end) = large_pages(address, size);
+        // SAFETY: whole pages of the block, which is nobody's. If it is refused they stay.
+        let gone = end > first && unsafe { sys::advise(first, end - first, Advice::DontNeed) }.is_ok();
+        if gone {
+            chunk.gone.fetch_add((end - first) as u64, Relaxed);
+            self.held.fetch_sub((end - first) as u64, Relaxed);
         }
-        // Release: who sees it sees the list.
-        self.keeps.store(true, Release);
+        if let Some(list) = chunk.list(length(size).1, kind) {
+            chunk.keep(list, address, if gone { GONE } else { 0 });
+        }
+        self.give(chunk);
     }
 
     /// A block less in a chunk.
@@ -332,73 +332,25 @@ impl Side {
         self.held.fetch_sub(chunk.give(), Relaxed);
     }
 
-    /// A block is nobody's: its chunk, its bytes and kind, and [`GONE`] if its pages have gone back. `None` if it was that already.
-    ///
-    /// # Safety
-    /// As [`Side::free`].
-    unsafe fn end(&self, address: usize) -> Option<(&Chunk, usize, usize)> {
-        let chunk = self.chunk_of(address)?;
-        // SAFETY: the caller's promise.
-        let size = unsafe { header(address) }.size.swap(0, Relaxed);
-        let (first, end) = large_pages(address, size & !KIND);
-        // SAFETY: whole pages of the block, which is nobody's. If it is refused they stay.
-        let gone = end > first && unsafe { sys::advise(first, end - first, Advice::DontNeed) }.is_ok();
-        if gone {
-            chunk.gone.fetch_add((end - first) as u64, Relaxed);
-            self.held.fetch_sub((end - first) as u64, Relaxed);
+    /// A block that a chunk has kept in that list, of `size` bytes each.
+    fn take_kept(&self, chunk: &Chunk, size: usize, list: usize, kind: usize) -> Option<NonNull<u8>> {
+        let list = chunk.list(list, kind)?;
+        if first_of(list.load(Relaxed)) == 0 || !chunk.count() {
+            return None;
         }
-        (size > 0).then_some((chunk, size, if gone { GONE } else { 0 }))
-    }
-
-    /// A kept block of a list, which serves `size` bytes.
-    fn take_kept(&self, list: &AtomicU64, size: usize, kind: usize) -> Option<NonNull<u8>> {
-        let (address, gone) = self.take_first(list)?;
-        let size = length(size).0;
+        let Some((address, gone)) = chunk.take_first(list) else {
+            // Somebody was first.
+            self.give(chunk);
+            return None;
+        };
         if gone {
             let (first, end) = large_pages(address, size);
-            if let Some(chunk) = self.chunk_of(address) {
-                chunk.gone.fetch_sub((end - first) as u64, Relaxed);
-            }
+            chunk.gone.fetch_sub((end - first) as u64, Relaxed);
             self.held.fetch_add((end - first) as u64, Relaxed);
         }
         // SAFETY: a block that is ours.
         unsafe { header(address) }.begin(address, size | kind);
         NonNull::new(address as *mut u8)
-    }
-
-    /// The first block of a list, and whether its pages have gone back.
-    fn take_first(&self, list: &AtomicU64) -> Option<(usize, bool)> {
-        // Acquire, both: see `free`.
-        let mut head = list.load(Acquire);
-        loop {
-            let address = first_of(head);
-            if address == 0 {
-                return None;
-            }
-            // SAFETY: memory of a chunk, which is never unmapped. (Somebody may have taken the block: then the exchange fails.)
-            let link = unsafe { header(address) }.link.load(Relaxed);
-            // (Somebody may have written before his block: then the rest is lost.)
-            let next = Some(link & !GONE).filter(|&next| self.chunk_of(next).is_some()).unwrap_or(0);
-            match list.compare_exchange_weak(head, changed(head, next), Acquire, Acquire) {
-                Ok(_) => return Some((address, link & GONE != 0)),
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    /// What was kept goes to its chunks: the fork is over. Some of it at a time.
-    pub fn give_kept(&self) {
-        // SeqCst, and before the lists: what comes meanwhile says so again.
-        if !self.keeps.load(Relaxed) || !self.keeps.swap(false, SeqCst) {
-            return;
-        }
-        let mut blocks = self.kept.iter().flatten().flat_map(|list| core::iter::from_fn(|| self.take_first(list)));
-        for (address, _) in blocks.by_ref().take(GIVES) {
-            self.chunk_of(address).into_iter().for_each(|chunk| self.give(chunk));
-        }
-        if self.kept.iter().flatten().any(|list| first_of(list.load(Relaxed)) != 0) {
-            self.keeps.store(true, Release);
-        }
     }
 
     /// Notes that the object at an address is to be freed: in the object, if there is no memory for that and it `holds` a note; else false.
@@ -431,7 +383,7 @@ impl Side {
     /// Whether anything is put off.
     #[inline]
     pub fn is_owing(&self) -> bool {
-        self.put_off.load(Relaxed) != 0 || self.keeps.load(Relaxed)
+        self.put_off.load(Relaxed) != 0
     }
 
     /// Everything that was put off, which is not any more. (All of it is taken at once, so no entry comes back to the
@@ -451,7 +403,7 @@ impl Side {
             let Entry { next, address } = unsafe { (entry as *const Entry).read() };
             if at == entry {
                 // SAFETY: as above.
-                unsafe { self.free(entry, false) };
+                unsafe { self.free(entry) };
             } else if address == entry {
                 // SAFETY: as above. (Freed twice it is there twice, and leads back to itself.)
                 unsafe { (entry as *mut Entry).write(Entry { next, address: 0 }) };
@@ -474,6 +426,10 @@ impl Chunk {
     /// Bytes that are used and whose pages have not gone back.
     fn held(&self) -> u64 {
         ((self.word.load(Relaxed) & USED) - EMPTY).saturating_sub(self.gone.load(Relaxed))
+    }
+
+    fn has(&self, address: usize) -> bool {
+        (self.base()..self.base() + self.bytes).contains(&address)
     }
 
     fn has_room(&self, size: usize) -> bool {
@@ -504,17 +460,72 @@ impl Chunk {
         }
     }
 
+    /// A list of kept blocks.
+    fn list(&self, list: usize, kind: usize) -> Option<&AtomicU64> {
+        self.kept.get(kind)?.get(list)
+    }
+
+    /// Keeps a block, which its user still counts.
+    fn keep(&self, list: &AtomicU64, address: usize, gone: usize) {
+        // SAFETY: a block that is ours.
+        let link = unsafe { &header(address).link };
+        let mut head = list.load(Relaxed);
+        loop {
+            link.store(first_of(head) | gone, Relaxed);
+            // Release: what its user did is over before it is another's; and the link is seen.
+            match list.compare_exchange_weak(head, changed(head, address), Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// The first block of a list, and whether its pages have gone back. Who asks has counted it.
+    fn take_first(&self, list: &AtomicU64) -> Option<(usize, bool)> {
+        // Acquire, both: see `keep`.
+        let mut head = list.load(Acquire);
+        loop {
+            let address = first_of(head);
+            if address == 0 {
+                return None;
+            }
+            // SAFETY: memory of a chunk, which is never unmapped. (Somebody may have taken the block: then the exchange fails.)
+            let link = unsafe { header(address) }.link.load(Relaxed);
+            // (Somebody may have written before his block: then the rest is lost.)
+            let next = Some(link & !GONE).filter(|&next| self.has(next)).unwrap_or(0);
+            match list.compare_exchange_weak(head, changed(head, next), Acquire, Acquire) {
+                Ok(_) => return Some((address, link & GONE != 0)),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// One block more is in use, unless there are as many as can be.
+    fn count(&self) -> bool {
+        // Acquire: lists are as who emptied the chunk has left them.
+        let more = |word: u64| (word >> 48 < BLOCKS).then(|| word + BLOCK);
+        self.word.fetch_update(Acquire, Relaxed, more).is_ok()
+    }
+
     /// One block less; the last leaves the chunk empty, and its pages to the system if there are many. By how many bytes less are used.
     fn give(&self) -> u64 {
         // AcqRel: what the block's owner did is over before the memory is somebody else's.
         let word = self.word.fetch_sub(BLOCK, AcqRel) - BLOCK;
-        // If the exchange fails somebody allocates. While it is full nobody finds room. AcqRel, as below: as above.
-        if word & !USED != 0 || self.word.compare_exchange(word, self.bytes as u64, AcqRel, Relaxed).is_err() {
+        // If the exchange fails somebody allocates. While it is shut nobody does. AcqRel, as below: as above.
+        if word & !USED != 0 || self.word.compare_exchange(word, SHUT, AcqRel, Relaxed).is_err() {
             return 0;
         }
-        if self.bytes != CHUNK {
+        // Relaxed: nobody else looks.
+        for list in self.kept.iter().flatten() {
+            let head = list.load(Relaxed);
+            if first_of(head) != 0 {
+                list.store(changed(head, 0), Relaxed);
+            }
+        }
+        let used = word as usize;
+        if used > CHUNK {
             // SAFETY: free memory of a mapping of ours, but for its first page. If it is refused it stays.
-            let _ = unsafe { sys::advise(self.base() + PAGE, self.bytes - PAGE, Advice::DontNeed) };
+            let _ = unsafe { sys::advise(self.base() + PAGE, used.next_multiple_of(PAGE) - PAGE, Advice::DontNeed) };
         }
         let held = word - EMPTY - self.gone.swap(0, Relaxed);
         self.word.store(EMPTY, Release);
@@ -552,19 +563,19 @@ mod tests {
                 (16..size).step_by(16).all(|inside| side.size(at as usize + inside).is_none()),
                 "whatever it holds"
             );
-            unsafe { side.free(at as usize, false) };
+            unsafe { side.free(at as usize) };
             assert!(side.size(at as usize).is_none(), "freed");
         }
         assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0);
         let huge = side.alloc(8 << 20, 4096).expect("memory").as_ptr();
         unsafe { huge.write_bytes(1, 8 << 20) };
-        unsafe { side.free(huge as usize, false) };
+        unsafe { side.free(huge as usize) };
         let again = side.alloc(8 << 20, 4096).expect("memory").as_ptr();
         assert!(core::ptr::eq(huge, again) && unsafe { *huge.add(5 << 20) } == 0, "given back and used again");
         // A large one goes back though its chunk has another, which stays.
         let other = side.alloc(100, 16).expect("memory").as_ptr();
         unsafe { (again.write_bytes(1, 8 << 20), other.write_bytes(2, 100)) };
-        unsafe { side.free(again as usize, false) };
+        unsafe { side.free(again as usize) };
         assert_eq!(unsafe { *again.add(5 << 20) }, 0);
         assert!((0..100).all(|at| unsafe { *other.add(at) } == 2));
         assert!(side.alloc(MOST + 1, 16).is_none() && side.alloc(usize::MAX, 16).is_none());
@@ -591,13 +602,13 @@ mod tests {
         }
         let side = Side::new();
         let large = side.alloc(4 << 20, 16).expect("memory").as_ptr() as usize;
-        unsafe { side.free(large, false) };
+        unsafe { side.free(large) };
         let blocks: Vec<_> = (0..70_000).map(|_| side.alloc(1, 1).expect("memory").as_ptr() as usize).collect();
         assert_eq!(side.chunks().count(), 2, "room for more, but no number");
         let mut sorted = blocks.clone();
         sorted.sort_unstable();
         assert!(sorted.windows(2).all(|pair| pair[0] + 32 <= pair[1]));
-        blocks.into_iter().for_each(|block| unsafe { side.free(block, false) });
+        blocks.into_iter().for_each(|block| unsafe { side.free(block) });
         assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0);
     }
 
@@ -652,31 +663,46 @@ mod tests {
     fn what_is_kept_serves_others_of_its_length_and_goes_in_the_end() {
         let side = Side::new();
         let take = |size: usize| side.alloc(size, 16).expect("memory").as_ptr() as usize;
-        let sizes = [1, 16, 100, 1000, 5000, 70_000, 3 << 20];
-        let blocks = sizes.map(take);
+        let free = |block: usize| unsafe { side.free(block) };
+        let sizes = [1, 16, 100, 1000, 5000, 60_000, 3 << 20];
+        free(take(8 << 20));
+        let (stays, blocks) = (take(100), sizes.map(take));
         let before = side.held();
-        blocks.iter().for_each(|&block| unsafe { side.free(block, true) });
-        assert!(blocks.iter().all(|&block| side.size(block).is_none()) && side.is_owing());
+        assert!(side.chunks().count() == 1 && !side.has_kept(1000));
+        blocks.iter().for_each(|&block| free(block));
+        assert!(blocks.iter().all(|&block| side.size(block).is_none()) && !side.is_owing());
         assert!(side.held() < before - (3 << 20) + 2 * PAGE as u64, "a large one's pages have gone");
+        assert!([16, 1000, 60_000, 3 << 20].iter().all(|&size| side.has_kept(size)) && !side.has_kept(200));
+        assert!(side.holds(1000) && ![200, 60_000, 3 << 20].iter().any(|&size| side.holds(size)));
         // (Both of 16 bytes, the last first.)
         assert_eq!([take(16), take(8)], [blocks[1], blocks[0]]);
         assert_eq!(sizes[2..].iter().map(|&size| take(size)).collect::<Vec<_>>(), blocks[2..]);
-        assert!(side.held() == before && take(1000) != blocks[3]);
+        assert!(side.held() == before && ![16, 1000, 3 << 20].iter().any(|&size| side.has_kept(size)));
+        let more = take(1000);
+        assert!(more != blocks[3]);
         // Freed twice it is there once.
-        (0..2).for_each(|_| unsafe { side.free(blocks[4], true) });
-        assert!(take(5000) == blocks[4] && take(5000) != blocks[4]);
-        let all: Vec<_> = side.chunks().map(Chunk::base).collect();
-        for base in all {
+        (0..2).for_each(|_| free(blocks[4]));
+        let again = take(5000);
+        assert!(again == blocks[4] && take(5000) != again);
+        // With the last one in use a chunk is empty, and its lists are.
+        for base in side.chunks().map(Chunk::base).collect::<Vec<_>>() {
             for at in (base + size_of::<Chunk>() + HEADER..base + side.chunk_of(base).unwrap().bytes).step_by(16) {
                 if side.size(at).is_some() {
-                    unsafe { side.free(at, true) };
+                    assert!(at == stays || side.held() > 0);
+                    free(at);
                 }
             }
         }
-        while side.is_owing() {
-            side.give_kept();
-        }
-        assert!(side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY) && side.held() == 0);
+        assert!(side.chunks().all(is_empty) && side.held() == 0);
+        assert!(
+            !sizes.iter().any(|&size| side.has_kept(size)) && side.chunks().all(|chunk| chunk.gone.load(Relaxed) == 0)
+        );
+    }
+
+    fn is_empty(chunk: &Chunk) -> bool {
+        let is_kept = chunk.kept.iter().flatten().any(|list| first_of(list.load(Relaxed)) != 0);
+        assert!(!is_kept || chunk.word.load(Relaxed) != EMPTY, "kept of nothing");
+        chunk.word.load(Relaxed) == EMPTY
     }
 
     /// What is aligned serves again what is aligned so; where the system gives nothing, what is kept is room.
@@ -684,43 +710,70 @@ mod tests {
     fn kept_blocks_serve_their_alignment_again() {
         for align in [16, 32, 64, 1024, PAGE] {
             let side = Side::new();
+            let stays = side.alloc(1, 16).expect("memory").as_ptr() as usize;
             for size in (0..4000).map(|n| n % 3 * 700 + 1) {
                 let block = side.alloc(size, align).expect("memory").as_ptr() as usize;
                 assert!(block.is_multiple_of(align) && side.size(block) == Some(length(size).0));
-                unsafe { side.free(block, true) };
+                unsafe { side.free(block) };
             }
             assert!(side.held() < 16 * PAGE as u64 && side.chunks().count() == 1, "{align}: {}", side.held());
-            side.give_kept();
-            assert!(side.held() == 0 && !side.is_owing(), "{align}");
+            unsafe { side.free(stays) };
+            assert!(side.held() == 0 && side.chunks().all(is_empty), "{align}");
         }
         // More is not kept; nor is there a list for it.
         let side = Side::new();
         let block = side.alloc(100, 2 * PAGE).expect("memory").as_ptr() as usize;
-        unsafe { side.free(block, true) };
-        assert!(side.held() == 0 && !side.is_owing());
+        let stays = side.alloc(1000, 16).expect("memory").as_ptr() as usize;
+        unsafe { side.free(block) };
+        assert!(side.held() > 1000 && !side.has_kept(100));
         // All of a chunk is taken, one block is kept.
-        let block = side.alloc(1000, 16).expect("memory").as_ptr() as usize;
         while side.chunks().count() == 1 && side.chunks().any(|chunk| chunk.has_room(1024)) {
             assert!(side.alloc(1000, 16).is_some());
         }
-        unsafe { side.free(block, true) };
+        unsafe { side.free(stays) };
         fault::storm(1, 1);
         assert!(side.has_kept(1000) && side.has_room(1000) && !side.has_room(2000) && !side.has_kept(2000));
-        assert_eq!(side.alloc(1001, 16).map(|block| block.as_ptr() as usize), Some(block));
+        assert_eq!(side.alloc(1001, 16).map(|block| block.as_ptr() as usize), Some(stays));
         assert!(!side.has_room(1000));
         fault::storm(0, 1);
     }
 
-    /// Some hundreds go at a time: a fork may wait.
+    /// Beside blocks that stay, memory is what is in use at a time, however many come and go.
     #[test]
-    fn what_is_kept_goes_in_parts() {
+    fn what_comes_and_goes_beside_what_stays_takes_no_more() {
         let side = Side::new();
-        let blocks: Vec<_> = (0..GIVES + 5).map(|_| side.alloc(16, 16).expect("memory").as_ptr() as usize).collect();
-        blocks.iter().for_each(|&block| unsafe { side.free(block, true) });
-        side.give_kept();
-        assert!(side.is_owing() && side.held() > 0);
-        side.give_kept();
-        assert!(!side.is_owing() && side.held() == 0);
+        let mut live: [usize; 300] = core::array::from_fn(|_| side.alloc(1, 16).expect("memory").as_ptr() as usize);
+        let (mut random, mut most) = (1_usize, 0);
+        for n in 0..60_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let at = (random >> 40) % live.len();
+            unsafe { side.free(live[at]) };
+            live[at] = side.alloc((random >> 20) % 4000, 16).expect("memory").as_ptr() as usize;
+            if n == 20_000 {
+                most = side.held();
+            }
+        }
+        assert!(side.held() < most + most / 4 && most < 3 << 20, "{most} {}", side.held());
+        live.iter().for_each(|&block| unsafe { side.free(block) });
+        assert!(side.held() == 0 && side.chunks().all(is_empty));
+    }
+
+    /// One that is being emptied gives nothing, and one that has as many blocks as it counts nothing that it keeps.
+    #[test]
+    fn a_chunk_that_is_shut_gives_nothing() {
+        let side = Side::new();
+        let blocks = [(); 2].map(|()| side.alloc(100, 16).expect("memory").as_ptr() as usize);
+        unsafe { side.free(blocks[0]) };
+        let chunk = side.chunks().next().unwrap();
+        let word = chunk.word.swap(SHUT, Relaxed);
+        assert!(!chunk.count() && !chunk.has_room(16) && chunk.take(16, 16, 0).is_none() && chunk.held() == 0);
+        assert!(side.take_kept(chunk, 112, 6, 0).is_none() && side.has_kept(100));
+        chunk.word.store(word | (BLOCKS * BLOCK), Relaxed);
+        assert!(!chunk.count() && side.take_kept(chunk, 112, 6, 0).is_none());
+        chunk.word.store(word, Relaxed);
+        assert!(side.take_kept(chunk, 112, 6, 0).is_some_and(|block| block.as_ptr() as usize == blocks[0]));
+        blocks.iter().for_each(|&block| unsafe { side.free(block) });
+        assert!(is_empty(chunk) && side.held() == 0);
     }
 
     /// Blocks go round between threads; none is two threads' at once, and the memory is what is in use.
@@ -738,26 +791,25 @@ mod tests {
                         if block != 0 {
                             let words = unsafe { core::slice::from_raw_parts(block as *const usize, size / 8) };
                             assert!(words.iter().all(|&word| word == (thread << 32) + n - 8), "torn");
-                            unsafe { side.free(block, true) };
+                            unsafe { side.free(block) };
                         }
                         let size = [16, 48, 160, 1024][n / 8 % 4];
                         let block = side.alloc(size, 16).expect("memory").as_ptr() as usize;
                         unsafe { core::slice::from_raw_parts_mut(block as *mut usize, size / 8) }
                             .fill((thread << 32) + n);
                         live[at] = (block, size);
-                        if n % 1000 == 0 && thread == 1 {
-                            side.give_kept();
+                        // (Now and then nothing is in use, and a chunk is emptied.)
+                        if n % 500 == 499 {
+                            live.iter().for_each(|&(block, _)| unsafe { side.free(block) });
+                            live = [(0, 0); 8];
                         }
                     }
-                    live.iter().for_each(|&(block, _)| unsafe { side.free(block, true) });
+                    live.iter().filter(|&&(block, _)| block != 0).for_each(|&(block, _)| unsafe { side.free(block) });
                 });
             }
         });
-        assert!(side.held() < 4 << 20, "{}", side.held());
-        while side.is_owing() {
-            side.give_kept();
-        }
-        assert!(side.held() == 0 && side.chunks().all(|chunk| chunk.word.load(Relaxed) == EMPTY));
+        assert!(side.held() == 0 && side.chunks().all(is_empty), "{}", side.held());
+        assert!(side.chunks().count() < 8);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::tests::threads;
 use core::time::Duration;
 use std::thread;
 
+mod late;
 mod vforks;
 
 #[test]
@@ -122,7 +123,7 @@ const OTHER: usize = 0x1234_5678_9000;
 fn with(words: &[usize]) -> Gate {
     let gate = Gate::new();
     for (at, &word) in words.iter().enumerate() {
-        if word & (FORKS | VFORKS) == 0 {
+        if word & (FORKS | VFORKS | LATE) == 0 {
             gate.rooms[at].0.store(word, Relaxed);
         } else {
             gate.notes[at].store(word, Relaxed);
