@@ -183,3 +183,15 @@ fn top_wants_a_terminal_and_a_process() {
     let Some(watched) = Watched::start(&[]) else { return };
     watched.fails("top", &[], 1, &["terminal", "--watch"]);
 }
+
+/// A terminal that claims to be larger than memory.
+#[test]
+fn top_of_a_terminal_without_bounds() {
+    let Some(tmux) = need("top_of_a_terminal_without_bounds", "tmux", "tmux") else { return };
+    let Some(watched) = Watched::start(&[]) else { return };
+    let scratch = Scratch::new("bounds");
+    let command = format!("stty cols 65535 rows 65535; {ALLOTMENT} top {}; echo ended with $?; sleep 600", watched.pid);
+    let screen = Screen::open(tmux, &scratch, &command);
+    screen.shows(&["it says that it is 65535 × 65535", "stty"]);
+    screen.shows(&["ended with 1"]);
+}

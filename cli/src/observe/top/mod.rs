@@ -89,15 +89,27 @@ fn watch(target: Target, interval: f64) -> Result<(), String> {
     let (tell, news) = channel();
     let keys = tell.clone();
     std::thread::spawn(move || work(&target, interval, &asked, &tell));
+    let failed = |error| format!("the terminal: {}", crate::term::plain(&error));
+    check_size().map_err(failed)?;
     // (Puts the terminal back at a panic, too.)
-    let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {}", crate::term::plain(&error)))?;
+    let mut terminal = ratatui::try_init().map_err(failed)?;
     std::thread::spawn(move || listen(&keys));
     let done = follow(&mut terminal, &mut state, &requests, &news);
     let _ = ratatui::try_restore();
     if let Some(line) = &state.ended {
         say(line);
     }
-    done.map_err(|error| format!("the terminal: {}", crate::term::plain(&error)))
+    done.map_err(failed)
+}
+
+/// That a picture of the terminal's size is a matter of some hundred MiB at most.
+fn check_size() -> io::Result<()> {
+    const CELLS: u32 = 1 << 22;
+    let (width, height) = ratatui::crossterm::terminal::size()?;
+    if u32::from(width) * u32::from(height) <= CELLS {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("it says that it is {width} × {height} (`stty cols 80 rows 24` tells it otherwise)")))
 }
 
 /// Tells every event of the terminal.
@@ -123,6 +135,7 @@ fn follow(
     news: &Receiver<News>,
 ) -> io::Result<()> {
     loop {
+        check_size()?;
         terminal.draw(|frame| draw::draw(frame, state))?;
         // All that is there at once, before the next picture.
         let first = news.recv_timeout(TICK).ok();
