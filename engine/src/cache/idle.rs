@@ -101,11 +101,14 @@ impl Cache {
         is_one
     }
 
-    /// All barns give up what nobody wanted since the last look. For a thread of ours. (Out of line: what
-    /// gives back afterwards needs none of this frame.)
+    /// All barns give up what nobody wanted since the last look, or less if somebody waits. For a thread of ours. (Out of line:
+    /// what gives back afterwards needs none of this frame.)
     #[inline(never)]
-    pub fn relieve_barns(&self, source: &impl Source, classes: Range<usize>) {
-        let unused = |class, barn: &Barn| barn.next_unused().inspect(|full| self.left_barn(source, class, full));
+    pub fn relieve_barns(&self, source: &impl Source, classes: Range<usize>, waits: impl Fn() -> bool) {
+        let unused = |class, barn: &Barn| {
+            let full = if waits() { None } else { barn.next_unused() };
+            full.inspect(|full| self.left_barn(source, class, full))
+        };
         for class in classes {
             for set in self.sets.all() {
                 let near = || unused(class, set.near.get(class)?).inspect(|_| set.near_left());

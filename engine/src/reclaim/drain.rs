@@ -178,7 +178,7 @@ impl Mm<'_> {
         if duty == Duty::All {
             self.cache.empty_barns(&everything, ALL_CLASSES);
         } else if !self.reclaim.keeper.is_none() {
-            self.cache.relieve_barns(&everything, 1..CLASSES);
+            self.cache.relieve_barns(&everything, 1..CLASSES, || self.gate.is_wanted());
         }
         // (Hollow ones not in a slow path of the program's own, where there is no keeper.)
         let is_hollow = || policy::is_hollow(sets.level(Level::Slabs), sets.level(Level::Taken));

@@ -176,16 +176,22 @@ fn once_in_a_while_barns_give_up_what_is_unused() {
         }
     };
     full(3);
-    cache.relieve_barns(&bag, CLASSES);
+    cache.relieve_barns(&bag, CLASSES, || false);
     let (now, in_bag) = (near(), bag.len());
     assert!(now >= 254 && cache.barn(IDLE).objects() == 30, "the first look");
     let wanted = cache.barn(IDLE).take_full().unwrap();
     cache.barn(IDLE).put_full(wanted, 32).ok().unwrap();
     full(1);
-    cache.relieve_barns(&bag, CLASSES);
+    cache.relieve_barns(&bag, CLASSES, || true);
+    assert_eq!((near(), cache.barn(IDLE).objects()), (now, 40), "somebody waits");
+    // Somebody comes when the first has gone.
+    let left = || cache.barn(IDLE).objects() + near();
+    cache.relieve_barns(&bag, CLASSES, || left() < now + 40);
+    assert!((20 + 1..now + 40).contains(&left()), "{}", left());
+    cache.relieve_barns(&bag, CLASSES, || false);
     assert_eq!((near(), cache.barn(IDLE).objects(), set.near_full.load(Relaxed)), (0, 20, 0), "{in_bag}");
     assert!(cache.cached(IDLE) > 254, "what its sheaves hold it keeps");
-    cache.relieve_barns(&bag, CLASSES);
+    cache.relieve_barns(&bag, CLASSES, || false);
     assert_eq!((cache.barn(IDLE).objects(), cache.sets.board().level(Level::Barns)), (0, 0));
     let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
     assert_eq!(total, 10_000, "none is lost");
