@@ -23,6 +23,11 @@ const ALL: &[(&str, &str)] = &[
         crate::machine::assert_live(slab as usize);
         guard",
     ),
+    (
+        "let (class, pfn, objects) = ((*slab).class as usize",
+        "crate::machine::assert_live(slab as usize);
+        let (class, pfn, objects) = ((*slab).class as usize",
+    ),
 ];
 /// What each variant replaces, besides.
 const VARIANTS: &[(&str, &[(&str, &str)])] = &[

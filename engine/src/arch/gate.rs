@@ -608,7 +608,7 @@ impl Gate {
     }
 
     /// In a child: only this thread is here, with its own frames; whether others had something in hand.
-    fn inherit(&self) -> bool {
+    pub(crate) fn inherit(&self) -> bool {
         let (me, mut lost) = (sys::thread_pointer(), false);
         self.turn.inherit();
         // Relaxed, as all here: there is nobody else.

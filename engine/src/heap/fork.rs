@@ -24,6 +24,8 @@ impl<E: Environment> Heap<E> {
     /// blocked.
     #[must_use]
     pub fn fork_begin(&self, looks: u32) -> bool {
+        // (A child that no handler has told would wait for threads of its parent.)
+        self.look_around();
         self.mm().dismiss_threads();
         self.gate.fork_begin_within(looks, || {
             let fenced = self.cache.sets.close();

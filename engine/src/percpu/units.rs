@@ -652,8 +652,9 @@ impl Units {
         }
         self.gate.fork_end(child, || self.reopen());
     }
-    /// In a child that no handler has told, whose thread has so many vforks in flight: nobody else closes, nor has the lock.
+    /// In a child that no handler has told, whose thread has so many vforks in flight: nobody else closes, is inside, nor has the lock.
     pub fn inherit(&self, vforks: u32) {
+        self.gate.inherit();
         self.cpus.inherit(vforks);
         self.reopen();
     }

@@ -39,15 +39,14 @@ impl Windows {
         let _ = unsafe { sys::advise(base, bytes, Advice::NoHuge) };
         board.raise(Level::Reserved, bytes);
         let first = (base % WINDOW / PAGE) as u32;
-        let end = (base % WINDOW + bytes).min(WINDOW) / PAGE;
         let window = Window {
             base: index << WINDOW_SHIFT,
             descs: Window::descs_from(meta + BLOCKS_AT, first),
             number,
             first,
-            end: AtomicU32::new(end as u32),
-            most: end as u32,
-            // (Only its first page's descriptor is ever used.)
+            // (Only its first page is known, and has a descriptor: what is behind may be somebody else's when it has shrunk.)
+            end: AtomicU32::new(first + 1),
+            most: first + 1,
             described: AtomicU32::new(1),
             blocks: 0,
             zone: 0,
