@@ -26,6 +26,12 @@ fn spent() -> (&'static Cache, Bag) {
     (cache, bag)
 }
 
+#[track_caller]
+fn assert_none_is_lost(cache: &Cache, bag: &Bag) {
+    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
+    assert_eq!(total, 10_000, "none is lost");
+}
+
 fn limit(cache: &Cache, class: usize) -> usize {
     cache.sets.list(0, class).unwrap().1
 }
@@ -44,8 +50,7 @@ fn who_does_nothing_gives_way_to_who_starves() {
         had.push(cache.cached(IDLE));
     }
     had.dedup();
-    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
-    assert_eq!(total, 10_000, "none is lost");
+    assert_none_is_lost(cache, &bag);
     assert!(had.windows(2).all(|two| two[0] - two[1] <= 254) && had.len() > 2, "a sheaf at a time: {had:?}");
     assert!((ROUND..2 * ROUND + had.len()).contains(&looks), "when it is looked at again, {looks}");
     assert_eq!((limit(cache, IDLE), cache.sets.event(Event::ClassIdle)), (0, 1));
@@ -121,8 +126,7 @@ fn while_memory_grows_barns_give_up_what_is_unused() {
     grow(1);
     assert_eq!((near(), limit(cache, IDLE)), (0, 254), "what its sheaves hold it keeps");
     assert!(bag.len() >= in_bag + before, "they went home");
-    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
-    assert_eq!(total, 10_000, "none is lost");
+    assert_none_is_lost(cache, &bag);
 }
 
 /// While memory is taken, a class gives up all that is cached of it, though it works, if slabs are hollow for it; but not one that grows.
@@ -156,8 +160,7 @@ fn while_memory_grows_who_keeps_hollow_slabs_gives_way() {
     assert!(cache.cached(IDLE) >= 254, "it grows: {}", cache.cached(IDLE));
     work(0, true);
     assert!(cache.cached(IDLE) <= 16, "{}", cache.cached(IDLE));
-    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
-    assert_eq!(total, 10_000, "none is lost");
+    assert_none_is_lost(cache, &bag);
 }
 
 /// All barns give up what nobody wanted since the last look, and nothing else.
@@ -193,6 +196,5 @@ fn once_in_a_while_barns_give_up_what_is_unused() {
     assert!(cache.cached(IDLE) > 254, "what its sheaves hold it keeps");
     cache.relieve_barns(&bag, CLASSES, || false);
     assert_eq!((cache.barn(IDLE).objects(), cache.sets.board().level(Level::Barns)), (0, 0));
-    let total = bag.len() + (0..10).map(|class| cache.cached(class)).sum::<usize>();
-    assert_eq!(total, 10_000, "none is lost");
+    assert_none_is_lost(cache, &bag);
 }

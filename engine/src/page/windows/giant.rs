@@ -166,11 +166,10 @@ impl Windows {
         if made.count as usize + 1 >= WINDOWS {
             return None;
         }
-        let bytes = META;
-        let meta = sys::map(0, bytes, Access::ReadWrite).ok()?;
+        let meta = sys::map(0, META, Access::ReadWrite).ok()?;
         // SAFETY: fresh and ours; a refusal costs memory only.
-        let _ = unsafe { sys::advise(meta, bytes, Advice::NoHuge) };
-        board.raise(Level::Reserved, bytes);
+        let _ = unsafe { sys::advise(meta, META, Advice::NoHuge) };
+        board.raise(Level::Reserved, META);
         board.raise(Level::Mappings, 1);
         made.count += 1;
         Some((made.count, meta))

@@ -547,9 +547,7 @@ impl Windows {
         // Relaxed: as in `blocks_of`.
         let may = |window: &Window| !matches!(window.owner, Owner::Zone(_)) || window.mixed.load(Relaxed);
         for (number, window) in self.in_use().filter(|(_, window)| may(window)) {
-            let is_giant = window.owner == Owner::Giant;
-            let pages = if is_giant { 1 } else { window.end() - window.first as usize };
-            each(Pfn((number * WINDOW_PAGES) as u32 + window.first), pages);
+            each(Pfn((number * WINDOW_PAGES) as u32 + window.first), window.end() - window.first as usize);
         }
     }
 }
