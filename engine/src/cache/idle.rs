@@ -110,7 +110,8 @@ impl Cache {
             full.inspect(|full| self.left_barn(source, class, full))
         };
         for class in classes {
-            for set in self.sets.all() {
+            // (Where none is full none is unused: a look, that spares a lock.)
+            for set in self.sets.all().filter(|set| set.near_full.load(Relaxed) > 0) {
                 let near = || unused(class, set.near.get(class)?).inspect(|_| set.near_left());
                 self.flush_all(source, class, self.barn(class), near, |_| ());
             }
