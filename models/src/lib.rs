@@ -49,96 +49,52 @@ pub mod knob;
 #[path = "../../engine/src/percpu/mod.rs"]
 pub mod percpu;
 
-/// The slab layer as it is, but for slabs of four objects.
-#[allow(unsafe_code, reason = "the engine's")]
-pub mod slab {
-    include!(concat!(env!("OUT_DIR"), "/slab.rs"));
-}
-/// Canary: without the rule of the last object.
-#[allow(unsafe_code, reason = "the engine's")]
-pub mod slab_without_last {
-    include!(concat!(env!("OUT_DIR"), "/slab_without_last.rs"));
-}
-/// Canary: a slab that stops being full is not listed.
-#[allow(unsafe_code, reason = "the engine's")]
-pub mod slab_full_unlisted {
-    include!(concat!(env!("OUT_DIR"), "/slab_full_unlisted.rs"));
-}
-/// Canary: a slab in a refiller's hand may be unmade.
-#[allow(unsafe_code, clippy::collapsible_if, reason = "the engine's, changed")]
-pub mod slab_unlisted {
-    include!(concat!(env!("OUT_DIR"), "/slab_unlisted.rs"));
-}
-/// Canary: a trim shares its slabs with those who draw.
-#[allow(unsafe_code, unused_variables, reason = "the engine's, changed")]
-pub mod slab_trim_shared {
-    include!(concat!(env!("OUT_DIR"), "/slab_trim_shared.rs"));
+/// Modules that the build script writes: the engine's, with what it replaces there.
+macro_rules! written {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's, changed")]
+        pub mod $name {
+            include!(concat!(env!("OUT_DIR"), "/", stringify!($name), ".rs"));
+        }
+    )*};
 }
 
-/// Canary: a folder takes the owner's byte back to 0, as the kernel's does on the CPU itself.
-#[allow(unsafe_code, reason = "the engine's")]
-pub mod level_folder_writes {
-    include!(concat!(env!("OUT_DIR"), "/level_folder_writes.rs"));
-}
-
-/// Canary: a fork does not wait for those inside.
-#[allow(dead_code, unused_variables, clippy::all, reason = "the engine's, changed")]
-pub mod gate_rushes {
-    include!(concat!(env!("OUT_DIR"), "/gate_rushes.rs"));
-}
-/// Canary: whoever comes in does not look whether a fork is in flight.
-#[allow(dead_code, clippy::all, reason = "the engine's, changed")]
-pub mod gate_blind {
-    include!(concat!(env!("OUT_DIR"), "/gate_blind.rs"));
-}
-/// Canary: a thread of ours is alone beside others.
-#[allow(dead_code, unused_variables, clippy::all, reason = "the engine's, changed")]
-pub mod gate_alone_beside {
-    include!(concat!(env!("OUT_DIR"), "/gate_alone_beside.rs"));
-}
-/// Canary: the end of a vfork ends those below it, too.
-#[allow(dead_code, clippy::all, reason = "the engine's, changed")]
-pub mod gate_ends_all {
-    include!(concat!(env!("OUT_DIR"), "/gate_ends_all.rs"));
-}
-/// Canary: a vfork has a note, also if its child may outlive its parent.
-#[allow(dead_code, unused_variables, clippy::all, reason = "the engine's, changed")]
-pub mod gate_notes_apart {
-    include!(concat!(env!("OUT_DIR"), "/gate_notes_apart.rs"));
-}
-/// Canary: the end of a vfork ends none of its child's.
-#[allow(dead_code, clippy::all, reason = "the engine's, changed")]
-pub mod gate_ends_one {
-    include!(concat!(env!("OUT_DIR"), "/gate_ends_one.rs"));
-}
-/// The gate; forks make way as long as it takes.
-#[allow(dead_code, clippy::all, reason = "the engine's")]
-pub mod gate_patient {
-    include!(concat!(env!("OUT_DIR"), "/gate_patient.rs"));
-}
-/// Canary: forks make no way for who waits for them.
-#[allow(dead_code, clippy::all, reason = "the engine's, changed")]
-pub mod gate_makes_no_way {
-    include!(concat!(env!("OUT_DIR"), "/gate_makes_no_way.rs"));
-}
-
-/// What per-CPU memory has of the system: of the machine, here.
-#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]
-pub mod space_memory {
-    include!(concat!(env!("OUT_DIR"), "/space_memory.rs"));
-}
-/// Per-CPU memory as it is, but for two claims and small mappings.
-#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's")]
-pub mod space {
-    include!(concat!(env!("OUT_DIR"), "/space.rs"));
-}
-/// Canary: a claim is used without a look at whose the chunk is now.
-#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's, changed")]
-pub mod space_claim_stays {
-    include!(concat!(env!("OUT_DIR"), "/space_claim_stays.rs"));
-}
-/// Canary: a chunk is given back without a look at whether it is still empty.
-#[allow(unsafe_code, dead_code, unused_imports, unused_variables, clippy::all, reason = "the engine's, changed")]
-pub mod space_returns_blindly {
-    include!(concat!(env!("OUT_DIR"), "/space_returns_blindly.rs"));
+written! {
+    /// The slab layer as it is, but for slabs of four objects.
+    slab;
+    /// Canary: without the rule of the last object.
+    slab_without_last;
+    /// Canary: a slab that stops being full is not listed.
+    slab_full_unlisted;
+    /// Canary: a slab in a refiller's hand may be unmade.
+    slab_unlisted;
+    /// Canary: a trim shares its slabs with those who draw.
+    slab_trim_shared;
+    /// Canary: a folder takes the owner's byte back to 0, as the kernel's does on the CPU itself.
+    level_folder_writes;
+    /// Canary: a fork does not wait for those inside.
+    gate_rushes;
+    /// Canary: whoever comes in does not look whether a fork is in flight.
+    gate_blind;
+    /// Canary: a thread of ours is alone beside others.
+    gate_alone_beside;
+    /// Canary: the end of a vfork ends those below it, too.
+    gate_ends_all;
+    /// Canary: a vfork has a note, also if its child may outlive its parent.
+    gate_notes_apart;
+    /// Canary: the end of a vfork ends none of its child's.
+    gate_ends_one;
+    /// The gate; forks make way as long as it takes.
+    gate_patient;
+    /// Canary: forks make no way for who waits for them.
+    gate_makes_no_way;
+    /// What per-CPU memory has of the system: of the machine, here.
+    space_memory;
+    /// Per-CPU memory as it is, but for two claims and small mappings.
+    space;
+    /// Canary: a claim is used without a look at whose the chunk is now.
+    space_claim_stays;
+    /// Canary: a chunk is given back without a look at whether it is still empty.
+    space_returns_blindly;
 }
