@@ -183,12 +183,14 @@ impl<E: Environment> Heap<E> {
     pub unsafe fn realloc_rest(&self, object: *mut u8, size: usize) -> *mut u8 {
         let Some(old) = self.usable(object) else {
             self.no_block(object as usize);
+            E::no_memory();
             return ptr::null_mut();
         };
         if self.slabs.is_checked()
             && let Err(wrong) = self.slab_source().look(object as usize)
         {
             self.slab_source().bad(object as usize, wrong);
+            E::no_memory();
             return ptr::null_mut();
         }
         let fits = match old {
