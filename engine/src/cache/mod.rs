@@ -311,6 +311,12 @@ impl Cache {
         true
     }
 
+    /// How many objects of a class this CPU's main sheaf has; a look.
+    #[must_use]
+    pub fn main_count(&self, class: usize) -> usize {
+        self.sets.ready().map_or(0, |set| Self::words(set, class).0.count() as usize)
+    }
+
     /// This CPU's main sheaf of a class that has neither barn nor budget, if it is `wanted`: `room` takes objects out of it, or not, and
     /// says how many it may hold from now on. False where that cannot be.
     pub fn renew_main(

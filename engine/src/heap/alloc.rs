@@ -180,7 +180,9 @@ impl<E: Environment> Heap<E> {
         }
         let object = if size <= SMALL_MAX {
             self.approach();
-            // Slabs that grow beside freed areas may pass the limit, too.
+            // Slabs that grow beside freed areas take of them, or may pass the limit, too.
+            let order = class::SLAB_ORDER[class::offset_of(size) / 16] as usize;
+            self.mm().dirty_to_zone(order, || self.front_gives_some());
             self.mm().check(0);
             let object = self.alloc_class(class::offset_of(size) / 16);
             self.cache.feed(&self.slab_source(), 1..CLASSES);
@@ -255,6 +257,7 @@ impl<E: Environment> Heap<E> {
         if !zero && self.vmap().is_plain(size, align) {
             self.front_gives_way();
         }
+        self.mm().dirty_to_areas(size);
         let sparse = if zero { self.mm().sparse() } else { 0 };
         let alloc = || if zero { self.vmap().alloc_zero(size, align, sparse) } else { self.vmap().alloc(size, align) };
         let area = alloc().or_else(|| {

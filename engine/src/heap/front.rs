@@ -44,6 +44,8 @@ use crate::vmap::PLAIN;
 const DEPTH: usize = 2;
 /// Pages of all areas that a set may hold: 16 MiB.
 const WIDE: usize = 4096;
+/// Pages of a class of which half is worth to go to slabs: 1 MiB.
+const MUCH: usize = 256;
 /// Between an area in use and one of a set's, in a descriptor's tag.
 const OTHER: u32 = Kind::Area as u32 ^ Kind::Front as u32;
 
@@ -261,6 +263,28 @@ impl<E: Environment> Heap<E> {
                 0
             });
         }
+    }
+
+    /// For slabs, where the zone has no dirty block: of what this CPU keeps the older half of the class that has most, if that is much. Whether it was.
+    pub(super) fn front_gives_some(&self) -> bool {
+        // Relaxed: a hint.
+        if self.cache.sets.ready().is_none_or(|set| set.fronts.load(Relaxed) == 0) {
+            return false;
+        }
+        let pages = |class| self.cache.main_count(class) * front::length(class);
+        let class = (FIRST_FRONT..CLASSES_MAX).max_by_key(|&class| pages(class)).unwrap_or(FIRST_FRONT);
+        let is_much = pages(class) >= MUCH;
+        is_much
+            && self.cache.renew_main(
+                &self.mm().everything(),
+                class,
+                |_| true,
+                |set, sheaf| {
+                    self.front_loses(sheaf, sheaf.len() - sheaf.len() / 2);
+                    set.entitle_areas(class, sheaf.len());
+                    sheaf.len()
+                },
+            )
     }
 
     /// Bytes of areas that sets cache, as far as can be seen while they are in use.

@@ -23,6 +23,7 @@
 //! see `vmap::flight`. Cost: a few loads when the levels have changed; a purge is system calls.
 mod barren;
 pub mod drain;
+mod exchange;
 pub mod free;
 mod highs;
 pub mod keeper;

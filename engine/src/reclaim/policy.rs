@@ -106,11 +106,17 @@ pub fn help(idle: u64, limit: u64, bytes: usize) -> Help {
     }
 }
 
-/// Bytes from which zeros are fresh memory, of which perhaps little will be used, and not dirty memory cleared: more where so
-/// much is `idle` that fresh memory would soon be purged for.
+/// Whether so much is `idle` that fresh memory would soon be purged for.
 #[must_use]
-pub const fn sparse(idle: u64, limit: u64) -> usize {
-    if idle > limit / 2 { 32 << 20 } else { 1 << 20 }
+pub const fn is_much(idle: u64, limit: u64) -> bool {
+    idle > limit / 2
+}
+
+/// Bytes from which zeros are fresh memory, of which perhaps little will be used, and not dirty memory cleared: more where
+/// [much](is_much) is idle.
+#[must_use]
+pub const fn sparse(is_much: bool) -> usize {
+    if is_much { 32 << 20 } else { 1 << 20 }
 }
 
 /// What is left when the limit was passed: so much less that the next free does not pass it again.
@@ -222,8 +228,9 @@ mod tests {
 
     #[test]
     fn zeros_are_fresh_sooner_where_little_is_idle() {
-        assert_eq!((sparse(50 * MIB, 100 * MIB), sparse(50 * MIB + 1, 100 * MIB)), (1 << 20, 32 << 20));
-        assert_eq!((sparse(0, 0), sparse(1, 0)), (1 << 20, 32 << 20));
+        assert_eq!((is_much(50 * MIB, 100 * MIB), is_much(50 * MIB + 1, 100 * MIB)), (false, true));
+        assert_eq!((is_much(0, 0), is_much(1, 0)), (false, true));
+        assert_eq!((sparse(false), sparse(true)), (1 << 20, 32 << 20));
     }
 
     #[test]

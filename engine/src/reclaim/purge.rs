@@ -73,7 +73,12 @@ impl Mm<'_> {
     /// Bytes from which zeros are fresh memory, of which perhaps little will be used, and not dirty memory cleared.
     #[must_use]
     pub fn sparse(&self) -> usize {
-        policy::sparse(self.idle(), self.limit())
+        policy::sparse(self.is_much())
+    }
+
+    /// Whether so much is free and resident that fresh memory would soon be purged for.
+    pub(super) fn is_much(&self) -> bool {
+        policy::is_much(self.idle(), self.limit())
     }
 
     /// Whether workers are there for what is queued: it is so much that they were called.

@@ -1,7 +1,7 @@
 //! # Pages that change hands between areas and zones
 //!
-//! Where the system gives no more memory, what is free here is taken out of the areas for good, or comes in from a zone
-//! (`reclaim::scarce`).
+//! Where the system gives no more memory, or one side has what the other would take anew, what is free here is taken out of the areas for
+//! good, or comes in from a zone (`reclaim::scarce`, `reclaim::exchange`).
 //!
 //! Units: pages. Locks: a space's. Cost: that of an allocation; to come in, a store for each page.
 
@@ -16,24 +16,29 @@ impl Vmap<'_> {
     /// there is up to a block of a zone. It is nobody's now, and zero.
     pub fn hand_over(&self, least: usize) -> Option<(Pfn, usize)> {
         const BLOCK: usize = 512;
-        for space in &self.areas.spaces {
-            let mut state = space.state.lock();
-            let mut pages = BLOCK.max(least);
-            loop {
-                // Aligned like itself; the smallest, like what is asked for.
-                if let Some(first) = state.tree.take(self.windows, pages, pages) {
-                    state.opened -= pages;
-                    self.windows.desc(first).set(Kind::None, 0);
-                    self.windows.mix(first);
-                    return Some((first, pages));
-                }
-                if pages == least {
-                    break;
-                }
-                pages = (pages / 8).max(least);
+        let mut pages = BLOCK.max(least);
+        loop {
+            if let Some(first) = self.hand_over_block(pages) {
+                return Some((first, pages));
             }
+            if pages == least {
+                return None;
+            }
+            pages = (pages / 8).max(least);
         }
-        None
+    }
+
+    /// The same of so many pages, aligned like itself; the smallest run that has them, like what is asked for.
+    pub fn hand_over_block(&self, pages: usize) -> Option<Pfn> {
+        let take = |space: &Space| {
+            let mut state = space.state.lock();
+            let first = state.tree.take(self.windows, pages, pages)?;
+            state.opened -= pages;
+            self.windows.desc(first).set(Kind::None, 0);
+            self.windows.mix(first);
+            Some(first)
+        };
+        self.areas.spaces.iter().find_map(take)
     }
 
     /// The same with what is dirty, `pages` that are aligned like themselves: nobody's now, with their old contents.

@@ -70,6 +70,8 @@ pub struct Zone {
     managed: AtomicUsize,
     free: AtomicUsize,
     dirty: AtomicUsize,
+    /// Largest order of which dirty pages are free, plus one.
+    dirty_key: AtomicUsize,
 }
 
 /// Where free pages are kept from the requests that may wait.
@@ -111,10 +113,11 @@ impl Zone {
             managed: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
+            dirty_key: AtomicUsize::new(0),
         }
     }
 
-    // (Relaxed, all three: numbers.)
+    // (Relaxed, all of these: numbers.)
     /// Pages opened so far.
     pub fn managed(&self) -> usize {
         self.managed.load(Relaxed)
@@ -128,6 +131,11 @@ impl Zone {
     /// Pages that are free and may be resident.
     pub fn dirty_pages(&self) -> usize {
         self.dirty.load(Relaxed)
+    }
+
+    /// Whether a block of that order is free and dirty.
+    pub fn has_dirty(&self, order: usize) -> bool {
+        self.dirty_key.load(Relaxed) > order
     }
 
     /// The kernel's: `min` is 4 √KiB KiB (32 MiB: 0.7 MiB, 4 GiB: 8 MiB); `low` is a quarter of that or a
@@ -169,6 +177,7 @@ impl Zone {
         let mut change = Change { state: &mut state, windows, board, managed, free: 0, dirty: 0, opened: 0, room };
         let result = body(&mut change);
         let Change { free, dirty, opened, .. } = change;
+        self.dirty_key.store((u32::BITS - state.lists[DIRTY].any.leading_zeros()) as usize, Relaxed);
         if opened != 0 {
             self.managed.store(managed.wrapping_add_signed(opened), Relaxed);
             board.shift(Level::PagesManaged, opened * PAGE as isize);
@@ -255,6 +264,26 @@ impl Zone {
         self.change(windows, board, |change| change.take_dirty(order))
     }
 
+    /// Takes an aligned block of up to 2 MiB out of the zone for good, a dirty one if there is one and else, unless that `must` be, a clean one: its
+    /// first page, nobody's now, and whether it is zero.
+    pub fn hand_over_block(&self, windows: &Windows, board: &Board, order: usize, must: bool) -> Option<(Pfn, bool)> {
+        if must && !self.has_dirty(order) {
+            return None;
+        }
+        let mut batch = Batch::new();
+        self.change(windows, board, |change| {
+            // (Another thread may have taken the dirty one.)
+            if !must || change.state.lists[DIRTY].any >> order != 0 {
+                change.opened -= (change.take(order, 1, &mut batch) << order) as isize;
+            }
+        });
+        let &BatchWord { first, starts, clean } = batch.words().first()?;
+        let first = first.add(starts.trailing_zeros() as usize);
+        // (Who has it now may give a part of it back.)
+        self.end_huge(windows, board, first);
+        Some((first, clean))
+    }
+
     /// Gives pages in the caller's hand back to the system; whether it took them. Where they are a part of a huge page, their
     /// window asks for none from now on: the kernel's own thread would make them resident again.
     ///
@@ -263,17 +292,26 @@ impl Zone {
     #[allow(unsafe_code, reason = "advises what is the caller's")]
     pub unsafe fn give_back(&self, windows: &Windows, board: &Board, first: Pfn, pages: usize) -> bool {
         let is_part = !(first.0 as usize).is_multiple_of(BLOCK_PAGES) || !pages.is_multiple_of(BLOCK_PAGES);
-        if is_part && windows.has_huge(first) {
-            let state = self.state.lock();
-            let ended = windows.end_huge(board, first);
-            drop(state);
-            if let Some((at, bytes)) = ended {
-                // SAFETY: the zone's; this advice keeps contents. (Whoever touches a block before it is counted by what it took.)
-                let _ = unsafe { sys::advise(at, bytes, Advice::NoHuge) };
-            }
+        if is_part {
+            self.end_huge(windows, board, first);
         }
         // SAFETY: the caller's promise.
         unsafe { sys::give_back(windows.address(first), pages * PAGE) }
+    }
+
+    /// A page's window asks for no huge pages from now on.
+    #[allow(unsafe_code, reason = "advises what is the zone's")]
+    fn end_huge(&self, windows: &Windows, board: &Board, page: Pfn) {
+        if !windows.has_huge(page) {
+            return;
+        }
+        let state = self.state.lock();
+        let ended = windows.end_huge(board, page);
+        drop(state);
+        if let Some((at, bytes)) = ended {
+            // SAFETY: the zone's; this advice keeps contents. (Whoever touches a block before it is counted by what it took.)
+            let _ = unsafe { sys::advise(at, bytes, Advice::NoHuge) };
+        }
     }
 
     /// Takes back what [`Zone::take_dirty`] gave, clean if the system really took it.

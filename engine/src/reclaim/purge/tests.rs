@@ -44,7 +44,7 @@ fn what_may_stay_is_what_the_policy_says_of_the_heaps_numbers() {
     let expected = |is_alone| policy::may_stay(now(is_alone), rules, || 1);
     assert_eq!(mm.limit(), expected(false));
     assert_eq!(mm.is_passed(), idle > expected(false));
-    assert_eq!(mm.sparse(), policy::sparse(idle, expected(false)));
+    assert_eq!(mm.sparse(), policy::sparse(policy::is_much(idle, expected(false))));
     for (knob, value) in [(Id::LazyShare, 7), (Id::LazyFloor, 1 << 32), (Id::LazyCeiling, 5 * M)] {
         rig.set(knob, value);
         let rules = Rules {

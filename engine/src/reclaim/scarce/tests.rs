@@ -167,10 +167,11 @@ fn an_area_is_looked_for_in_what_is_lazy_then_caches_then_zones() {
             rig.heap.free(at);
         }
     };
+    // (Before anything is lazy: slabs would take that.)
+    fill(&rig, 3000);
     rig.lazy(4, MIB);
     // (A CPU's front has it.)
     area(64 << 10);
-    fill(&rig, 3000);
     let before = seen(&rig);
     assert!(before.lazy > 0 && rig.heap.cache.sets.holds_areas(0));
     let all = tries(|again| mm.scrape_area(2 * MIB, again), || (seen(&rig), false));
