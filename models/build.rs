@@ -89,7 +89,7 @@ const GATE: &[(&str, &str)] = &[
 /// The gate as it is, and canaries.
 const GATES: &[(&str, &[(&str, &str)])] = &[
     ("gate", &[]),
-    ("gate_rushes", &[("while self.rooms.iter().any(is_awaited) {", "while false {")]),
+    ("gate_rushes", &[("if !self.rooms.iter().any(is_awaited) {", "if true {")]),
     (
         "gate_blind",
         &[(

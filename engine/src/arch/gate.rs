@@ -34,12 +34,12 @@
 //! What a large request would do without is worth a moment, too: it may wait for a fork as long as that takes, and no longer
 //! ([`Gate::enter_within`]): in a cycle of locks it is late, and goes its way. (No fork makes way for it.)
 //!
-//! Locks: `turn`, held by forks while they seal and open. Cost: a compare-and-swap, a load and a store; in a process of
+//! Locks: `turn`, held by forks while they look, seal and open, and not while they wait. Cost: a compare-and-swap, a load and a store; in a process of
 //! one thread loads and stores.
 
 use super::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use super::atomic::{AtomicU32, AtomicUsize};
-use super::lock::Owned;
+use super::lock::{Held, Owned};
 use super::naps::{LOOK, Naps};
 use super::sys;
 
@@ -54,6 +54,10 @@ const OURS_NAPS: u32 = 10_000;
 /// The state's bit while one of our threads is alone inside; forks in flight are counted above it.
 const ALONE: u32 = 1;
 const FORK: u32 = 2;
+/// What [`Gate::sealed`] is: no fork is in flight, or it waits; nobody is inside; the same, but a frame has gone on since.
+const OPEN: u32 = 0;
+const SEALED: u32 = 1;
+const STALE: u32 = 2;
 /// See the table.
 const ABROAD: usize = 1 << (usize::BITS - 1);
 const FORKS: usize = 1 << (usize::BITS - 2);
@@ -79,7 +83,7 @@ pub struct Gate {
     waits: AtomicU32,
     /// 1: this child was forked while somebody was inside; counted as a fork that never ends, here and in its children.
     torn: AtomicU32,
-    /// The fork in flight waits for nobody any more.
+    /// [`OPEN`], [`SEALED`]: the fork in flight waits for nobody any more; or [`STALE`]. Changed in a fork's turn.
     sealed: AtomicU32,
     /// Our thread that is alone inside.
     alone: AtomicUsize,
@@ -256,7 +260,7 @@ impl Gate {
     fn wait_for_seal(&self) {
         for nap in Naps::within(SEAL_NAPS) {
             // Acquire: as a rule the fork is what it says; a stale word costs a nap.
-            if self.sealed.load(Acquire) != 0 || !self.is_forking() || self.is_inside() || self.is_forking_self() {
+            if self.sealed.load(Acquire) != OPEN || !self.is_forking() || self.is_inside() || self.is_forking_self() {
                 return;
             }
             sys::futex_wait_for(&self.sealed, 0, nap);
@@ -541,23 +545,31 @@ impl Gate {
     }
 
     /// Before a fork: from now on nobody comes in, and when this returns nobody is inside but frames of the calling thread. The
-    /// first of several forks runs `seal` then, and the others come when that is done. Signals are blocked.
+    /// first of several forks for which that is so runs `seal` then. Signals are blocked.
     pub fn fork_begin(&self, seal: impl FnOnce()) {
-        self.fork_begin_within(u32::MAX, seal);
+        self.fork_begin_within(
+            u32::MAX,
+            |again| {
+                if !again {
+                    seal()
+                }
+            },
+            || (),
+        );
     }
 
     /// The same, unless somebody is still inside after so many looks, of which [`SEAL_NAPS`] are a tenth of a second: a thread that a
-    /// program has stopped there in a handler. Then false, and as it was.
-    pub fn fork_begin_within(&self, looks: u32, seal: impl FnOnce()) -> bool {
+    /// program has stopped there in a handler. Then false, and as it was: so the last of several forks runs `open` here, too. `seal` is told
+    /// whether all is sealed already, and a frame went on inside since: one above which a handler forked.
+    pub fn fork_begin_within(&self, looks: u32, seal: impl FnOnce(bool), open: impl FnOnce()) -> bool {
         // Before its turn: who waits must not keep others from ending.
         self.make_way();
         let mut naps = Naps::for_ever();
         while !self.note(FORKS, &self.notes) {
             sys::futex_wait_for(&self.noted, self.noted.load(Relaxed), naps.longer());
         }
-        let _turn = self.turn.lock();
         // SeqCst: see `enter`.
-        let is_sealed = self.state.fetch_add(FORK, SeqCst) >= FORK;
+        self.state.fetch_add(FORK, SeqCst);
         let me = sys::thread_pointer();
         // (Only there do our threads make way for a frame that a handler interrupted.)
         let interrupted = self.own() > 0 && sys::program_is_single();
@@ -567,36 +579,49 @@ impl Gate {
             who != 0 && who & !FLAGS != me && (who & FLAGS == 0 || who & FLAGS == ABROAD && !interrupted)
         };
         let mut left = looks;
-        while self.rooms.iter().any(is_awaited) {
+        loop {
+            let turn = self.turn.lock();
+            if !self.rooms.iter().any(is_awaited) {
+                match self.sealed.load(Relaxed) {
+                    OPEN => seal(false),
+                    STALE => seal(true),
+                    _ => return true,
+                }
+                self.sealed.store(SEALED, Release);
+                sys::futex_wake(&self.sealed, u32::MAX >> 1);
+                return true;
+            }
             if left == 0 {
-                self.forget(FORKS);
-                // Release: as in `fork_end`; nothing was done.
-                self.state.fetch_sub(FORK, Release);
-                sys::futex_wake(&self.state, u32::MAX >> 1);
+                self.end_fork(turn, open);
                 sys::futex_wake(&self.sealed, u32::MAX >> 1);
                 return false;
             }
+            // (Not in its turn: a frame inside may be one above which a handler forks.)
+            drop(turn);
             left -= u32::from(looks != u32::MAX);
             self.nap();
         }
-        if !is_sealed {
-            seal();
-            self.sealed.store(1, Release);
-            sys::futex_wake(&self.sealed, u32::MAX >> 1);
-        }
-        true
     }
 
     /// After a fork, in the parent or in the child, where there is no other thread. The last of several runs `open`, and
     /// then others come in. Whether what threads of the parent had in hand abroad is lost (in a child). Signals are blocked.
     pub fn fork_end(&self, child: bool, open: impl FnOnce()) -> bool {
         let lost = child && self.inherit();
-        let turn = self.turn.lock();
+        self.end_fork(self.turn.lock(), open);
+        lost
+    }
+
+    fn end_fork(&self, turn: Held<'_>, open: impl FnOnce()) {
         self.forget(FORKS);
         let is_last = self.state.load(Relaxed) & !ALONE == FORK;
         if is_last {
-            open();
-            self.sealed.store(0, Relaxed);
+            if self.sealed.load(Relaxed) != OPEN {
+                open();
+            }
+            self.sealed.store(OPEN, Relaxed);
+        } else if self.own() > 0 && self.sealed.load(Relaxed) == SEALED {
+            // Its frame goes on, and another fork waits for it.
+            self.sealed.store(STALE, Relaxed);
         }
         // SeqCst: see `Heap::free_aside`. It releases: a thread that comes in finds all open.
         self.state.fetch_sub(FORK, SeqCst);
@@ -604,7 +629,6 @@ impl Gate {
         self.gaps.fetch_add(u32::from(is_last), Release);
         drop(turn);
         sys::futex_wake(&self.state, u32::MAX >> 1);
-        lost
     }
 
     /// In a child: only this thread is here, with its own frames; whether others had something in hand.

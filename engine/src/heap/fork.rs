@@ -27,11 +27,13 @@ impl<E: Environment> Heap<E> {
         // (A child that no handler has told would wait for threads of its parent.)
         self.look_around();
         self.mm().dismiss_threads();
-        self.gate.fork_begin_within(looks, || {
-            let fenced = self.cache.sets.close();
-            self.fenced.store(fenced, Relaxed);
+        let seal = |is_closed: bool| {
+            if !is_closed {
+                self.fenced.store(self.cache.sets.close(), Relaxed);
+            }
             self.cache.sets.snapshot();
-        })
+        };
+        self.gate.fork_begin_within(looks, seal, || self.cache.sets.reopen())
     }
 
     /// After a fork, in the parent (`child` false) or in the child. Signals are blocked.

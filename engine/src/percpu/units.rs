@@ -643,7 +643,12 @@ impl Units {
     /// (see [`Gate::fork_begin_within`]). Signals are blocked.
     #[must_use]
     pub fn fork_begin(&self, looks: u32) -> bool {
-        self.gate.fork_begin_within(looks, || _ = self.close())
+        let seal = |is_closed: bool| {
+            if !is_closed {
+                self.close();
+            }
+        };
+        self.gate.fork_begin_within(looks, seal, || self.reopen())
     }
     /// After a fork, in the parent or in the child, whose thread has so many vforks in flight. Signals are blocked.
     pub fn fork_end(&self, child: bool, vforks: u32) {

@@ -490,11 +490,12 @@ fn a_fork_waits_for_those_inside_or_gives_it_up() {
         let gate = with(&rooms);
         let own = gate.own_notes(FORKS);
         let mut sealed = 0;
-        let seal = || {
+        let seal = |again: bool| {
+            assert!(!again);
             sealed += 1;
             assert_eq!((state(&gate), gate.own_notes(FORKS), gate.sealed.load(Relaxed)), (FORK, own + 1, 0));
         };
-        assert_eq!(gate.fork_begin_within(2, seal), begins, "{rooms:x?}");
+        assert_eq!(gate.fork_begin_within(2, seal, || unreachable!("nobody sealed")), begins, "{rooms:x?}");
         assert_eq!((sealed, gate.sealed.load(Relaxed)), (u32::from(begins), u32::from(begins)));
         assert_eq!((state(&gate), gate.own_notes(FORKS)), if begins { (FORK, own + 1) } else { (0, own) });
         assert!(gate.turn.try_lock().is_some());
@@ -511,6 +512,42 @@ fn a_fork_waits_for_those_inside_or_gives_it_up() {
     let gate = with(&[OTHER]);
     sleeps_until(|| gate.fork_begin(|| assert!(taken(&gate).len() == 1)), || gate.rooms[0].0.store(0, Relaxed));
     assert_eq!((state(&gate), gate.sealed.load(Relaxed)), (FORK, 1));
+}
+
+/// A frame is inside, another thread's fork waits for it, and a handler above the frame forks, too.
+#[test]
+fn a_fork_above_a_frame_inside_passes_one_that_waits_for_it() {
+    let gate = Gate::new();
+    let (sealed, anew, opened) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    let seal = |again: bool| _ = if again { &anew } else { &sealed }.fetch_add(1, SeqCst);
+    let open = || _ = opened.fetch_add(1, SeqCst);
+    let counts = || [&sealed, &anew, &opened].map(|count| count.load(SeqCst));
+    let inside = gate.enter().unwrap();
+    threads::scope(|scope| {
+        let other = scope.spawn(|| {
+            assert!(gate.fork_begin_within(u32::MAX, seal, open));
+            gate.fork_end(false, open);
+        });
+        while state(&gate) != FORK {
+            thread::yield_now();
+        }
+        assert!(gate.fork_begin_within(u32::MAX, seal, open));
+        // One that does not wait for long goes, and leaves all as it is.
+        let third = scope.spawn(|| assert!(!gate.fork_begin_within(0, seal, open)));
+        third.join().unwrap();
+        assert_eq!((counts(), state(&gate)), ([1, 0, 0], 2 * FORK));
+        gate.fork_end(false, open);
+        assert_eq!((counts(), gate.sealed.load(Relaxed)), ([1, 0, 0], STALE));
+        drop(inside);
+        other.join().unwrap();
+    });
+    assert_eq!((counts(), state(&gate), gate.sealed.load(Relaxed)), ([1, 1, 1], 0, OPEN));
+    assert!(gate.enter().is_some());
+    // Who gives up last opens what another, which is over, has sealed.
+    let gate = with(&[OTHER]);
+    gate.sealed.store(STALE, Relaxed);
+    assert!(!gate.fork_begin_within(0, seal, open));
+    assert_eq!((counts(), state(&gate), gate.sealed.load(Relaxed)), ([1, 1, 2], 0, OPEN));
 }
 
 #[test]
@@ -532,8 +569,16 @@ fn the_first_of_several_forks_seals_and_the_last_opens() {
     assert!(wakes_two(&gate.state, false, || assert!(!gate.fork_end(false, || ()))));
     let gate = with(&[OTHER]);
     gate.state.store(FORK, Relaxed);
-    assert!(wakes_two(&gate.state, false, || assert!(!gate.fork_begin_within(0, || unreachable!("sealed")))));
-    assert!(wakes_two(&gate.sealed, false, || assert!(!gate.fork_begin_within(0, || unreachable!("sealed")))));
+    assert!(wakes_two(&gate.state, false, || assert!(!gate.fork_begin_within(
+        0,
+        |_| unreachable!("somebody is inside"),
+        || unreachable!("another goes on")
+    ))));
+    assert!(wakes_two(&gate.sealed, false, || assert!(!gate.fork_begin_within(
+        0,
+        |_| unreachable!("somebody is inside"),
+        || unreachable!("another goes on")
+    ))));
     assert_eq!(state(&gate), FORK);
 }
 
@@ -615,7 +660,7 @@ fn the_programs_only_thread_uses_the_last_rooms_and_ours_come_in_alone() {
         assert_eq!(taken(&gate), []);
         // A handler's fork passes one of ours that is abroad only where it interrupted somebody inside, for whom ours makes way.
         for (rooms, begins) in [([0, OTHER | ABROAD], false), ([me, OTHER | ABROAD], true), ([me, OTHER], false)] {
-            assert_eq!(with(&rooms).fork_begin_within(2, || ()), begins, "{rooms:x?}");
+            assert_eq!(with(&rooms).fork_begin_within(2, |_| (), || ()), begins, "{rooms:x?}");
         }
         let ours = |gate: &Gate| matches!(gate.enter_ours(), Some(Ours::Alone(_)));
         assert!(ours(&gate) && taken(&gate).is_empty());
@@ -704,7 +749,7 @@ fn who_reads_beside_others_is_awaited_by_forks_alone() {
     let inside = gate.enter();
     gate.beside(|| {
         assert!(taken(&gate).contains(&(me | ABROAD)) && taken(&gate).len() == 2);
-        assert!(!with(&[OTHER | ABROAD]).fork_begin_within(2, || ()));
+        assert!(!with(&[OTHER | ABROAD]).fork_begin_within(2, |_| (), || ()));
     });
     drop(inside);
     assert_eq!(taken(&gate), []);
