@@ -14,8 +14,9 @@
 
 use super::sets::Sets;
 use crate::arch::PAGE;
-use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::arch::atomic::{AtomicU32, AtomicU64};
+use crate::arch::naps::Naps;
 use crate::arch::seq::TALLY;
 use crate::arch::sys::{self, Access, Advice};
 use crate::stat::board::{BOARD_BYTES, SETS_MAX, SHOW, SHOW_BYTES, TALLIES, TALLY_BYTES};
@@ -177,20 +178,35 @@ impl Sets {
     pub fn is_watched(&self) -> bool {
         self.share.witness.load(Relaxed) != 0
     }
-    fn attest(&self) {
-        let witness = self.share.witness.load(Relaxed);
-        if witness != 0 {
-            // SAFETY: a word of our own mapping.
-            unsafe { &*(witness as *const AtomicU64) }.store(1, Relaxed);
-        }
-    }
-    /// Whether this is a forked child that has not been told so.
-    #[inline]
-    pub fn is_orphan(&self) -> bool {
+    fn witness(&self) -> Option<&AtomicU64> {
         // Acquire: pairs with `watch`.
         let witness = self.share.witness.load(Acquire);
-        // SAFETY: as above.
-        witness != 0 && unsafe { &*(witness as *const AtomicU64) }.load(Relaxed) == 0
+        // SAFETY: a word of our own mapping, if there is one.
+        unsafe { (witness as *const AtomicU64).as_ref() }
+    }
+    /// What there is to be done in a forked child is done.
+    pub fn attest(&self) {
+        // Release: whoever sees it sees what was done.
+        self.witness().inspect(|witness| witness.store(1, Release));
+    }
+    /// Whether this is a forked child that has not been told so, or another thread of it is at what that takes.
+    #[inline]
+    pub fn is_orphan(&self) -> bool {
+        // Acquire: see `attest`.
+        self.witness().map_or(1, |witness| witness.load(Acquire)) != 1
+    }
+    /// In such a child: whether it is this thread that does it, up to [`Sets::attest`]. Waits for another that does.
+    pub fn claim(&self) -> bool {
+        let (me, never, mut naps) = (sys::thread_pointer() as u64, AtomicU32::new(0), Naps::for_ever());
+        let Some(witness) = self.witness() else { return false };
+        loop {
+            // Acquire: see `attest`.
+            match witness.compare_exchange(0, me, Acquire, Acquire) {
+                Ok(_) => return true,
+                Err(who) if who == 1 || who == me => return false,
+                Err(_) => sys::futex_wait_for(&never, 0, naps.longer()),
+            }
+        }
     }
 
     /// Before a fork, when nobody is inside: what a child's board and sets begin with.
@@ -242,7 +258,7 @@ impl Sets {
         }
     }
 
-    /// In a forked child, first of all: the sets as they were, or, if nobody `told` that there would be a fork, empty.
+    /// In a forked child, first of all, and before [`Sets::attest`]: the sets as they were, or, if nobody `told` that there would be a fork, empty.
     pub fn restore(&self, told: bool) {
         let (base, is_shared) = (self.base.load(Relaxed), self.is_shared());
         if is_shared && told {
@@ -261,7 +277,6 @@ impl Sets {
                 copied.levels[Level::Charged as usize].store(0, Relaxed);
             }
         }
-        self.attest();
     }
 
     /// In a forked child, after that: a board of its own, as it was before the fork, in `file` or private.

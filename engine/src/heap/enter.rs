@@ -120,7 +120,8 @@ impl<E: Environment> Heap<E> {
     fn notice(&self) {
         let _signals = sys::Signals::block();
         // (With a fork of its own in flight this thread is told in a moment, and gets memory from the side arena till then.)
-        if self.cache.sets.is_orphan() && !self.gate.is_forking_self() {
+        // (Nor where it has begun a thread, and that one is at it.)
+        if self.cache.sets.is_orphan() && !self.gate.is_forking_self() && self.cache.sets.claim() {
             let vforks = self.gate.own_vforks();
             let torn = self.gate.inherit_unasked();
             self.cache.sets.restore(false);
@@ -134,6 +135,7 @@ impl<E: Environment> Heap<E> {
                 self.profile.samples.inherit();
                 self.cache.sets.reopen();
             }
+            self.cache.sets.attest();
             self.count_if_open(Event::Fork);
         }
     }

@@ -41,6 +41,7 @@ impl<E: Environment> Heap<E> {
         let vforks = self.gate.own_vforks();
         if child {
             self.cache.sets.restore(true);
+            self.cache.sets.attest();
             self.unshare();
             self.cache.sets.inherit(vforks, !self.fenced.load(Relaxed));
             self.profile.samples.inherit();

@@ -220,7 +220,8 @@ impl Side {
     /// Whether anything is put off.
     #[inline]
     pub fn is_owing(&self) -> bool {
-        self.put_off.load(Relaxed) != 0
+        // SeqCst: see `Heap::free_aside`. (On x86-64 a load like any other.)
+        self.put_off.load(SeqCst) != 0
     }
 
     /// Everything that was put off, which is not any more. (All of it is taken at once, so no entry comes back to the

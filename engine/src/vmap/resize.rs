@@ -229,8 +229,9 @@ impl Vmap<'_> {
         // The kernel refuses what is not one mapping (one that was moved, and grew where it is).
         // SAFETY: both are ours; the target's contents are not needed.
         if !unsafe { self.move_to(area, &target) } {
-            // It may have unmapped the target before it gave up.
-            // SAFETY: ours, and nothing in it is needed.
+            // It may have unmapped the target before it gave up. (Then another thread could map something there in between, if it asked for
+            // this very address: nobody is given it who asks for none, but where addresses are scarce.)
+            // SAFETY: ours, but for that, and nothing in it is needed.
             if unsafe { sys::map_over(fresh.address, target.bytes, Access::ReadWrite) }.is_ok() {
                 self.advise(fresh.address, target.bytes, target.flags);
                 self.free_empty(&target);

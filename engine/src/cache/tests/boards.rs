@@ -162,6 +162,7 @@ fn texts_have_their_pages_when_they_are_written() {
         );
         // In a child of its own they are made anew.
         sets.restore(true);
+        sets.attest();
         sets.unshare(None);
         must!(!sets.is_shared() && !sys::is_readable(at) && sets.share.sure_texts.load(Relaxed) == 0);
         for sets in [sets, alone_sets] {
@@ -196,6 +197,7 @@ fn a_child_that_nobody_told_finds_out() {
                     must!(sets.is_orphan() && marked(sets, sets.there(), kept));
                     must!(kept || marked(sets, sets.there(), false));
                     sets.restore(false);
+                    sets.attest();
                     must!(!sets.is_orphan() && marked(sets, sets.there(), kept));
                     0
                 });
@@ -214,6 +216,36 @@ fn a_child_that_nobody_told_finds_out() {
         0
     });
     assert_eq!(failed, 0);
+}
+
+/// Another that finds out at the same time waits until all is done.
+#[test]
+fn one_thread_of_a_child_finds_out() {
+    use crate::arch::atomic::AtomicU32;
+    use crate::arch::atomic::Ordering::SeqCst;
+    use crate::arch::tests::in_a_single_child;
+    use crate::tests::threads;
+    let sets = private();
+    sets.watch();
+    in_a_single_child(|| {
+        assert!(sets.is_orphan() && sets.claim() && !sets.claim() && sets.is_orphan(), "its own frames go on");
+        let (begun, done) = (AtomicU32::new(0), AtomicU32::new(0));
+        threads::scope(|scope| {
+            let other = scope.spawn(|| {
+                begun.store(1, SeqCst);
+                assert!(sets.is_orphan() && !sets.claim() && done.load(SeqCst) == 1 && !sets.is_orphan());
+            });
+            while begun.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(core::time::Duration::from_millis(20));
+            done.store(1, SeqCst);
+            sets.attest();
+            other.join().unwrap();
+        });
+        assert!(!sets.is_orphan() && !sets.claim());
+    });
+    assert!(!sets.is_orphan());
 }
 
 /// It has the board and the sets of before the fork; nobody's charges without the sets.
@@ -243,6 +275,7 @@ fn goes_on(sets: &Sets, parents: usize, own: usize, made: usize, room: usize) ->
         let child = alone(|| {
             must!(sets.is_orphan());
             sets.restore(true);
+            sets.attest();
             must!(!sets.is_orphan() && marked(sets, sets.tallied(), true));
             sets.unshare(file);
             must!(numbered(sets) && sets.board().level(Level::Charged) == 9);
@@ -269,6 +302,7 @@ fn goes_on(sets: &Sets, parents: usize, own: usize, made: usize, room: usize) ->
     // Untold, the sets are empty, and so is what they were entitled to.
     let child = alone(|| {
         sets.restore(false);
+        sets.attest();
         must!(!sets.is_orphan() && marked(sets, sets.there(), false));
         sets.unshare(None);
         must!(sets.board().level(Level::Charged) == 0 && tally(sets, 3).load(Relaxed) == 99);
@@ -278,6 +312,7 @@ fn goes_on(sets: &Sets, parents: usize, own: usize, made: usize, room: usize) ->
     // Nobody was forked: what changed since is not undone.
     set(sets, 3).store(5, Relaxed);
     sets.restore(true);
+    sets.attest();
     must!(set(sets, 3).load(Relaxed) == 5);
     0
 }
@@ -321,6 +356,7 @@ fn without_memory_for_a_copy_a_child_has_what_is_there() {
         let child = alone(|| {
             must!(sets.is_orphan() && marked(sets, sets.there(), true));
             sets.restore(true);
+            sets.attest();
             must!(!sets.is_orphan() && marked(sets, sets.there(), true));
             sets.unshare(None);
             must!(!sets.is_shared() && !sets.is_orphan() && numbered(sets) && marked(sets, sets.there(), true));
@@ -334,6 +370,7 @@ fn without_memory_for_a_copy_a_child_has_what_is_there() {
         must!(
             alone(|| {
                 sets.restore(false);
+                sets.attest();
                 i32::from(!marked(sets, sets.tallied(), false))
             }) == 0
         );
@@ -343,6 +380,7 @@ fn without_memory_for_a_copy_a_child_has_what_is_there() {
         must!(
             alone(|| {
                 sets.restore(true);
+                sets.attest();
                 sets.unshare(None);
                 must!(!sets.is_shared() && numbered(sets));
                 0
