@@ -23,7 +23,8 @@ const UNIT: usize = 6;
 
 impl Mm<'_> {
     /// Before a slab of 2^`order` pages is made, perhaps: its zone gets a dirty block of the areas' if it has none. Where those have
-    /// few, `more` may come of what is cached, or not.
+    /// few, `more` may come of what is cached, or not. (Out of line, both: what follows needs none of their frames.)
+    #[inline(never)]
     pub fn dirty_to_zone(&self, order: usize, more: impl FnOnce() -> bool) {
         let (windows, board) = (&self.pages.windows, self.cache.sets.board());
         let zone = &self.pages.zones[self.cache.sets.cpus.node()];
@@ -47,6 +48,7 @@ impl Mm<'_> {
     }
 
     /// Before an area of so many bytes takes fresh pages: the areas get a dirty block of the zone's that is long enough.
+    #[inline(never)]
     pub fn dirty_to_areas(&self, bytes: usize) {
         let (windows, board) = (&self.pages.windows, self.cache.sets.board());
         let zone = &self.pages.zones[self.cache.sets.cpus.node()];

@@ -17,7 +17,8 @@
 //!
 //! So a freer pays for what it adds (the kernel only schedules work, and its backlog grows without bound), and
 //! no free waits for a whole purge: those run in slices, and end after one for which a fork waits. An allocation
-//! above the limit gives back as much as it takes: what is resident does not grow by it.
+//! above the limit gives back as much as it takes: what is resident does not grow by it. What one side of small and large blocks has left is
+//! used by the other before that takes fresh memory ([`exchange`]).
 //!
 //! Lock: `purging` (to gather, to give pages back, to drain), before all others; slices of areas go without it,
 //! see `vmap::flight`. Cost: a few loads when the levels have changed; a purge is system calls.
