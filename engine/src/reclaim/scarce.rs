@@ -80,10 +80,11 @@ impl Mm<'_> {
     fn feed_meta(&self) -> bool {
         let (windows, board, meta) = (&self.pages.windows, self.cache.sets.board(), &self.cache.meta);
         meta.is_dry() && {
-            let _ = (0..NODES).any(|node| self.pages.zones[node].free_pages() > 0) || self.areas_to_pages(1);
             let of_node = |pages, node: usize| self.pages.zones[node].hand_over(windows, board, node, pages, pages);
-            // (For good: so a few that lie together, rather than one here and one there that blocks of pages cannot grow over.)
-            let run = [FED, 1].into_iter().find_map(|pages| (0..NODES).find_map(|node| of_node(pages, node)));
+            // (For good: so a few that lie together, where slabs come last, rather than one here and one there that nothing can grow over.)
+            let of_zones = |pages| (0..NODES).find_map(|node| of_node(pages, node));
+            let of_areas = |pages| Some((self.vmap().hand_over_last(pages)?, pages));
+            let run = [FED, 1].into_iter().find_map(|pages| of_areas(pages).or_else(|| of_zones(pages)));
             run.is_some_and(|(first, pages)| {
                 meta.feed(board, windows.address(first), pages * PAGE);
                 true

@@ -7,6 +7,7 @@
 
 use super::areas::Vmap;
 use super::space::Space;
+use super::tree::Tree;
 use crate::arch::PAGE;
 use crate::page::{Kind, Pfn};
 use crate::stat::Event;
@@ -30,15 +31,23 @@ impl Vmap<'_> {
 
     /// The same of so many pages, aligned like itself; the smallest run that has them, like what is asked for.
     pub fn hand_over_block(&self, pages: usize) -> Option<Pfn> {
-        let take = |space: &Space| {
+        self.hand_over_by(pages, |tree| tree.take(self.windows, pages, pages))
+    }
+
+    /// The same of the last pages that are free.
+    pub fn hand_over_last(&self, pages: usize) -> Option<Pfn> {
+        self.hand_over_by(pages, |tree| tree.take_last(self.windows, pages))
+    }
+
+    fn hand_over_by(&self, pages: usize, take: impl Fn(&mut Tree) -> Option<Pfn>) -> Option<Pfn> {
+        self.areas.spaces.iter().find_map(|space| {
             let mut state = space.state.lock();
-            let first = state.tree.take(self.windows, pages, pages)?;
+            let first = take(&mut state.tree)?;
             state.opened -= pages;
             self.windows.desc(first).set(Kind::None, 0);
             self.windows.mix(first);
             Some(first)
-        };
-        self.areas.spaces.iter().find_map(take)
+        })
     }
 
     /// The same with what is dirty, `pages` that are aligned like themselves: nobody's now, with their old contents.

@@ -51,11 +51,17 @@ proptest! {
         for (pages, shift, which) in ops {
             let align = 1 << shift;
             if which % 5 < 3 {
-                let expected = free.iter().find(|(_, len)| **len >= pages + align - 1).map(|(&at, &len)| (at, len));
-                let got = tree.take(windows, pages, align);
+                let is_last = which % 5 == 2;
+                let of = |(&at, &len): (&u32, &usize)| (at, len);
+                let (got, expected) = if is_last {
+                    (tree.take_last(windows, pages), free.iter().rev().find(|(_, len)| **len >= pages).map(of))
+                } else {
+                    let enough = pages + align - 1;
+                    (tree.take(windows, pages, align), free.iter().find(|(_, len)| **len >= enough).map(of))
+                };
                 prop_assert_eq!(got.is_some(), expected.is_some());
                 if let (Some(got), Some((at, len))) = (got, expected) {
-                    let start = at.next_multiple_of(align as u32);
+                    let start = if is_last { at + (len - pages) as u32 } else { at.next_multiple_of(align as u32) };
                     prop_assert_eq!(got.0, start);
                     free.remove(&at);
                     if start > at {

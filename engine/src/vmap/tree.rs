@@ -155,6 +155,19 @@ impl Tree {
         Some(self.carve(windows, run, Pfn(run.0.next_multiple_of(align as u32)), pages))
     }
 
+    /// Takes the last `pages` pages of the highest run that has them.
+    pub fn take_last(&mut self, windows: &Windows, pages: usize) -> Option<Pfn> {
+        let nodes = Nodes(windows);
+        if nodes.largest(self.root) < pages {
+            return None;
+        }
+        let mut run = self.root;
+        while nodes.largest(nodes.right(run)) >= pages || nodes.pages(run) < pages {
+            run = if nodes.largest(nodes.right(run)) >= pages { nodes.right(run) } else { nodes.left(run) };
+        }
+        Some(self.carve(windows, run, run.add(nodes.pages(run) - pages), pages))
+    }
+
     /// Takes `pages` pages from `at` on out of a run that has them; the rest of it stays.
     pub fn carve(&mut self, windows: &Windows, run: Pfn, at: Pfn, pages: usize) -> Pfn {
         let (len, skipped) = (windows.desc(run).len(), (at.0 - run.0) as usize);
