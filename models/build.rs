@@ -101,6 +101,12 @@ const GATES: &[(&str, &[(&str, &str)])] = &[
         "gate_alone_beside",
         &[("if self.rooms.iter().any(is_inside) {", "if false && self.rooms.iter().any(is_inside) {")],
     ),
+    // What a frame did behind a seal is not copied; who waits in vain and is the last leaves all closed.
+    ("gate_is_never_stale", &[("self.sealed.store(STALE, Relaxed);", "")]),
+    (
+        "gate_leaves_closed",
+        &[("                self.end_fork(turn, open);\n", "                self.end_fork(turn, || ());\n")],
+    ),
     ("gate_ends_all", &[("saturating_sub(begun >> 1)", "saturating_sub(0)")]),
     ("gate_notes_apart", &[("!(apart && self.own_vforks() > 0) && self.note(", "self.note(")]),
     // Forks make way as long as it takes; or not at all.

@@ -79,6 +79,10 @@ written! {
     gate_blind;
     /// Canary: a thread of ours is alone beside others.
     gate_alone_beside;
+    /// Canary: a fork that waited for a frame has the copy of one above that frame.
+    gate_is_never_stale;
+    /// Canary: who gives up last leaves all closed.
+    gate_leaves_closed;
     /// Canary: the end of a vfork ends those below it, too.
     gate_ends_all;
     /// Canary: a vfork has a note, also if its child may outlive its parent.

@@ -4,7 +4,7 @@
 //! Bound: 2 threads of a program and one of ours, 3 turns each, against 2 forks; 20,000 schedules: 20 seconds. What a
 //! forked child would find: everything in its place, nothing in a hand, no lock held; nothing moves until the fork is over,
 //! and what was put off meanwhile is done in the end. Nobody waits for a fork: all turns end while it is in flight.
-//! Vforks, and who waits for forks that overlap, by themselves: see there.
+//! Forks in handlers, vforks, and who waits for forks that overlap, by themselves: see there.
 #![allow(missing_docs)]
 
 use allotment_models::arch::atomic::{AtomicU32, Ordering::SeqCst};
@@ -157,6 +157,79 @@ fn forks_and_those_inside() {
 canary!(canary_a_fork_waits_for_nobody, "gate", gate_rushes, rushes);
 canary!(canary_nobody_looks_for_a_fork, "gate", gate_blind, blind);
 canary!(canary_alone_beside_others, "gate", gate_alone_beside, beside);
+
+/// A handler forks above a frame that is inside and goes on afterwards, beside a fork that waits for that frame, and one that waits for a moment
+/// only. What is sealed and opened comes in turns, and whoever forks has a copy of what is there now. (Two such frames would wait for each
+/// other: README says so.)
+macro_rules! handlers {
+    ($name:ident, $gate:ty) => {
+        mod $name {
+            use super::*;
+
+            #[derive(Default)]
+            struct World {
+                gate: $gate,
+                things: AtomicU32,
+                copy: AtomicU32,
+                closed: AtomicU32,
+            }
+
+            fn fork(world: &World, looks: u32) {
+                let seal = |again: bool| {
+                    assert!(world.closed.swap(1, SeqCst) == u32::from(again), "VIOLATION: sealed twice");
+                    world.copy.store(world.things.load(SeqCst), SeqCst);
+                };
+                let open = || assert!(world.closed.swap(0, SeqCst) == 1, "VIOLATION: opened twice");
+                if world.gate.fork_begin_within(looks, seal, open) {
+                    let things = world.things.load(SeqCst);
+                    assert!(world.copy.load(SeqCst) == things, "VIOLATION: an old copy");
+                    machine::point();
+                    assert!(world.closed.load(SeqCst) == 1, "VIOLATION: open in a fork");
+                    assert!(world.things.load(SeqCst) == things, "VIOLATION: something moved in a fork");
+                    world.gate.fork_end(false, open);
+                }
+            }
+
+            fn handler(world: &World) {
+                let Some(_inside) = world.gate.enter() else { return };
+                world.things.fetch_add(1, SeqCst);
+                fork(world, u32::MAX);
+                world.things.fetch_add(1, SeqCst);
+            }
+
+            fn turn(world: &World) {
+                if let Some(_inside) = world.gate.enter() {
+                    world.things.fetch_add(1, SeqCst);
+                }
+            }
+
+            pub fn model() {
+                let world = Arc::new(World::default());
+                let bodies: [fn(&World); 4] =
+                    [handler, turn, |world| fork(world, u32::MAX), |world| fork(world, machine::choose(3) as u32)];
+                let threads: Vec<_> = bodies
+                    .into_iter()
+                    .map(|body| {
+                        let world = Arc::clone(&world);
+                        spawn(move || body(&world))
+                    })
+                    .collect();
+                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                assert!(world.closed.load(SeqCst) == 0, "VIOLATION: closed for good");
+                assert!(world.gate.enter().is_some(), "VIOLATION: nobody comes in");
+            }
+        }
+    };
+}
+handlers!(handlers_as_they_are, allotment_models::arch::gate::Gate);
+handlers!(handlers_with_old_copies, allotment_models::gate_is_never_stale::Gate);
+handlers!(handlers_left_closed, allotment_models::gate_leaves_closed::Gate);
+#[test]
+fn forks_in_handlers() {
+    holds("handlers", 2, 20_000, handlers_as_they_are::model);
+}
+canary!(canary_a_frame_goes_on_behind_a_copy, "handlers", gate_is_never_stale, handlers_with_old_copies);
+canary!(canary_who_gives_up_opens_nothing, "handlers", gate_leaves_closed, handlers_left_closed);
 
 /// Vforks in three threads, whose children begin some, too, and may be killed in them: 3 deep, with two notes for all. The sets are closed as
 /// long as one is in flight, and open when all are over: but not where one was killed whose child may go on apart, nor where one had no note.
