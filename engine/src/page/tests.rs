@@ -503,6 +503,20 @@ fn only_where_all_of_a_huge_page_is_free_and_clean_one_page_makes_the_rest_dirty
 }
 
 #[test]
+fn a_part_of_a_huge_page_changes_hands_only_dirty_and_then_none_is_asked_for() {
+    let place = Place { growth: Growth { huge: 0, ..GROWTH }, ..Place::new() };
+    let block = place.alloc(9, 1, Flags::NONE)[0].0;
+    while !place.alloc(0, 1000, Flags::ATOMIC).is_empty() {}
+    let hand = |must| place.zone.hand_over_block(place.windows, &place.board, 6, must);
+    place.zone.cleaned(place.windows, &place.board, block, 512, true);
+    assert_eq!((hand(true), hand(false), place.zone.dirty_pages()), (None, None, 0));
+    let some = place.alloc(6, 1, Flags::ATOMIC);
+    assert!(some[..] == [(block, false)] && place.zone.dirty_pages() == 448 && place.windows.has_huge(block));
+    assert_eq!((hand(true), place.windows.has_huge(block)), (Some((block.add(64), false)), false));
+    place.verify();
+}
+
+#[test]
 fn no_huge_page_passes_a_limit_unseen() {
     let place = Place { growth: Growth { huge: 0, ..GROWTH }, ..Place::new() };
     place.alloc(9, 2, Flags::NONE);

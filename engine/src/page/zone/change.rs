@@ -264,6 +264,17 @@ impl Change<'_> {
         refused
     }
 
+    /// Whether a block of that order is dirty.
+    pub(super) fn has_dirty(&self, order: usize) -> bool {
+        self.state.lists[DIRTY].any >> order != 0
+    }
+    /// Whether one is free, and what [`Change::take`] would take, if none is dirty, asks for no huge page.
+    pub(super) fn has_small(&self, order: usize) -> bool {
+        let list = &self.state.lists[FREE];
+        let at = list.any >> order;
+        at != 0 && !self.windows.is_huge(list.first[order + at.trailing_zeros() as usize])
+    }
+
     /// Up to `n` blocks of `order` into the batch, while it has room; how many.
     pub(super) fn take(&mut self, order: usize, n: usize, batch: &mut Batch) -> usize {
         let mut got = 0;

@@ -264,8 +264,8 @@ impl Zone {
         self.change(windows, board, |change| change.take_dirty(order))
     }
 
-    /// Takes an aligned block of up to 2 MiB out of the zone for good, a dirty one if there is one and else, unless that `must` be, a clean one: its
-    /// first page, nobody's now, and whether it is zero.
+    /// Takes an aligned block of up to 2 MiB out of the zone for good, a dirty one if there is one and else, unless that `must` be, a clean one that is no
+    /// part of a huge page: its first page, nobody's now, and whether it is zero.
     pub fn hand_over_block(&self, windows: &Windows, board: &Board, order: usize, must: bool) -> Option<(Pfn, bool)> {
         if must && !self.has_dirty(order) {
             return None;
@@ -273,7 +273,7 @@ impl Zone {
         let mut batch = Batch::new();
         self.change(windows, board, |change| {
             // (Another thread may have taken the dirty one.)
-            if !must || change.state.lists[DIRTY].any >> order != 0 {
+            if change.has_dirty(order) || !must && change.has_small(order) {
                 change.opened -= (change.take(order, 1, &mut batch) << order) as isize;
             }
         });

@@ -330,3 +330,27 @@ fn new_memory_is_bound_to_its_node_where_that_is_wanted() {
         assert_eq!([first != 0, last != 0], [bind; 2], "MPOL_DEFAULT is 0");
     }
 }
+
+#[test]
+fn a_block_changes_hands_dirty_before_clean() {
+    let (place, blocks) = taken(2);
+    let hand = |order, must| {
+        let (managed, block) =
+            (place.zone.managed(), place.zone.hand_over_block(place.windows, &place.board, order, must));
+        let pages = block.map_or(0, |_| 1 << order);
+        assert_eq!(place.zone.managed(), managed - pages, "nobody's");
+        place.verify();
+        block
+    };
+    assert_eq!((hand(6, true), hand(6, false)), (None, None));
+    place.give(blocks[0], 0..512);
+    place.clean();
+    place.give(blocks[1], 64..192);
+    assert!(place.zone.has_dirty(6) && !place.zone.has_dirty(7));
+    assert_eq!(hand(7, true), None);
+    assert_eq!([hand(6, true), hand(6, false)], [64, 128].map(|at| Some((blocks[1].add(at), false))));
+    assert!(!place.zone.has_dirty(6));
+    assert_eq!((hand(6, true), hand(6, false)), (None, Some((blocks[0], true))));
+    assert_eq!(hand(8, false), Some((blocks[0].add(256), true)));
+    assert_eq!(hand(8, false), None);
+}
