@@ -15,6 +15,15 @@ use std::sync::Arc;
 
 const THINGS: u32 = 3;
 
+/// Each in a thread of its own, until all have ended.
+fn together<World: Send + Sync + 'static, const N: usize>(world: &Arc<World>, bodies: [fn(&World); N]) {
+    let threads = bodies.map(|body| {
+        let world = Arc::clone(world);
+        spawn(move || body(&world))
+    });
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+}
+
 macro_rules! model {
     ($name:ident, $gate:ty) => {
         mod $name {
@@ -117,14 +126,7 @@ macro_rules! model {
                     looking: Lock::new(()),
                 });
                 let bodies: [fn(&World); 5] = [program, program, ours, fork, fork];
-                let threads: Vec<_> = bodies
-                    .into_iter()
-                    .map(|body| {
-                        let world = Arc::clone(&world);
-                        spawn(move || body(&world))
-                    })
-                    .collect();
-                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                together(&world, bodies);
                 world.check();
                 assert!(world.put_off.load(SeqCst) == 0, "VIOLATION: put off for ever");
                 assert!(world.done.load(SeqCst) >= 4, "VIOLATION: a turn was lost");
@@ -207,14 +209,7 @@ macro_rules! handlers {
                 let world = Arc::new(World::default());
                 let bodies: [fn(&World); 4] =
                     [handler, turn, |world| fork(world, u32::MAX), |world| fork(world, machine::choose(3) as u32)];
-                let threads: Vec<_> = bodies
-                    .into_iter()
-                    .map(|body| {
-                        let world = Arc::clone(&world);
-                        spawn(move || body(&world))
-                    })
-                    .collect();
-                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                together(&world, bodies);
                 assert!(world.closed.load(SeqCst) == 0, "VIOLATION: closed for good");
                 assert!(world.gate.enter().is_some(), "VIOLATION: nobody comes in");
             }
@@ -268,13 +263,8 @@ macro_rules! vforks {
             pub fn model() {
                 let world =
                     Arc::new(World { gate: <$gate>::new(), closed: AtomicU32::new(0), apart: AtomicU32::new(0) });
-                let threads: Vec<_> = (0..3)
-                    .map(|_| {
-                        let world = Arc::clone(&world);
-                        spawn(move || (0..2).for_each(|_| assert!(vfork(&world, 1))))
-                    })
-                    .collect();
-                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                let some: fn(&World) = |world| (0..2).for_each(|_| assert!(vfork(world, 1)));
+                together(&world, [some; 3]);
                 let closed = world.closed.load(SeqCst);
                 assert!(closed >= world.apart.load(SeqCst), "VIOLATION: open beside a child of one that was killed");
                 assert!((closed > 0) == (world.gate.own_vforks() > 0), "VIOLATION: closed for good");
@@ -333,14 +323,7 @@ macro_rules! overlaps {
                     }
                 };
                 let bodies: [fn(&World); 4] = [comes, forks, forks, forks];
-                let threads: Vec<_> = bodies
-                    .into_iter()
-                    .map(|body| {
-                        let world = Arc::clone(&world);
-                        spawn(move || body(&world))
-                    })
-                    .collect();
-                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                together(&world, bodies);
                 assert!(world.came.load(SeqCst) == 2 && !world.gate.has_late(), "VIOLATION: it waits for ever");
             }
         }
