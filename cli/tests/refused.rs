@@ -109,6 +109,10 @@ impl Try {
         if gives_back && !matches!(self.which, Which::One(..)) {
             command.env("REFUSED_KEEPS", "1");
         }
+        // Without fences what another CPU caches stays with it: areas up to 16 MiB, and slabs of some objects.
+        if self.name().starts_with("membarrier") {
+            command.env("REFUSED_FENCES", "1");
+        }
         trace::run(command, &bench.library, &self.which, ERRORS[self.error].1, HANG, bench.scratch.path())
     }
 }

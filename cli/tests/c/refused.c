@@ -2,7 +2,8 @@
  * and with nothing lost, `errno` and the signal mask stay as they were, and what is freed goes back. For
  * cli/tests/refused.rs, which says what each case finds in its environment; each passes under glibc.
  *
- * REFUSED_KEEPS: the calls that give memory back are refused for good, so that what stays is not looked at. */
+ * REFUSED_KEEPS: the calls that give memory back are refused for good, so that what stays is not looked at. REFUSED_FENCES: what CPUs cache may
+ * stay. */
 #include "check.h"
 #include <fcntl.h>
 #include <malloc.h>
@@ -471,6 +472,7 @@ int main(int argc, char **argv)
     sigaddset(&mask, SIGUSR1);
     sigprocmask(SIG_BLOCK, &mask, NULL);
     at_first = memory_of(0).resident;
+    stays += getenv("REFUSED_FENCES") ? 16 * MIB : 0;
     for (size_t at = 0; at < sizeof cases / sizeof cases[0]; at++)
         if (!strcmp(argv[1], cases[at].name)) {
             cases[at].run();
