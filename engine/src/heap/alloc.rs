@@ -260,12 +260,7 @@ impl<E: Environment> Heap<E> {
         self.mm().dirty_to_areas(size);
         let sparse = if zero { self.mm().sparse() } else { 0 };
         let alloc = || if zero { self.vmap().alloc_zero(size, align, sparse) } else { self.vmap().alloc(size, align) };
-        let area = alloc().or_else(|| {
-            if self.mm().is_limited(size) {
-                return self.mm().squeezed(size, alloc);
-            }
-            self.mm().scrape_area(size, alloc)
-        })?;
+        let area = self.mm().take(size, alloc, || self.mm().scrape_area(size, alloc))?;
         if area.zero {
             self.mm().check(size);
         }
@@ -296,13 +291,9 @@ impl<E: Environment> Heap<E> {
     /// An object of a class; when there is no memory, once more after the barns were given up
     /// (the sets of other CPUs would take a fence, which a filter may forbid by now).
     pub(super) fn alloc_class(&self, class: usize) -> Option<usize> {
-        self.cache.alloc(&self.slab_source(), class).or_else(|| {
-            let slab = PAGE << class::SLAB_ORDER[class];
-            if self.mm().is_limited(slab) {
-                return self.mm().squeezed(slab, || self.cache.alloc(&self.slab_source(), class));
-            }
-            self.mm().scrape_pages(class::SLAB_ORDER[class] as usize, || self.cache.alloc(&self.slab_source(), class))
-        })
+        let order = class::SLAB_ORDER[class] as usize;
+        let alloc = || self.cache.alloc(&self.slab_source(), class);
+        self.mm().take(PAGE << order, alloc, || self.mm().scrape_pages(order, alloc))
     }
 
     /// `size` zeroed bytes; null without memory.

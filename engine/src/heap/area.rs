@@ -24,12 +24,8 @@ impl<E: Environment> Heap<E> {
         let align = align.max(PAGE);
         let fresh = if guard {
             self.approach();
-            self.vmap().alloc_guarded(bytes, align).or_else(|| {
-                if self.mm().is_limited(bytes) {
-                    return self.mm().squeezed(bytes, || self.vmap().alloc_guarded(bytes, align));
-                }
-                self.mm().scrape_area(bytes, || self.vmap().alloc_guarded(bytes, align))
-            })
+            let alloc = || self.vmap().alloc_guarded(bytes, align);
+            self.mm().take(bytes, alloc, || self.mm().scrape_area(bytes, alloc))
         } else {
             let front = self.front_alloc_slow(bytes, align).map(|address| Fresh { address, zero: false });
             front.or_else(|| self.reuse_dirty(bytes, align)).or_else(|| self.alloc_area(bytes, align, false))

@@ -9,6 +9,9 @@ use crate::cache::cpuset::CpuSet;
 use crate::cache::{DrainMode, DrainReport};
 use crate::stat::{Event, Mode, Timing};
 
+/// Times that a request is tried which the hard limit refuses and then does not.
+const ASKS: usize = 4;
+
 impl Mm<'_> {
     /// Reads what the memory cgroup allows, for the limits that are its.
     pub fn learn_limits(&self) {
@@ -87,6 +90,31 @@ impl Mm<'_> {
     pub fn is_limited(&self, bytes: usize) -> bool {
         let limit = self.cache.knobs.hard_limit();
         limit < u64::MAX && self.cache.sets.board().held().saturating_add(bytes as u64) > limit
+    }
+
+    /// What `alloc` finds for a request of so many bytes; where it finds nothing, after a squeeze if the hard limit refused it, or by
+    /// `scrape` if the system did. (What the limit refused may fit by now, as another thread has freed something: then it is asked again, or
+    /// everything free would change hands for nothing.)
+    #[inline]
+    pub fn take<T>(
+        &self,
+        bytes: usize,
+        alloc: impl Fn() -> Option<T>,
+        scrape: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        for _ in 0..ASKS {
+            let found = alloc();
+            if found.is_some() {
+                return found;
+            }
+            if self.is_limited(bytes) {
+                return self.squeezed(bytes, alloc);
+            }
+            if self.cache.knobs.hard_limit() == u64::MAX {
+                break;
+            }
+        }
+        scrape()
     }
 
     /// Gives all that is free back, for a request that the hard limit refuses; whether it is worth another try.

@@ -233,3 +233,29 @@ fn a_program_that_is_alone_again_reaches_all() {
     });
     assert_eq!(wrong, 0);
 }
+
+#[test]
+fn what_the_limit_refused_and_then_would_not_is_asked_again_and_nothing_is_scraped_for_it() {
+    let rig = Rig::new(1, 1);
+    let mm = rig.mm();
+    let ask = |limit: u64, finds_at: u32| {
+        rig.set(Id::HardLimit, limit);
+        let (tried, scraped) = (Cell::new(0), Cell::new(0));
+        let alloc = || {
+            tried.set(tried.get() + 1);
+            (tried.get() == finds_at).then_some(())
+        };
+        let found = mm.take(4096, alloc, || {
+            scraped.set(scraped.get() + 1);
+            None
+        });
+        (found.is_some(), tried.get(), scraped.get())
+    };
+    assert_eq!(ask(u64::MAX, 1), (true, 1, 0));
+    assert_eq!(ask(u64::MAX, 9), (false, 1, 1), "the system has refused");
+    assert_eq!(ask(1 << 40, 3), (true, 3, 0));
+    assert_eq!(ask(1 << 40, 9), (false, ASKS as u32, 1));
+    assert!(!rig.heap.malloc(1000).is_null());
+    let refused = rig.event(Event::LimitRefused);
+    assert_eq!((ask(4096, 9).2, rig.event(Event::LimitRefused)), (0, refused + 1), "the limit still does");
+}
