@@ -181,10 +181,10 @@ impl<E: Environment> Heap<E> {
         let object = if size <= SMALL_MAX {
             self.approach();
             // Slabs that grow beside freed areas take of them, or may pass the limit, too.
-            let order = class::SLAB_ORDER[class::offset_of(size) / 16] as usize;
-            self.mm().dirty_to_zone(order, || self.front_gives_some());
+            let class = class::offset_of(size) / 16;
+            self.mm().dirty_to_zone(class::SLAB_ORDER[class] as usize, || self.front_gives_some());
             self.mm().check(0);
-            let object = self.alloc_class(class::offset_of(size) / 16);
+            let object = self.alloc_class(class);
             self.cache.feed(&self.slab_source(), 1..CLASSES);
             object
         } else {

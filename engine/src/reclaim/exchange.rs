@@ -40,7 +40,7 @@ impl Mm<'_> {
             && let Some(dirty) = self.vmap().hand_over_dirty(1 << order)
         {
             let back = zone.hand_over_block(windows, board, order, false);
-            self.to_zone(dirty, order, false);
+            self.to_zone(dirty, 1 << order, false);
             if let Some((first, clean)) = back {
                 self.vmap().take_over(first, 1 << order, clean);
             }
@@ -62,14 +62,15 @@ impl Mm<'_> {
             let back = self.vmap().hand_over_block(1 << order);
             self.vmap().take_over(dirty, 1 << order, clean);
             if let Some(first) = back {
-                self.to_zone(first, order, true);
+                self.to_zone(first, 1 << order, true);
             }
         }
     }
 
-    fn to_zone(self, first: Pfn, order: usize, clean: bool) {
+    /// Pages that were nobody's are their zone's from now on.
+    pub(super) fn to_zone(self, first: Pfn, pages: usize, clean: bool) {
         let (windows, board) = (&self.pages.windows, self.cache.sets.board());
-        self.pages.zones[windows.zone(first)].take_over(windows, board, first, 1 << order, clean);
+        self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, clean);
     }
 }
 

@@ -127,18 +127,12 @@ impl Mm<'_> {
 
     /// A free run of the areas becomes one of its zone; false if there is none of at least `least` pages.
     fn areas_to_pages(&self, least: usize) -> bool {
-        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
-        let Some((first, pages)) = self.vmap().hand_over(least) else { return false };
-        self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, true);
-        true
+        self.vmap().hand_over(least).inspect(|&(first, pages)| self.to_zone(first, pages, true)).is_some()
     }
 
     /// So many pages of the areas' that are dirty become their zone's; false if there are none in a row.
     fn dirty_to_pages(&self, pages: usize) -> bool {
-        let (windows, board) = (&self.pages.windows, self.cache.sets.board());
-        let Some(first) = self.vmap().hand_over_dirty(pages) else { return false };
-        self.pages.zones[windows.zone(first)].take_over(windows, board, first, pages, false);
-        true
+        self.vmap().hand_over_dirty(pages).inspect(|&first| self.to_zone(first, pages, false)).is_some()
     }
 
     /// A free run of the zones becomes one of the areas; false if there is none of at least `least` pages.

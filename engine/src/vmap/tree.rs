@@ -162,8 +162,14 @@ impl Tree {
             return None;
         }
         let mut run = self.root;
-        while nodes.largest(nodes.right(run)) >= pages || nodes.pages(run) < pages {
-            run = if nodes.largest(nodes.right(run)) >= pages { nodes.right(run) } else { nodes.left(run) };
+        loop {
+            if nodes.largest(nodes.right(run)) >= pages {
+                run = nodes.right(run);
+            } else if nodes.pages(run) >= pages {
+                break;
+            } else {
+                run = nodes.left(run);
+            }
         }
         Some(self.carve(windows, run, run.add(nodes.pages(run) - pages), pages))
     }
