@@ -24,7 +24,7 @@ pub mod zone;
 pub use crate::arch::sys::give_back;
 pub use api::{Error, Flags, ListStats, ZoneStats};
 pub use batch::{BatchWord, Gather};
-pub use block::ORDERS;
+pub use block::{BLOCK_PAGES, ORDERS};
 pub use desc::{Desc, Kind};
 pub use pfn::Pfn;
 pub use window::{Owner, Paging};

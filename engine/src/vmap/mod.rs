@@ -54,12 +54,14 @@ mod purge;
 mod resize;
 mod reuse;
 mod space;
+mod sparse;
 pub mod tree;
 mod walk;
 
 pub use areas::{Area, Areas, DIFFERENTIAL, Freed, Fresh, Ticket, Vmap};
 pub use purge::{BATCH, SLICE, TURN};
 pub use space::PLAIN;
+pub use sparse::copy;
 pub use walk::Shown;
 
 #[cfg(test)]

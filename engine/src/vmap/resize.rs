@@ -3,7 +3,7 @@
 //! ```text
 //! │ area │ lazy, dirty or free pages │ … window's end │      grows over them, and over the end
 //! │ area │ what is cut: dirty        │                      shrinks
-//! │ mapped afresh, free │ … │ area   │                      moves: its pages' tables, not their bytes
+//! │ mapped afresh, free │ … │ area   │                      moves: its pages' tables; where the system refuses that, bytes, a huge page at a time
 //! ```
 //! A giant area has nothing behind it: it moves when it grows, and its end is unmapped when it shrinks.
 //!
@@ -12,12 +12,16 @@
 use super::areas::{Area, GIANT, Vmap};
 use super::purge::SLICE;
 use super::space::{GUARD, HUGE, MOVED};
+use super::sparse::copy;
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access};
 use crate::knob::Id;
-use crate::page::{Kind, Pfn, give_back};
+use crate::page::{BLOCK_PAGES, Kind, Pfn, give_back};
 use crate::stat::{Event, Level};
+
+/// Bytes that a move by copy has twice, at most: a huge page.
+const PIECE: usize = BLOCK_PAGES * PAGE;
 
 impl Vmap<'_> {
     /// Makes an area `bytes` long where it is; false if that cannot be had (it is as it was then, but what was to be cut off may be
@@ -206,8 +210,8 @@ impl Vmap<'_> {
         area.flags & MOVED != 0 && threshold > 0 && bytes.saturating_sub(area.bytes) >= threshold
     }
 
-    /// Moves an area's pages into a new area of `bytes`, by page tables; its address.
-    /// `None` if that cannot be done here (nothing has changed then).
+    /// Moves an area into a new one of `bytes`, which never takes memory for both: by page tables, or a piece at a time where the system
+    /// refuses that; its address. `None` if that cannot be done here (nothing has changed then).
     ///
     /// # Safety
     /// The caller owns the area and gives it up if this succeeds.
@@ -232,13 +236,14 @@ impl Vmap<'_> {
             // It may have unmapped the target before it gave up. (Then another thread could map something there in between, if it asked for
             // this very address: nobody is given it who asks for none, but where addresses are scarce.)
             // SAFETY: ours, but for that, and nothing in it is needed.
-            if unsafe { sys::map_over(fresh.address, target.bytes, Access::ReadWrite) }.is_ok() {
-                self.advise(fresh.address, target.bytes, target.flags);
-                self.free_empty(&target);
-            } else {
+            if unsafe { sys::map_over(fresh.address, target.bytes, Access::ReadWrite) }.is_err() {
                 self.lose(&target);
+                return None;
             }
-            return None;
+            self.advise(fresh.address, target.bytes, target.flags);
+            // SAFETY: both are ours, and the target is mapped.
+            unsafe { self.copy_to(area, &target) };
+            return Some(fresh.address);
         }
         // (Its mapping is as the source's was.)
         if was_huge != self.is_huge(&target) {
@@ -288,6 +293,35 @@ impl Vmap<'_> {
             self.lose(area);
         }
         true
+    }
+
+    /// The same by a copy: each huge page of the source goes back to the system when its bytes are there, so that whoever has just so much
+    /// memory can be served.
+    ///
+    /// # Safety
+    /// As [`Vmap::relocate`], and the target is mapped and zero.
+    unsafe fn copy_to(&self, area: &Area, target: &Area) {
+        let (from, to) = (self.windows.address(area.pfn), self.windows.address(target.pfn));
+        let mut at = 0;
+        while at < area.bytes {
+            let piece = (PIECE - (from + at) % PIECE).min(area.bytes - at);
+            // SAFETY: within both; then nothing in that piece of the source is needed. (What is refused goes with the rest.)
+            unsafe {
+                copy((from + at) as *const u8, (to + at) as *mut u8, piece);
+                let _ = give_back(from + at, piece);
+            }
+            at += piece;
+        }
+        if area.flags & MOVED != 0 {
+            self.count_moved(-1);
+        }
+        // SAFETY: the caller gives it up.
+        if unsafe { sys::map_over(from, area.bytes, Access::ReadWrite) }.is_ok() {
+            self.advise(from, area.bytes, area.flags);
+            self.free_empty(area);
+        } else {
+            self.lose(area);
+        }
     }
 
     /// Whether its mapping is for huge pages.
