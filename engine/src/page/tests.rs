@@ -497,7 +497,7 @@ fn only_where_all_of_a_huge_page_is_free_and_clean_one_page_makes_the_rest_dirty
     assert_eq!((place.alloc(0, 1000, Flags::ATOMIC).len(), place.zone.dirty_pages()), (504, 0));
     // Others have its first pages.
     clean(512);
-    assert_eq!(place.zone.hand_over(place.windows, &place.board, 0, 100, 100), Some((block, 100)));
+    assert_eq!(place.zone.hand_over(place.windows, &place.board, 0, 100, 100, |_, _| true), Some((block, 100)));
     assert_eq!((place.alloc(0, 1, Flags::ATOMIC), place.zone.dirty_pages()), ([(block.add(100), true)].into(), 0));
     place.verify();
 }

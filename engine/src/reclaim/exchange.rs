@@ -37,7 +37,7 @@ impl Mm<'_> {
             return;
         }
         if let Some(_held) = self.reclaim.purging.try_lock()
-            && let Some(dirty) = self.vmap().hand_over_dirty(1 << order)
+            && let Some(dirty) = self.vmap().hand_over_dirty(1 << order, false)
         {
             let back = zone.hand_over_block(windows, board, order, false);
             self.to_zone(dirty, 1 << order, false);
@@ -59,7 +59,7 @@ impl Mm<'_> {
         if let Some(_held) = self.reclaim.purging.try_lock()
             && let Some((dirty, clean)) = zone.hand_over_block(windows, board, order, true)
         {
-            let back = self.vmap().hand_over_block(1 << order);
+            let back = self.vmap().hand_over_block(1 << order, false);
             self.vmap().take_over(dirty, 1 << order, clean);
             if let Some(first) = back {
                 self.to_zone(first, 1 << order, true);

@@ -18,6 +18,7 @@
 use super::mm::{ALL_CLASSES, Mm};
 use crate::arch::PAGE;
 use crate::cpu::NODES;
+use crate::page::{Kind, Pfn};
 use crate::stat::Level;
 use core::iter;
 
@@ -80,7 +81,8 @@ impl Mm<'_> {
     fn feed_meta(&self) -> bool {
         let (windows, board, meta) = (&self.pages.windows, self.cache.sets.board(), &self.cache.meta);
         meta.is_dry() && {
-            let of_node = |pages, node: usize| self.pages.zones[node].hand_over(windows, board, node, pages, pages);
+            let of_node =
+                |pages, node: usize| self.pages.zones[node].hand_over(windows, board, node, pages, pages, |_, _| true);
             // (For good: so a few that lie together, where slabs come last, rather than one here and one there that nothing can grow over.)
             let of_zones = |pages| (0..NODES).find_map(|node| of_node(pages, node));
             let of_areas = |pages| Some((self.vmap().hand_over_last(pages)?, pages));
@@ -118,7 +120,7 @@ impl Mm<'_> {
             }
             // Pieces, that may touch free runs or each other.
             let mut any = false;
-            while self.pages_to_areas(WORTH, usize::MAX) {
+            while self.pages_to_areas(WORTH, usize::MAX) || self.pages_between_areas() {
                 any = true;
             }
             if any { again() } else { None }
@@ -132,15 +134,28 @@ impl Mm<'_> {
 
     /// So many pages of the areas' that are dirty become their zone's; false if there are none in a row.
     fn dirty_to_pages(&self, pages: usize) -> bool {
-        self.vmap().hand_over_dirty(pages).inspect(|&first| self.to_zone(first, pages, false)).is_some()
+        self.vmap().hand_over_dirty(pages, true).inspect(|&first| self.to_zone(first, pages, false)).is_some()
     }
 
     /// A free run of the zones becomes one of the areas; false if there is none of at least `least` pages.
     fn pages_to_areas(&self, least: usize, most: usize) -> bool {
+        self.run_to_areas(least, most, |_, _| true)
+    }
+
+    /// The same of a run, however short, behind which one of the areas begins.
+    fn pages_between_areas(&self) -> bool {
+        let windows = &self.pages.windows;
+        self.run_to_areas(1, usize::MAX, |first, pages| {
+            let behind = first.add(pages);
+            windows.contains(behind) && first.same_window(behind) && windows.desc(behind).kind() == Kind::Run
+        })
+    }
+
+    fn run_to_areas(&self, least: usize, most: usize, wanted: impl Fn(Pfn, usize) -> bool) -> bool {
         let (windows, board) = (&self.pages.windows, self.cache.sets.board());
         (0..NODES).any(|node| {
             let zone = &self.pages.zones[node];
-            let Some((first, pages)) = zone.hand_over(windows, board, node, least, most) else { return false };
+            let Some((first, pages)) = zone.hand_over(windows, board, node, least, most, &wanted) else { return false };
             // SAFETY: free pages, in our hand.
             let is_clean = unsafe { self.pages.give_back(board, first, pages) };
             self.vmap().take_over(first, pages, is_clean);

@@ -1,7 +1,8 @@
 //! # Pages that change hands between areas and zones
 //!
 //! Where the system gives no more memory, or one side has what the other would take anew, what is free here is taken out of the areas for
-//! good, or comes in from a zone (`reclaim::scarce`, `reclaim::exchange`).
+//! good, or comes in from a zone (`reclaim::scarce`, `reclaim::exchange`). Windows of huge pages give only where memory is `scarce`: they ask for
+//! none from then on.
 //!
 //! Units: pages. Locks: a space's. Cost: that of an allocation; to come in, a store for each page.
 
@@ -19,7 +20,7 @@ impl Vmap<'_> {
         const BLOCK: usize = 512;
         let mut pages = BLOCK.max(least);
         loop {
-            if let Some(first) = self.hand_over_block(pages) {
+            if let Some(first) = self.hand_over_block(pages, true) {
                 return Some((first, pages));
             }
             if pages == least {
@@ -30,18 +31,18 @@ impl Vmap<'_> {
     }
 
     /// The same of so many pages, aligned like itself; the smallest run that has them, like what is asked for.
-    pub fn hand_over_block(&self, pages: usize) -> Option<Pfn> {
-        self.hand_over_by(pages, |tree| tree.take(self.windows, pages, pages))
+    pub fn hand_over_block(&self, pages: usize, scarce: bool) -> Option<Pfn> {
+        self.hand_over_by(pages, scarce, |tree| tree.take(self.windows, pages, pages))
     }
 
     /// The same of the last pages that are free.
     pub fn hand_over_last(&self, pages: usize) -> Option<Pfn> {
-        self.hand_over_by(pages, |tree| tree.take_last(self.windows, pages))
+        self.hand_over_by(pages, true, |tree| tree.take_last(self.windows, pages))
     }
 
-    fn hand_over_by(&self, pages: usize, take: impl Fn(&mut Tree) -> Option<Pfn>) -> Option<Pfn> {
-        self.areas.spaces.iter().find_map(|space| {
-            let mut state = space.state.lock();
+    fn hand_over_by(&self, pages: usize, scarce: bool, take: impl Fn(&mut Tree) -> Option<Pfn>) -> Option<Pfn> {
+        Space::givers(scarce).find_map(|flags| {
+            let mut state = self.space(flags).state.lock();
             let first = take(&mut state.tree)?;
             state.opened -= pages;
             self.windows.desc(first).set(Kind::None, 0);
@@ -51,9 +52,9 @@ impl Vmap<'_> {
     }
 
     /// The same with what is dirty, `pages` that are aligned like themselves: nobody's now, with their old contents.
-    pub fn hand_over_dirty(&self, pages: usize) -> Option<Pfn> {
+    pub fn hand_over_dirty(&self, pages: usize, scarce: bool) -> Option<Pfn> {
         let (flags, part) =
-            Space::others(u32::MAX).find_map(|flags| Some((flags, self.reuse_part(flags, pages, pages)?)))?;
+            Space::givers(scarce).find_map(|flags| Some((flags, self.reuse_part(flags, pages, pages)?)))?;
         let (_, first) = self.windows.find(part.address)?;
         self.space(flags).state.lock().opened -= pages;
         self.account(-((pages * PAGE) as isize), 0);

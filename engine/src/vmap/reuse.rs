@@ -48,7 +48,7 @@ impl Vmap<'_> {
         if !self.areas.is_split() || flags & HUGE != 0 || align > 1 {
             return None;
         }
-        Space::others(flags).filter(|other| other & HUGE == 0).find_map(|other| {
+        Space::givers(false).filter(|&other| other != flags).find_map(|other| {
             let (pfn, len) = self.emigrate(other, pages)?;
             let mut state = self.lock(self.space(flags));
             state.opened += len;

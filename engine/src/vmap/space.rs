@@ -79,6 +79,11 @@ impl Space {
         all.filter(move |&other| other != flags)
     }
 
+    /// The spaces that give pages to zones: all where memory is `scarce`, or those of small pages.
+    pub(super) fn givers(scarce: bool) -> impl Iterator<Item = u32> {
+        Self::others(if scarce { u32::MAX } else { HUGE })
+    }
+
     pub(super) fn paging(flags: u32) -> Paging {
         if flags & HUGE != 0 { Paging::Huge } else { Paging::Small }
     }

@@ -239,10 +239,17 @@ impl Windows {
         })
     }
 
-    /// Pages of this page's window change hands between a zone and areas.
+    /// Pages of this page's window change hands between a zone and areas. It asks for no huge ones from now on: who has a part of one may
+    /// give that back, and the kernel's own thread would make it resident again.
     pub fn mix(&self, page: Pfn) {
+        let window = self.window(page);
         // Relaxed: for who walks.
-        self.window(page).mixed.store(true, Relaxed);
+        if !window.mixed.swap(true, Relaxed) && window.owner.paging() == Paging::Huge {
+            let (at, bytes) =
+                (window.base + window.first as usize * PAGE, (window.end() - window.first as usize) * PAGE);
+            // SAFETY: ours; this advice keeps contents, and a refusal costs nothing but itself.
+            let _ = unsafe { sys::advise(at, bytes, Advice::NoHuge) };
+        }
     }
 
     /// Pages that were just mapped at a window's end ask for huge ones, block by block. The caller holds the zone's lock.
@@ -369,7 +376,8 @@ impl Windows {
             window.described.store(described_then as u32, Relaxed);
             board.raise(Level::Reserved, to - at);
         }
-        map_behind(window.base + end * PAGE, pages * PAGE, window.owner.paging())?;
+        let paging = if window.mixed.load(Relaxed) { Paging::Small } else { window.owner.paging() };
+        map_behind(window.base + end * PAGE, pages * PAGE, paging)?;
         // Release: with their descriptors.
         window.end.store((end + pages) as u32, Release);
         board.raise(Level::Reserved, pages * PAGE);

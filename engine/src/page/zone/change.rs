@@ -371,8 +371,14 @@ impl Change<'_> {
         Some((Pfn(first << BLOCK_SHIFT), (end - first) as usize * BLOCK_PAGES))
     }
 
-    /// The first free run of at least `least` pages, across blocks, up to `most` of it (but `least`).
-    pub(super) fn find_run(&mut self, node: usize, least: usize, most: usize) -> Option<(Pfn, usize)> {
+    /// The first free run of at least `least` pages that is `wanted`, across blocks, up to `most` of it (but `least`).
+    pub(super) fn find_run(
+        &mut self,
+        node: usize,
+        least: usize,
+        most: usize,
+        wanted: impl Fn(Pfn, usize) -> bool,
+    ) -> Option<(Pfn, usize)> {
         let windows = self.windows;
         let most = most.max(least);
         let (mut first, mut len) = (Pfn::NONE, 0);
@@ -386,7 +392,7 @@ impl Change<'_> {
                 let ahead = bits[at / 64] >> (at % 64);
                 let left = 64 - at % 64;
                 if ahead & 1 == 0 {
-                    if len >= least {
+                    if len >= least && wanted(first, len) {
                         return Some((first, len));
                     }
                     len = 0;
@@ -398,12 +404,12 @@ impl Change<'_> {
                 }
                 let more = (ahead.trailing_ones() as usize).min(left);
                 (len, at) = (len + more, at + more);
-                if len >= most {
+                if len >= most && wanted(first, most) {
                     return Some((first, most));
                 }
             }
         }
-        (len >= least).then_some((first, len))
+        (len >= least && wanted(first, len)).then_some((first, len))
     }
 
     /// Takes free pages out of the bitmaps.

@@ -320,7 +320,7 @@ impl Zone {
         debug_assert_eq!(refused, 0, "freed while it was given back");
     }
 
-    /// Takes a free run of at least `least` pages out of the zone for good, up to `most` of it: the first, and
+    /// Takes a free run of at least `least` pages that is `wanted` out of the zone for good, up to `most` of it: the first, and
     /// how many. They are nobody's now, and may be dirty. Cost: a look at each block, in the lock.
     pub fn hand_over(
         &self,
@@ -329,12 +329,13 @@ impl Zone {
         node: usize,
         least: usize,
         most: usize,
+        wanted: impl Fn(Pfn, usize) -> bool,
     ) -> Option<(Pfn, usize)> {
         if self.free_pages() < least {
             return None;
         }
         self.change(windows, board, |change| {
-            let (first, pages) = change.find_run(node, least, most)?;
+            let (first, pages) = change.find_run(node, least, most, wanted)?;
             change.clear_range(first, first.add(pages));
             change.opened -= pages as isize;
             Some((first, pages))

@@ -274,7 +274,7 @@ fn what_is_handed_over_is_the_first_run_that_is_long_enough() {
         {
             let expected = runs.iter().find(|(_, len)| *len >= least);
             let expected = expected.map(|&(first, len)| (blocks[0].add(first), len.min(most.max(least))));
-            let got = place.zone.hand_over(place.windows, &place.board, 0, least, most);
+            let got = place.zone.hand_over(place.windows, &place.board, 0, least, most, |_, _| true);
             assert_eq!(got, expected, "round {round}: {least} to {most} of {runs:?}");
             if let Some((first, pages)) = got {
                 place.verify();
@@ -291,12 +291,12 @@ fn what_is_handed_over_is_the_first_run_that_is_long_enough() {
     }
     // All of a zone that is one run.
     place.give(blocks[0], 0..5 * BLOCK_PAGES);
-    let all = place.zone.hand_over(place.windows, &place.board, 0, 5 * BLOCK_PAGES, 5 * BLOCK_PAGES);
+    let all = place.zone.hand_over(place.windows, &place.board, 0, 5 * BLOCK_PAGES, 5 * BLOCK_PAGES, |_, _| true);
     assert_eq!(all, Some((blocks[0], 5 * BLOCK_PAGES)));
-    assert_eq!(place.zone.hand_over(place.windows, &place.board, 0, 1, 1), None);
+    assert_eq!(place.zone.hand_over(place.windows, &place.board, 0, 1, 1, |_, _| true), None);
     // A run that ends where the zone does, and is just long enough.
     let place = Place::opened();
-    let all = place.zone.hand_over(place.windows, &place.board, 0, BLOCK_PAGES, 2 * BLOCK_PAGES);
+    let all = place.zone.hand_over(place.windows, &place.board, 0, BLOCK_PAGES, 2 * BLOCK_PAGES, |_, _| true);
     assert_eq!(all.map(|(_, pages)| pages), Some(BLOCK_PAGES));
 }
 

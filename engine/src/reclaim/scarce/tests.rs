@@ -209,6 +209,30 @@ fn pieces_of_a_zone_are_tried_together() {
     rig.verify();
 }
 
+#[test]
+fn a_few_pages_of_a_zone_between_free_runs_join_them() {
+    use crate::page::Flags;
+    let rig = Rig::new(1, 1);
+    let mm = rig.mm();
+    let blocks: Vec<_> = (0..256).map(|_| rig.heap.pages_alloc(2, None, Flags::NONE).unwrap()).collect();
+    // SAFETY: our own.
+    #[allow(unsafe_code)]
+    let free = |from: usize| {
+        blocks.iter().skip(from).step_by(2).for_each(|&block| unsafe { rig.heap.pages_free(block) }.unwrap());
+        rig.heap.trim();
+    };
+    while mm.pages_to_areas(1, usize::MAX) {}
+    free(1);
+    while mm.pages_to_areas(1, usize::MAX) {}
+    // Now every other 16 KiB are the areas'. What lies between is no piece that is worth anything by itself.
+    free(0);
+    let before = seen(&rig);
+    let all = tries(|again| mm.scrape_area(512 << 10, again), || (seen(&rig), false));
+    assert_eq!(all.len(), 2, "{before:?} {all:?}");
+    assert!(all[1].managed + 120 * 4 <= before.managed, "{before:?} {all:?}");
+    rig.verify();
+}
+
 /// What the system refuses to take back changes hands with its contents.
 #[test]
 fn dirty_runs_become_pages_where_nothing_can_be_given_back() {

@@ -245,22 +245,36 @@ fn pages_change_hands() {
     // What is dirty, aligned like itself.
     let changes = [("lazy", -p(64)), ("untold", -p(64)), ("area_reuse", 1), ("area_free", 1)];
     let before = opened();
-    let given = world.step(&changes, || vmap.hand_over_dirty(64));
+    let given = world.step(&changes, || vmap.hand_over_dirty(64, true));
     assert_eq!((given, opened()), (Some(first.add(1024)), before - 64));
     assert_eq!(vmap.windows.desc(first.add(1024)).kind(), Kind::None);
-    assert_eq!(world.step(&[], || vmap.hand_over_dirty(1024)), None);
-    // Of any space.
+    assert_eq!(world.step(&[], || vmap.hand_over_dirty(1024, true)), None);
+    // Of windows of huge pages only where memory is scarce: they ask for none from then on.
     let other = World::leaked();
     other.set(Id::HugeBytes, PAGE);
     let vmap = other.vmap();
     let area = other.area(512);
     vmap.free(&area);
+    assert_eq!(other.step(&[], || (vmap.hand_over_dirty(512, false), vmap.hand_over_block(8, false))), (None, None));
     assert!(vmap.windows.blocks_of(0).next().is_none());
     let opened = || vmap.space(HUGE).state.lock().opened;
     let before = opened();
     let changes = [("lazy", -p(512)), ("untold", -p(512)), ("area_reuse", 1), ("area_free", 1)];
-    assert_eq!(other.step(&changes, || vmap.hand_over_dirty(512)), Some(area.pfn));
-    assert_eq!(before - opened(), 512);
+    let (given, seen) = watched(nothing, || other.step(&changes, || vmap.hand_over_dirty(512, true)));
+    assert_eq!((given, before - opened()), (Some(area.pfn), 512));
+    let advised: Vec<_> = seen.iter().map(|seen| (seen.call, seen.args)).collect();
+    let (from, end) = (vmap.windows.address(area.pfn), vmap.windows.address(vmap.windows.end(area.pfn)));
+    let [at, bytes, advice, ..] = advised[0].1;
+    assert_eq!((advised[0].0, at, at + bytes, advice), (Call::Advise, from, end, Advice::NoHuge as usize));
+    assert_eq!(advised.len(), 1);
+    // Nor what is mapped behind it.
+    let (_, seen) = watched(nothing, || other.area(8192));
+    let advice: Vec<_> = seen.iter().filter(|seen| seen.call == Call::Advise).map(|seen| seen.args[2]).collect();
+    assert!(!advice.is_empty() && advice.iter().all(|&advice| advice == Advice::NoHuge as usize), "{advice:?}");
+    let next = other.area(512);
+    vmap.free(&next);
+    let (given, seen) = watched(nothing, || vmap.hand_over_dirty(512, true));
+    assert_eq!((given.is_some(), seen.len()), (true, 0), "once");
     assert!(vmap.windows.blocks_of(0).next().is_some());
     // Taken over, it is small.
     vmap.take_over(area.pfn, 512, false);
