@@ -215,9 +215,9 @@ fn a_few_pages_of_a_zone_between_free_runs_join_them() {
     let rig = Rig::new(1, 1);
     let mm = rig.mm();
     let blocks: Vec<_> = (0..256).map(|_| rig.heap.pages_alloc(2, None, Flags::NONE).unwrap()).collect();
-    // SAFETY: our own.
     #[allow(unsafe_code)]
     let free = |from: usize| {
+        // SAFETY: our own.
         blocks.iter().skip(from).step_by(2).for_each(|&block| unsafe { rig.heap.pages_free(block) }.unwrap());
         rig.heap.trim();
     };
