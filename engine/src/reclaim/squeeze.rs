@@ -9,7 +9,7 @@ use crate::cache::cpuset::CpuSet;
 use crate::cache::{DrainMode, DrainReport};
 use crate::stat::{Event, Mode, Timing};
 
-/// Times that a request is tried which the hard limit refuses and then does not.
+/// Times that a request is tried which the hard limit refuses and then does not, before a squeeze.
 const ASKS: usize = 4;
 
 impl Mm<'_> {
@@ -93,8 +93,8 @@ impl Mm<'_> {
     }
 
     /// What `alloc` finds for a request of so many bytes; where it finds nothing, after a squeeze if the hard limit refused it, or by
-    /// `scrape` if the system did. (What the limit refused may fit by now, as another thread has freed something: then it is asked again, or
-    /// everything free would change hands for nothing.)
+    /// `scrape` if the system did. (What the limit refused may fit by now, as another thread has freed something: it is asked again. For
+    /// that everything free must not change hands, or each side would map anew what the other has.)
     #[inline]
     pub fn take<T>(
         &self,
@@ -108,13 +108,14 @@ impl Mm<'_> {
                 return found;
             }
             if self.is_limited(bytes) {
-                return self.squeezed(bytes, alloc);
-            }
-            if self.cache.knobs.hard_limit() == u64::MAX {
                 break;
             }
+            let is_refused = || self.pages.windows.is_refused() || self.cache.meta.is_dry();
+            if self.cache.knobs.hard_limit() == u64::MAX || is_refused() {
+                return scrape();
+            }
         }
-        scrape()
+        self.squeezed(bytes, alloc)
     }
 
     /// Gives all that is free back, for a request that the hard limit refuses; whether it is worth another try.

@@ -23,6 +23,12 @@ impl Windows {
     /// Reserves one window that begins with `bytes` (more than a window can hold) in one
     /// piece, opened; only its first page has a number. Aligned to `align` bytes where there is room for that.
     pub fn reserve_giant(&self, board: &Board, bytes: usize, align: usize) -> Option<Pfn> {
+        let giant = self.make_giant(board, bytes, align);
+        self.refused.store(giant.is_none(), Relaxed);
+        giant
+    }
+
+    fn make_giant(&self, board: &Board, bytes: usize, align: usize) -> Option<Pfn> {
         let mut made = self.made.lock();
         let base = Self::aligned(bytes, align.max(WINDOW), made.count)?;
         let index = base >> WINDOW_SHIFT;

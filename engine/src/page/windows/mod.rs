@@ -420,6 +420,12 @@ impl Windows {
         None
     }
 
+    /// Whether the system gave nothing when it was asked last: a look.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.refused.load(Relaxed)
+    }
+
     /// From `want` pages down to `need`, in quarters: a limit may refuse a whole step and allow what is needed. Relaxed: policy.
     fn sizes(&self, need: usize, want: usize) -> impl Iterator<Item = usize> + use<> {
         let most = if self.refused.load(Relaxed) { need } else { want.max(need) };

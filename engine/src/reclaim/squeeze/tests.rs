@@ -1,6 +1,7 @@
 //! Limits that are near: what is drained for them, how often, and what a request is told.
 
 use super::*;
+use crate::arch::sys::fault;
 use crate::knob::Id;
 use crate::reclaim::mm::ALL_CLASSES;
 use crate::reclaim::tests::{HERE, MIB, Rig};
@@ -253,9 +254,21 @@ fn what_the_limit_refused_and_then_would_not_is_asked_again_and_nothing_is_scrap
     };
     assert_eq!(ask(u64::MAX, 1), (true, 1, 0));
     assert_eq!(ask(u64::MAX, 9), (false, 1, 1), "the system has refused");
-    assert_eq!(ask(1 << 40, 3), (true, 3, 0));
-    assert_eq!(ask(1 << 40, 9), (false, ASKS as u32, 1));
+    // (So that our own structures have memory.)
     assert!(!rig.heap.malloc(1000).is_null());
+    assert_eq!(ask(1 << 40, 3), (true, 3, 0));
+    let refused = rig.event(Event::LimitRefused);
+    let (found, tried, scraped) = ask(1 << 40, 9);
+    assert!(!found && (ASKS as u32..=ASKS as u32 + 1).contains(&tried) && scraped == 0, "{tried} {scraped}");
+    assert_eq!(rig.event(Event::LimitRefused), refused + 1);
+    // Where the system has refused something, it may be that.
+    fault::storm(1, 7);
+    let none = rig.heap.malloc(8 << 30);
+    fault::storm(0, 0);
+    assert!(none.is_null());
+    assert_eq!(ask(1 << 40, 9), (false, 1, 1));
+    assert!(!rig.heap.malloc(3 << 30).is_null());
+    assert_eq!(ask(1 << 40, 9).2, 0, "since then it has given something");
     let refused = rig.event(Event::LimitRefused);
     assert_eq!((ask(4096, 9).2, rig.event(Event::LimitRefused)), (0, refused + 1), "the limit still does");
 }
