@@ -63,6 +63,8 @@ pub struct Areas {
     roomy: AtomicU8,
     /// Areas that carry [`MOVED`](super::space::MOVED).
     pub(super) moved: AtomicU32,
+    /// The system took nothing back when it was asked last (`mlockall`, a filter).
+    pub(super) kept: AtomicBool,
     /// Times that a thread found its space locked in the latest window, up to [`CONTENDED`].
     contended: AtomicU32,
     /// Which window that is.
@@ -161,6 +163,7 @@ impl Areas {
             roomy: AtomicU8::new(UNKNOWN),
             orphaned: AtomicBool::new(false),
             moved: AtomicU32::new(0),
+            kept: AtomicBool::new(false),
             contended: AtomicU32::new(0),
             window: AtomicU32::new(0),
         }

@@ -476,6 +476,8 @@ impl Vmap<'_> {
                 self.cache.sets.count(Event::PurgeRefused, 1);
             }
         }
+        // Relaxed: a hint.
+        self.areas.kept.store(runs.iter().all(|run| run.end == End::Dirty), Relaxed);
     }
 
     fn release_one(&self, run: &Run) -> End {

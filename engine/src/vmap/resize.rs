@@ -225,6 +225,11 @@ impl Vmap<'_> {
         if !was_moved && !self.is_giant(area) && !self.may_move() {
             return None;
         }
+        // Where nothing is ever clean again, each move would take fresh pages, and nobody those that are freed. (A hard limit may not allow
+        // for a copy.)
+        if self.areas.kept.load(Relaxed) && !self.is_giant(area) && self.cache.knobs.hard_limit() == u64::MAX {
+            return None;
+        }
         // (Its pages move: what it has counts as gone. And not dirty pages, which the move would throw away.)
         let (pages, align, flags) = self.shape(bytes, PAGE);
         let fresh = self.alloc_charged(flags, pages, [align, 1], area.bytes, true)?;

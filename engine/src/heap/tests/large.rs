@@ -169,3 +169,31 @@ fn zeros_of_a_large_table_that_was_hardly_used_take_no_memory() {
     unsafe { HEAP.free(block) };
     assert_empty(&HEAP);
 }
+
+/// What shrinks to a quarter or less leaves its place to others; a little less stays where it is, and so does what finds no other memory.
+#[test]
+fn what_shrinks_much_moves() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    let resize = |block: *mut u8, size: usize| unsafe { HEAP.realloc(block, size) };
+    for (old, less) in [(256 << 10, 64 << 10), (256 << 10, 40_000), (40 << 20, 10 << 20), (40 << 20, 50_000)] {
+        let block = HEAP.malloc(old);
+        unsafe { block.write_bytes(old as u8 ^ 7, less) };
+        let stays = resize(block, old / 2);
+        assert_eq!(stays, block);
+        // (Of what there is by then.)
+        let block = resize(resize(stays, old), less);
+        assert_ne!(block, stays, "{old} to {less}");
+        assert!((0..less).all(|byte| unsafe { block.add(byte).read() } == old as u8 ^ 7));
+        assert!(HEAP.usable(block).is_some_and(|usable| (less..old / 2).contains(&usable)));
+        unsafe { HEAP.free(block) };
+    }
+    let block = HEAP.malloc(8 << 20);
+    HEAP.cache.knobs.set(Id::HardLimit as usize, 1 << 20);
+    let same = resize(block, 100 << 10);
+    HEAP.cache.knobs.set(Id::HardLimit as usize, u64::MAX);
+    assert_eq!(same, block);
+    assert!(HEAP.usable(block).is_some_and(|usable| usable < 1 << 20), "what is behind is not others'");
+    unsafe { HEAP.free(block) };
+    assert_empty(&HEAP);
+}

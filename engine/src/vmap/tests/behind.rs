@@ -347,6 +347,27 @@ fn what_is_two_mappings_is_copied() {
     assert_eq!((all.bytes, all.flags & MOVED), (4000 * PAGE, 0));
 }
 
+/// Where the system takes nothing back no page is ever clean again: what would move takes what is dirty instead, by a copy.
+#[test]
+fn nothing_moves_while_the_system_keeps_all() {
+    let (world, _) = World::with_free(30_000);
+    let vmap = world.vmap();
+    world.set(Id::MoveBytes, 600 * PAGE);
+    let [area, other] = [1000, 1000].map(|pages| world.area(pages));
+    vmap.free(&other);
+    let relocate = || unsafe { vmap.relocate(&area, 2000 * PAGE) };
+    let no_advice = |seen: &Seen| if seen.call == Call::Advise { NO } else { None };
+    let (gone, _) = watched(no_advice, || vmap.purge(usize::MAX));
+    assert_eq!((gone, relocate()), (0, None));
+    // But not where a limit may have no room for both.
+    world.set(Id::HardLimit, 1 << 40);
+    let moved = relocate().expect("moved");
+    world.set(Id::HardLimit, u64::MAX as usize);
+    assert!(vmap.purge(usize::MAX) > 0);
+    let area = vmap.find(moved).unwrap();
+    assert!(unsafe { vmap.relocate(&area, 3000 * PAGE) }.is_some(), "it takes something by now");
+}
+
 /// Between windows of huge pages and others the mapping stays what it was, and is advised as its new neighbours are.
 #[test]
 fn what_moves_is_advised_as_its_neighbours() {
