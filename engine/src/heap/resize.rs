@@ -4,7 +4,7 @@
 //! |---|---|
 //! | fits, and wastes less than half; an area that would be as long for the new size, or has room to grow for it | nothing |
 //! | area to area that is half as long again, or longer, for which pages would have to be faulted in | copied to an area that has its pages, if there is one |
-//! | area to area that is a quarter as long, or less | copied, so that it holds no place among large ones; stays where there is no other memory |
+//! | area from 2 MiB to one that is a quarter as long, or less | copied, so that it holds no place among large ones; stays where there is no other memory |
 //! | area to area else | grows or shrinks where it is; or moves by page tables; or is copied |
 //! | else | copied, but for pages that are zero on either side: they may have no memory |
 //!
@@ -28,7 +28,7 @@ use core::ptr::{self, NonNull};
 
 /// Beside an area's address: the object was sampled.
 const SAMPLED: usize = 1;
-/// An area that shrinks to one part in so many, or less, is copied.
+/// An area from [`LARGE`] that shrinks to one part in so many, or less, is copied.
 const SHRUNK: usize = 4;
 
 /// Whether a small object of `old` bytes serves for `size`: it fits, and wastes less than half, or less than copying would cost. (Size 0
@@ -201,7 +201,7 @@ impl<E: Environment> Heap<E> {
         let Some(area) = self.vmap().find(object as usize) else { return Err(0) };
         // Before the address can be somebody else's.
         let was_sampled = if self.forget(object as usize) { SAMPLED } else { 0 };
-        if size <= old / SHRUNK {
+        if old >= LARGE && size <= old / SHRUNK {
             return Err(was_sampled);
         }
         if let Some(resident) = self.resident_for(&area, size) {

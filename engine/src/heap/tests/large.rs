@@ -170,13 +170,14 @@ fn zeros_of_a_large_table_that_was_hardly_used_take_no_memory() {
     assert_empty(&HEAP);
 }
 
-/// What shrinks to a quarter or less leaves its place to others; a little less stays where it is, and so does what finds no other memory.
+/// What shrinks from 2 MiB or more to a quarter or less leaves its place to others; a little less, or of less, stays where it is, and so does what finds no
+/// other memory.
 #[test]
 fn what_shrinks_much_moves() {
     static HEAP: Heap<Test> = Heap::new();
     assert!(open(&HEAP, Mode::Simulated));
     let resize = |block: *mut u8, size: usize| unsafe { HEAP.realloc(block, size) };
-    for (old, less) in [(256 << 10, 64 << 10), (256 << 10, 40_000), (40 << 20, 10 << 20), (40 << 20, 50_000)] {
+    for (old, less) in [(2 << 20, 512 << 10), (2 << 20, 40_000), (40 << 20, 10 << 20), (40 << 20, 50_000)] {
         let block = HEAP.malloc(old);
         unsafe { block.write_bytes(old as u8 ^ 7, less) };
         let stays = resize(block, old / 2);
@@ -188,12 +189,14 @@ fn what_shrinks_much_moves() {
         assert!(HEAP.usable(block).is_some_and(|usable| (less..old / 2).contains(&usable)));
         unsafe { HEAP.free(block) };
     }
-    let block = HEAP.malloc(8 << 20);
+    let [less, block] = [1 << 20, 8 << 20].map(|bytes| HEAP.malloc(bytes));
+    assert_eq!(resize(less, 1 << 18), less);
+    HEAP.vmap().purge(usize::MAX);
     HEAP.cache.knobs.set(Id::HardLimit as usize, 1 << 20);
     let same = resize(block, 100 << 10);
     HEAP.cache.knobs.set(Id::HardLimit as usize, u64::MAX);
     assert_eq!(same, block);
     assert!(HEAP.usable(block).is_some_and(|usable| usable < 1 << 20), "what is behind is not others'");
-    unsafe { HEAP.free(block) };
+    [less, block].into_iter().for_each(|block| unsafe { HEAP.free(block) });
     assert_empty(&HEAP);
 }
