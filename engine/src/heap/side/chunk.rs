@@ -8,7 +8,8 @@
 //! A block is a header with its size and the memory behind; blocks lie one behind the other, and when the last of them has been freed the chunk is
 //! empty again. Until then a block that is freed is kept for others of its length. Who takes a kept block is counted in its chunk before,
 //! who frees one after it is kept: a chunk without blocks in use has all of them in its lists, and nobody looks there. A list's head counts its
-//! changes beside the address, so that no block is taken by who saw another list (the same count comes again after a million changes).
+//! changes beside where in its chunk the first block is, so that no block is taken by who saw another list (the same count comes again after 2³⁶ changes). What lies
+//! more than 4 GiB behind its chunk's beginning is in no list.
 //!
 //! | word of a chunk | bits |
 //! |---|---|
@@ -37,6 +38,8 @@ pub(super) const LISTS: usize = 8 + 4 * 24;
 const ALIGNS: [usize; 3] = [16, 64, PAGE];
 /// In a kept block's link: its pages have gone back.
 const GONE: usize = 1;
+/// Of a list's head: where the first block is, in sixteens of bytes from the chunk's beginning; the rest counts changes.
+const PLACES: u64 = (1 << 28) - 1;
 
 pub(super) const USED: u64 = (1 << 48) - 1;
 pub(super) const BLOCK: u64 = 1 << 48;
@@ -120,16 +123,6 @@ unsafe fn header<'a>(address: usize) -> &'a Header {
     unsafe { &*((address - HEADER) as *const Header) }
 }
 
-/// Of a list's head the address of the first block.
-pub(super) const fn first_of(head: u64) -> usize {
-    (head << 20 >> 16) as usize
-}
-
-/// Another first block.
-pub(super) const fn changed(head: u64, address: usize) -> u64 {
-    ((head >> 44) + 1) << 44 | (address as u64) << 16 >> 20
-}
-
 /// A block that is its user's from now on.
 ///
 /// # Safety
@@ -203,9 +196,24 @@ impl Chunk {
         self.kept.get(shape.kind)?.get(shape.list)
     }
 
+    /// Of a list's head the address of the first block, or 0.
+    pub(super) fn first_of(&self, head: u64) -> usize {
+        match (head & PLACES) as usize * 16 {
+            0 => 0,
+            offset => self.base() + offset,
+        }
+    }
+
+    /// Another first block, or none: its place from the chunk's beginning is below [`PLACES`].
+    pub(super) fn changed(&self, head: u64, address: usize) -> u64 {
+        let place = (address.saturating_sub(self.base()) / 16) as u64;
+        debug_assert!(place <= PLACES, "too far for a list");
+        (head & !PLACES).wrapping_add(PLACES + 1) | place
+    }
+
     /// Whether there is one, as far as can be seen.
     pub(super) fn has_kept(&self, shape: Shape) -> bool {
-        self.list(shape).is_some_and(|list| first_of(list.load(Relaxed)) != 0)
+        self.list(shape).is_some_and(|list| self.first_of(list.load(Relaxed)) != 0)
     }
 
     /// A kept block.
@@ -264,13 +272,16 @@ impl Chunk {
 
     /// Keeps a block, which its user still counts.
     fn keep(&self, list: &AtomicU64, address: usize, gone: usize) {
+        if ((address - self.base()) / 16) as u64 > PLACES {
+            return;
+        }
         // SAFETY: a block that is ours.
         let link = unsafe { &header(address).link };
         let mut head = list.load(Relaxed);
         loop {
-            link.store(first_of(head) | gone, Relaxed);
+            link.store(self.first_of(head) | gone, Relaxed);
             // Release: what its user did is over before it is another's; and the link is seen.
-            match list.compare_exchange_weak(head, changed(head, address), Release, Relaxed) {
+            match list.compare_exchange_weak(head, self.changed(head, address), Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
@@ -282,7 +293,7 @@ impl Chunk {
         // Acquire, both: see `keep`.
         let mut head = list.load(Acquire);
         loop {
-            let address = first_of(head);
+            let address = self.first_of(head);
             if address == 0 {
                 return None;
             }
@@ -290,7 +301,7 @@ impl Chunk {
             let link = unsafe { header(address) }.link.load(Relaxed);
             // (Somebody may have written before his block: then the rest is lost.)
             let next = Some(link & !GONE).filter(|&next| self.has(next)).unwrap_or(0);
-            match list.compare_exchange_weak(head, changed(head, next), Acquire, Acquire) {
+            match list.compare_exchange_weak(head, self.changed(head, next), Acquire, Acquire) {
                 Ok(_) => return Some((address, link & GONE != 0)),
                 Err(now) => head = now,
             }
@@ -315,8 +326,8 @@ impl Chunk {
         // Relaxed: nobody else looks.
         for list in self.kept.iter().flatten() {
             let head = list.load(Relaxed);
-            if first_of(head) != 0 {
-                list.store(changed(head, 0), Relaxed);
+            if self.first_of(head) != 0 {
+                list.store(self.changed(head, 0), Relaxed);
             }
         }
         let used = word as usize;

@@ -125,8 +125,20 @@ fn lengths_are_a_quarter_apart_at_most() {
         assert!(list < LISTS && length(bytes) == (bytes, list) && length(bytes + 1).1 == list + 1);
     }
     assert!(length(MOST).1 >= LISTS);
-    let head = changed(changed(u64::MAX << 44, 0xffff_f7a0_0040), 0xffff_ffff_fff0);
-    assert_eq!((first_of(head), head >> 44), (0xffff_ffff_fff0, 1));
+}
+
+/// Beside the place of its first block a list's head counts.
+#[test]
+fn heads_count_their_changes() {
+    let side = Side::new();
+    side.alloc(100, 16).expect("memory");
+    let chunk = side.chunks().next().unwrap();
+    let last = chunk.base() + (((1 << 28) - 1) << 4);
+    let heads = [chunk.base() + 4096, last, 0].into_iter().scan(u64::MAX << 28, |head, address| {
+        *head = chunk.changed(*head, address);
+        Some((chunk.first_of(*head), *head >> 28))
+    });
+    assert_eq!(heads.collect::<Vec<_>>(), [(chunk.base() + 4096, 0), (last, 1), (0, 2)]);
 }
 
 #[test]
@@ -168,7 +180,7 @@ fn what_is_kept_serves_others_of_its_length_and_goes_in_the_end() {
 }
 
 fn is_empty(chunk: &Chunk) -> bool {
-    let is_kept = chunk.kept.iter().flatten().any(|list| first_of(list.load(Relaxed)) != 0);
+    let is_kept = chunk.kept.iter().flatten().any(|list| chunk.first_of(list.load(Relaxed)) != 0);
     assert!(!is_kept || chunk.word.load(Relaxed) != EMPTY, "kept of nothing");
     chunk.word.load(Relaxed) == EMPTY
 }
