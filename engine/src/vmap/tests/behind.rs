@@ -325,6 +325,62 @@ fn moves_that_are_refused() {
     assert_eq!(vmap.windows.desc(area.pfn).kind(), crate::page::Kind::None);
 }
 
+/// What was moved leaves its place, and what moved is given back and mapped afresh when it is purged; where either is refused it stays, or is lost.
+#[test]
+fn what_moved_is_mapped_afresh_or_lost() {
+    let (world, _) = World::with_free(30_000);
+    let vmap = world.vmap();
+    world.set(Id::MoveBytes, 600 * PAGE);
+    let area = world.area(1000);
+    let relocate = || unsafe { vmap.relocate(&area, 2000 * PAGE) };
+    // The source is lost where it cannot be mapped again.
+    let no_map = |seen: &Seen| if seen.call == Call::Map { NO } else { None };
+    let changes =
+        [("areas", p(1000)), ("area_alloc", 1), ("area_free", 1), ("area_move", 1), ("moved", 1), ("mappings", 2)];
+    let (moved, seen) = watched(no_map, || world.step(&changes, relocate));
+    assert_eq!(seen.iter().map(|seen| seen.call).collect::<Vec<_>>(), [Call::Remap, Call::Map]);
+    let moved = vmap.find(moved.expect("moved")).unwrap();
+    assert_eq!(vmap.find(vmap.windows.address(area.pfn)), None);
+    vmap.free(&moved);
+    // Moved: given back, then mapped afresh; advised as its neighbours are.
+    let refused = |which: Call| move |seen: &Seen| if seen.call == which { NO } else { None };
+    let at = vmap.windows.address(moved.pfn);
+    let changes =
+        [("purge", 1), ("purge_refused", 1), ("purged", 1), ("timed", 1), ("slices", 1), ("untold", -p(2000))];
+    let (gone, seen) = watched(refused(Call::Advise), || world.step(&changes, || vmap.purge(usize::MAX)));
+    assert_eq!((gone, seen.len()), (0, 1));
+    let (changes, lost) = (
+        |more: &[(&'static str, i64)]| {
+            let all = [
+                ("lazy", -p(2000)),
+                ("purge", 1),
+                ("purge_bytes", p(2000)),
+                ("purged", 1),
+                ("timed", 1),
+                ("slices", 1),
+                ("moved", -1),
+                ("mappings", -2),
+            ];
+            [&all[..], more].concat()
+        },
+        [("purge_refused", 1)],
+    );
+    let (gone, seen) = watched(nothing, || world.step(&changes(&[]), || vmap.purge(usize::MAX)));
+    let calls: Vec<_> = seen.iter().map(|seen| (seen.call, seen.args[0], seen.args[1])).collect();
+    assert_eq!(gone, 2000 * PAGE);
+    let bytes = 2000 * PAGE;
+    assert_eq!(calls, [(Call::Advise, at, bytes), (Call::Map, at, bytes), (Call::Advise, at, bytes)]);
+    assert_eq!([seen[0].args[2], seen[2].args[2]], [Advice::DontNeed as usize, Advice::NoHuge as usize]);
+    // Once more, and not mapped afresh.
+    let area = world.area(1000);
+    let moved = vmap.find(unsafe { vmap.relocate(&area, 2000 * PAGE) }.expect("moved")).unwrap();
+    vmap.free(&moved);
+    vmap.fold(0, &vmap.space(0).state.lock());
+    let (gone, _) = watched(refused(Call::Map), || world.step(&changes(&lost), || vmap.purge(usize::MAX)));
+    assert_eq!(gone, 2000 * PAGE);
+    assert_eq!(vmap.windows.desc(moved.pfn).kind(), crate::page::Kind::None);
+}
+
 /// What was moved, and then grew over another mapping, the system moves no more (and may unmap the target, where another test would map):
 /// its copy is none that was moved.
 #[test]

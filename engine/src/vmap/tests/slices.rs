@@ -249,9 +249,31 @@ fn giants_move_or_stay() {
     };
     let (moved, _) = watched(no, || world.step(&changes, || relocate(&area)));
     assert_eq!((moved, vmap.find(vmap.windows.address(area.pfn))), (None, Some(area)));
-    let moves = [("area_alloc", 1), ("area_free", 1), ("area_move", 1)];
-    // (The window of what is lost is nobody's: there is another.)
-    let changes = [&moves[..], &[("areas", bytes as i64), ("mapped", bytes as i64), ("mappings", 1)]].concat();
+    // Copied: the source is unmapped at once, and nothing flies; where that is refused it is kept, without pages that are lazy.
+    let no_move = |seen: &Seen| if seen.call == Call::Remap { NO } else { None };
+    let source = world.found(vmap.alloc(bytes, PAGE));
+    let ((copy, flying), seen) = watched(no_move, || (relocate(&source).expect("copied"), world.areas.flying()));
+    assert!(flying == 0 && seen.iter().any(|seen| seen.call == Call::Unmap && seen.args[1] == bytes));
+    vmap.drop_giant(&vmap.find(copy).unwrap());
+    let source = world.found(vmap.alloc(bytes, PAGE));
+    let no = |seen: &Seen| if matches!(seen.call, Call::Remap | Call::Unmap) { NO } else { None };
+    let kept = [
+        ("areas", bytes as i64),
+        ("area_alloc", 1),
+        ("area_free", 1),
+        ("landed", 1),
+        ("slices", 1),
+        ("purge_refused", 1),
+        ("mapped", p(2 * bytes / PAGE)),
+        ("mappings", 2),
+    ];
+    let (copy, _) = watched(no, || world.step(&kept, || relocate(&source).expect("copied")));
+    let gone = [("mapped", -p(bytes / PAGE)), ("mappings", -2)];
+    let tried = [("purge", 1), ("timed", 1), ("slices", 16), ("landed", 1)];
+    world.step(&[&gone[..], &tried].concat(), || assert_eq!(vmap.purge(usize::MAX), 0));
+    vmap.drop_giant(&vmap.find(copy).unwrap());
+    let changes =
+        [("areas", bytes as i64), ("mapped", bytes as i64), ("area_alloc", 1), ("area_free", 1), ("area_move", 1)];
     // (However many others have moved: its mapping goes with it.)
     world.set(Id::MoveLimit, 0);
     let moved = world.step(&changes, || relocate(&area).expect("moved"));
