@@ -237,7 +237,8 @@ impl Vmap<'_> {
         let was_huge = self.is_huge(area);
         // The kernel refuses what is not one mapping (one that was moved, and grew where it is).
         // SAFETY: both are ours; the target's contents are not needed.
-        if !unsafe { self.move_to(area, &target) } {
+        let is_moved = unsafe { self.move_to(area, &target) };
+        if !is_moved {
             // It may have unmapped the target before it gave up. (Then another thread could map something there in between, if it asked for
             // this very address: nobody is given it who asks for none, but where addresses are scarce.)
             // SAFETY: ours, but for that, and nothing in it is needed.
@@ -248,14 +249,16 @@ impl Vmap<'_> {
             self.advise(fresh.address, target.bytes, target.flags);
             // SAFETY: both are ours, and the target is mapped.
             unsafe { self.copy_to(area, &target) };
+        }
+        if was_moved {
+            self.count_moved(-1);
+        }
+        if !is_moved {
             return Some(fresh.address);
         }
         // (Its mapping is as the source's was.)
         if was_huge != self.is_huge(&target) {
             self.advise(fresh.address, target.bytes, if was_huge { 0 } else { HUGE });
-        }
-        if was_moved {
-            self.count_moved(-1);
         }
         // (A giant area's mapping goes with it.)
         if !self.is_giant(&target) {
@@ -291,12 +294,7 @@ impl Vmap<'_> {
         if unsafe { sys::move_longer(from, area.bytes, to, target.bytes) }.is_err() {
             return false;
         }
-        if sys::map_hole(from, area.bytes).is_ok() {
-            self.advise(from, area.bytes, area.flags);
-            self.free_empty(area);
-        } else {
-            self.lose(area);
-        }
+        self.leave(area, sys::map_hole(from, area.bytes).is_ok());
         true
     }
 
@@ -317,12 +315,14 @@ impl Vmap<'_> {
             }
             at += piece;
         }
-        if area.flags & MOVED != 0 {
-            self.count_moved(-1);
-        }
         // SAFETY: the caller gives it up.
-        if unsafe { sys::map_over(from, area.bytes, Access::ReadWrite) }.is_ok() {
-            self.advise(from, area.bytes, area.flags);
+        self.leave(area, unsafe { sys::map_over(from, area.bytes, Access::ReadWrite) }.is_ok());
+    }
+
+    /// What had an area that is elsewhere by now is free if it is mapped afresh, and lost else.
+    fn leave(&self, area: &Area, is_afresh: bool) {
+        if is_afresh {
+            self.advise(self.windows.address(area.pfn), area.bytes, area.flags);
             self.free_empty(area);
         } else {
             self.lose(area);

@@ -204,7 +204,12 @@ impl Chunk {
         }
     }
 
-    /// Another first block, or none: its place from the chunk's beginning is below [`PLACES`].
+    /// Whether a block there may be in a list.
+    fn has_place(&self, address: usize) -> bool {
+        self.has(address) && ((address - self.base()) / 16) as u64 <= PLACES
+    }
+
+    /// Another first block, which has a place, or none.
     pub(super) fn changed(&self, head: u64, address: usize) -> u64 {
         let place = (address.saturating_sub(self.base()) / 16) as u64;
         debug_assert!(place <= PLACES, "too far for a list");
@@ -272,7 +277,7 @@ impl Chunk {
 
     /// Keeps a block, which its user still counts.
     fn keep(&self, list: &AtomicU64, address: usize, gone: usize) {
-        if ((address - self.base()) / 16) as u64 > PLACES {
+        if !self.has_place(address) {
             return;
         }
         // SAFETY: a block that is ours.
@@ -300,7 +305,7 @@ impl Chunk {
             // SAFETY: memory of a chunk, which is never unmapped. (Somebody may have taken the block: then the exchange fails.)
             let link = unsafe { header(address) }.link.load(Relaxed);
             // (Somebody may have written before his block: then the rest is lost.)
-            let next = Some(link & !GONE).filter(|&next| self.has(next)).unwrap_or(0);
+            let next = Some(link & !GONE).filter(|&next| self.has_place(next)).unwrap_or(0);
             match list.compare_exchange_weak(head, self.changed(head, next), Acquire, Acquire) {
                 Ok(_) => return Some((address, link & GONE != 0)),
                 Err(now) => head = now,
