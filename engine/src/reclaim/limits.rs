@@ -13,7 +13,7 @@
 //! |---|---|---|---|
 //! | `soft_limit` | what may stay free is at most [`room`] | whoever purges | as any limit of [`super`] |
 //! | | in use, cached and metadata alone pass 7/8: all caches are drained, barns keep nothing | slow paths, the keeper | rests [`RESTS`] times as long as it took, [`PERIOD`] ticks at least |
-//! | `hard_limit` | a request that would pass it drains and purges all, and is tried once more | that request | the same rest for drains; what is known to be free, always |
+//! | `hard_limit` | a request that would pass it drains and purges all, and is tried once more | that request | the same rest for drains that would find less than a [`LEAST`]th; what is known to be free, always |
 //! | | then it is refused | | |
 //!
 //! Fast paths know nothing of this: a limit is looked at where memory is taken from a zone or from free address space.
@@ -35,7 +35,7 @@ const RESTS: u64 = 16;
 const PERIOD: u64 = 1 << 25;
 /// One part in this many of the soft limit may be free and resident.
 const SHARE: u64 = 16;
-/// And one part in this many always may: less is not worth a purge.
+/// And one part in this many always may: less is not worth a purge, nor, of the hard limit, a drain that rests.
 const LEAST: u64 = 128;
 
 /// Bytes that may be free and resident under a soft limit, with so many bytes in use.
@@ -54,6 +54,8 @@ pub struct Limits {
     squeezed: AtomicU32,
     /// Bytes that were free and resident after the last of them: what cannot be given back.
     left: AtomicU64,
+    /// Bytes that caches had after the last drain for the hard limit: what cannot be drained.
+    stayed: AtomicU64,
 }
 
 // (Relaxed, all: whoever acts on them holds the lock, or loses a turn.)
@@ -66,6 +68,7 @@ impl Limits {
             squeeze: AtomicU64::new(0),
             squeezed: AtomicU32::new(0),
             left: AtomicU64::new(0),
+            stayed: AtomicU64::new(0),
         }
     }
     /// Whether it is time to drain for the soft limit; true for one caller.
@@ -81,20 +84,22 @@ impl Limits {
     pub fn squeezed(&self) -> u32 {
         self.squeezed.load(Relaxed)
     }
-    /// Whether it is time to drain for the hard limit.
-    pub fn squeezes(&self, now: u64) -> bool {
-        now >= self.squeeze.load(Relaxed)
+    /// Whether it is time to drain for a hard limit of `hard` bytes: at once where caches have much that they had not after the last
+    /// drain (which takes long where others have the CPU, and would rest for seconds).
+    pub fn squeezes(&self, now: u64, hard: u64, cached: impl FnOnce() -> u64) -> bool {
+        now >= self.squeeze.load(Relaxed) || cached().saturating_sub(self.stayed.load(Relaxed)) > hard / LEAST
     }
     /// Whether a purge would find something of `free` bytes.
     pub fn finds(&self, free: u64) -> bool {
         free > self.left.load(Relaxed)
     }
-    /// A request has given all back, and `left` bytes are free and resident still; if it drained, that took from
-    /// `start` to `now`.
-    pub fn end(&self, left: u64, drained: Option<(u64, u64)>) {
-        if let Some((start, now)) = drained {
-            self.squeeze.store(now + now.saturating_sub(start) * RESTS, Relaxed);
-        }
+    /// A drain for the hard limit began at `start` and has ended, and caches have `stayed` bytes still.
+    pub fn drained(&self, start: u64, now: u64, stayed: u64) {
+        self.squeeze.store(now + now.saturating_sub(start) * RESTS, Relaxed);
+        self.stayed.store(stayed, Relaxed);
+    }
+    /// A request has given all back, and `left` bytes are free and resident still.
+    pub fn end(&self, left: u64) {
         self.left.store(left, Relaxed);
         self.squeezed.fetch_add(1, Relaxed);
     }
@@ -131,11 +136,15 @@ mod tests {
         assert!(limits.relieves(1) && !limits.relieves(1) && !limits.relieves(PERIOD));
         limits.relieved(1, 1 + PERIOD);
         assert!(!limits.relieves(PERIOD * 17) && limits.relieves(2 + PERIOD * 17));
-        assert!(limits.squeezes(0) && limits.finds(1) && !limits.finds(0));
-        limits.end(500, Some((100, 200)));
-        assert!(!limits.squeezes(1799) && limits.squeezes(1800));
+        let squeezes = |now, cached| limits.squeezes(now, 1 << 20, || cached);
+        assert!(squeezes(0, 0) && limits.finds(1) && !limits.finds(0));
+        limits.drained(100, 200, 50);
+        limits.end(500);
+        assert!(!squeezes(1799, 0) && squeezes(1800, 0));
         assert!(!limits.finds(500) && limits.finds(501) && limits.squeezed() == 1);
-        limits.end(0, None);
-        assert!(!limits.squeezes(1799) && limits.finds(1) && limits.squeezed() == 2);
+        limits.end(0);
+        assert!(!squeezes(1799, 0) && limits.finds(1) && limits.squeezed() == 2);
+        // A 128th more than could not be drained is not left for that.
+        assert!(!squeezes(300, (1 << 13) + 50) && squeezes(300, (1 << 13) + 51));
     }
 }

@@ -3,11 +3,12 @@
 //! What is limited, and how often what is done: [`super::limits`]. Nothing here but the reading of the limits opens a file, and
 //! nothing waits for an answer: it runs inside `malloc`. Lock: `Reclaim::purging`, with nothing else held.
 
-use super::mm::{ALL_CLASSES, Mm};
-use crate::arch::{cgroup, sys};
+use super::mm::{ALL_CLASSES, Mm, bytes_of};
+use crate::arch::{PAGE, cgroup, sys};
 use crate::cache::cpuset::CpuSet;
-use crate::cache::{DrainMode, DrainReport};
-use crate::stat::{Event, Mode, Timing};
+use crate::cache::{DrainMode, DrainReport, front};
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
+use crate::stat::{Event, Level, Mode, Timing};
 
 /// Times that a request is tried which the hard limit refuses and then does not, before a squeeze.
 const ASKS: usize = 4;
@@ -129,18 +130,27 @@ impl Mm<'_> {
             return true;
         }
         let start = self.cache.sets.clock.ticks();
-        let drains = limits.squeezes(start);
+        let drains = limits.squeezes(start, self.cache.knobs.hard_limit(), || self.cached_bytes());
         if drains {
             self.empty_caches(|_| true);
+            limits.drained(start, self.cache.sets.clock.ticks(), self.cached_bytes());
         }
-        let end = self.cache.sets.clock.ticks();
         if !drains && !limits.finds(self.free_resident()) {
             return false;
         }
         self.purge_all(held);
         self.vmap().wait_flights();
-        limits.end(self.free_resident(), drains.then_some((start, end)));
+        limits.end(self.free_resident());
         true
+    }
+
+    /// Bytes that all caches have, more or less: a look at every list of every set.
+    fn cached_bytes(&self) -> u64 {
+        let sets = &self.cache.sets;
+        let blocks = (1..ALL_CLASSES).map(|class| (class, bytes_of(class)));
+        let areas = (FIRST_FRONT..CLASSES_MAX).map(|class| (class, front::length(class) * PAGE));
+        let lists: usize = blocks.chain(areas).map(|(class, bytes)| sets.cached(class) * bytes).sum();
+        sets.board().level(Level::Barns) + lists as u64
     }
 
     /// A refused request of so many bytes, tried again after [`Mm::squeeze`]; counted if it is refused again. One that

@@ -133,9 +133,11 @@ fn a_refused_request_is_tried_again_when_all_was_given_back() {
     assert_eq!(ask(64 * MIB, true), (Some(7), 1, 1, 1));
     assert_eq!((mm.free_resident(), cached(&rig), rig.timed(Timing::Drain)), (0, 0, 1));
     // A drain that took long rests for long. Meanwhile only what is known to be free is given back.
-    limits.end(0, Some((0, u64::MAX >> 6)));
+    limits.drained(0, u64::MAX >> 6, 0);
+    limits.end(0);
     fill(&rig, 0);
-    assert!(!limits.squeezes(rig.heap.cache.sets.clock.ticks()));
+    let rests = || !limits.squeezes(rig.heap.cache.sets.clock.ticks(), 0, || 0);
+    assert!(rests());
     let before = (mm.free_resident(), cached(&rig));
     if before.0 == 0 {
         assert_eq!(ask(1, true), (None, 1, 2, 2), "there is nothing");
@@ -143,18 +145,28 @@ fn a_refused_request_is_tried_again_when_all_was_given_back() {
     rig.lazy(8, MIB);
     assert_eq!(ask(1, true), (Some(7), 2, 3, if before.0 == 0 { 2 } else { 1 }));
     assert_eq!((mm.free_resident(), cached(&rig), rig.timed(Timing::Drain)), (0, before.1, 1));
-    assert!(!limits.squeezes(rig.heap.cache.sets.clock.ticks()), "it rests on");
+    assert!(rests(), "it rests on");
     let told = rig.event(Event::LimitRefused);
     rig.lazy(8, MIB);
     assert_eq!(ask(1, false), (None, 3, 4, told + 1), "again in vain");
     rig.lazy(1, MIB);
     // As much as could not be given back is nothing new.
-    limits.end(mm.free_resident(), None);
+    limits.end(mm.free_resident());
     assert_eq!(ask(1, true), (None, 3, 5, told + 2));
+    // Much that caches have is not left for a rest, but once, if it stays there.
+    let objects: Vec<_> = (0..MIB / 1000).map(|_| rig.heap.malloc(1000)).collect();
+    rig.set(Id::HardLimit, rig.heap.cache.sets.board().held().max(32 * MIB as u64));
+    // SAFETY: our own.
+    #[allow(unsafe_code)]
+    objects.into_iter().for_each(|object| unsafe { rig.heap.free(object) });
+    assert!(mm.cached_bytes() > MIB as u64 / 2, "{}", mm.cached_bytes());
+    limits.end(u64::MAX);
+    assert_eq!(ask(1, true), (Some(7), 4, 7, told + 2));
+    assert!(cached(&rig) == 0 && mm.cached_bytes() == 0);
     // Where drains may be again, one is worth another try, whatever is known to be free.
     limits.end_rest();
-    limits.end(u64::MAX, None);
-    assert_eq!(ask(1, true), (Some(7), 4, 7, told + 2));
+    limits.end(u64::MAX);
+    assert_eq!(ask(1, true), (Some(7), 5, 9, told + 2));
     assert!(limits.finds(1) && cached(&rig) == 0);
     rig.verify();
 }
@@ -172,7 +184,7 @@ fn who_waited_for_another_that_gave_all_back_does_not_do_it_again() {
             let other = scope.spawn(|| rig.mm().squeeze());
             // (It waits by then, unless others have the CPU.)
             std::thread::sleep(std::time::Duration::from_millis(round));
-            limits.end(0, None);
+            limits.end(0);
             drop(held);
             assert!(other.join().unwrap());
         });
