@@ -48,6 +48,8 @@ pub enum Sabotage {
     NoStoreFence,
     /// An owner's switch is committed though the thread was preempted.
     SwitchAnyhow,
+    /// Main and spare change places by a store each.
+    ExchangeInHalves,
 }
 
 #[derive(Default)]

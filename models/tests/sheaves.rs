@@ -1,5 +1,5 @@
 //! Sheaves between main, spare, barn and hands (`engine/src/cache/mod.rs`: `alloc`,
-//! `free`, `exchange`, `install`, `keep_spare`, `release`, `drain`, `empty_barns`).
+//! `free`, `exchange`, `exchange_at_once`, `install`, `keep_spare`, `release`, `drain`, `empty_barns`).
 //!
 //! Bound: 3 threads × 6 operations, one of them with a drain of all sets, 2 CPUs, two-object sheaves;
 //! 16,000 schedules (fallback 6,000): 7 seconds, 0.1 minutes.
@@ -58,12 +58,14 @@ fn work(cache: &Cache, bag: &Bag, drains: bool) {
             drain_all(cache, bag);
         }
         if hand.is_empty() || hand.len() < 4 && machine::choose(2) == 0 {
+            cache.exchange_at_once(CLASS * 16, false);
             if let Some(object) = cache.alloc(bag, CLASS) {
                 machine::take(object);
                 hand.push(object);
             }
         } else if let Some(object) = hand.pop() {
             machine::give(object);
+            cache.exchange_at_once(CLASS * 16, true);
             // SAFETY: a number.
             unsafe { cache.free(bag, CLASS, object) };
         }
@@ -133,6 +135,10 @@ fn exchange_install_release_in_fallback() {
 #[test]
 fn canary_without_a_fence() {
     fails("sheaves", 2, 50_000, Sabotage::NoFence, sequences);
+}
+#[test]
+fn canary_exchange_in_halves() {
+    fails("sheaves", 2, 50_000, Sabotage::ExchangeInHalves, sequences);
 }
 #[test]
 fn canary_void_set_of_cpu_0() {

@@ -18,6 +18,16 @@ static long resident(void)
     return pages >> 8;
 }
 
+/* So that looks for what is idle find nothing. */
+static void work(void)
+{
+    for (int at = 0; at < 200; at++)
+        block[at] = malloc(3000 + (size_t)at);
+    for (int at = 0; at < 200; at++)
+        free(block[at]);
+    usleep(50000);
+}
+
 int main(void)
 {
     for (int turn = 0; turn < 5; turn++) {
@@ -29,15 +39,12 @@ int main(void)
         for (int at = 0; at < objects; at++)
             if (at % 100)
                 free(block[at]);
-        // It works: looks for what is idle find nothing.
-        for (int step = 0; step < 30; step++) {
-            for (int at = 0; at < 200; at++)
-                block[at] = malloc(3000 + (size_t)at);
-            for (int at = 0; at < 200; at++)
-                free(block[at]);
-            usleep(50000);
-        }
+        for (int step = 0; step < 30; step++)
+            work();
     }
+    // (Where others have the CPUs it takes longer.)
+    for (int step = 0; step < 200 && resident() >= 200; step++)
+        work();
     puts(resident() < 200 ? "some" : "all");
     return 0;
 }

@@ -5,4 +5,4 @@
 
 pub use super::operands::{BITS, COUNTS, CPU, ONE, REACH, RseqArea, SLOTS, TALLY, TOP};
 pub use super::outcome::Outcome;
-pub use super::platform::seq::{add, adopt, pop, pop_batch, push, push_batch, swap, switch};
+pub use super::platform::seq::{EXCHANGES, add, adopt, exchange, pop, pop_batch, push, push_batch, swap, switch};

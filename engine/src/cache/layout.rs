@@ -54,6 +54,11 @@ impl Word {
     pub const fn objects(self) -> u64 {
         self.top() - self.count() * SLOT
     }
+    /// What is not 0 of a word that has room, or a count.
+    #[must_use]
+    pub const fn mask(room: bool) -> u64 {
+        if room { MOST << BITS } else { MOST }
+    }
     /// One object more.
     #[must_use]
     pub const fn pushed(self) -> Self {

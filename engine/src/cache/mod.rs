@@ -468,6 +468,16 @@ impl Cache {
         objects.last().is_none_or(|&object| source.is_near(object)) && !source.is_scattered(class, objects)
     }
 
+    /// Exchanges main and spare where the spare serves and main does not: at once (that needs no gate, and serves fast paths), or false.
+    #[inline]
+    pub fn exchange_at_once(&self, class_offset: usize, room: bool) -> bool {
+        let is_done = self.sets.exchange(class_offset, room) == Outcome::Done(());
+        if is_done {
+            self.sets.count(Event::SheafSwap, 1);
+        }
+        is_done
+    }
+
     /// Exchanges main and spare, in steps that each leave every sheaf with one owner.
     fn exchange(&self, source: &impl Source, class: usize, main: Word, spare: Word) {
         // SAFETY: takes the spare out; if done, it is ours.

@@ -469,6 +469,18 @@ impl Sets {
         }
     }
 
+    /// Main and spare of the class at this offset change places, where the spare has what is wanted and main has not: a count, in order to
+    /// pop, or with `room` that. Needs no more than `pop` does: both have an owner at all times. Refused too where the processor does not
+    /// write both at once.
+    pub fn exchange(&self, class_offset: usize, room: bool) -> Outcome<()> {
+        let wanted = Word::mask(room);
+        match self.mode() {
+            // SAFETY: as in `pop_fast`.
+            Mode::Sequences => unsafe { seq::exchange(self.board_pointer(), self.area(), class_offset, wanted) },
+            _ => self.stepped(|steps, set| steps::exchange(steps, set, class_offset / 16, wanted)),
+        }
+    }
+
     /// For the keeper alone: for how many looks the set of `index` has done no operation, for how many none on the page lists,
     /// which begin at class `pages`, and for how many none on areas.
     pub fn quiet(&self, index: usize, pages: usize) -> [u32; 3] {
@@ -559,14 +571,19 @@ impl Sets {
             if self.ready().is_none() {
                 return false;
             }
-            let seen = self.ready().map_or(Word::NONE, |set| Word(set.pairs[0].main.load(Relaxed)));
+            let seen = |spare: bool| {
+                let word = |set: &Set| Word(if spare { &set.pairs[0].spare } else { &set.pairs[0].main }.load(Relaxed));
+                self.ready().map_or(Word::NONE, word)
+            };
             // SAFETY: class 0 has no objects: the numbers pushed are just numbers, and the
             // sheaf is ours. A round that was spoiled leaves it there: `seen`.
             let good = unsafe {
-                self.swap(0, false, seen, word) == Outcome::Done(())
+                self.swap(0, true, seen(true), Word::NONE) == Outcome::Done(())
+                    && self.swap(0, false, seen(false), word) == Outcome::Done(())
                     && self.push(0, 0x1230) == Outcome::Done(())
                     && self.refuses_strangers()
                     && self.push_batch(0, &[0x4560, 0x7890]) == 2
+                    && (!seq::EXCHANGES || self.changes_places())
                     && self.pop(0) == Outcome::Done(0x7890)
                     && self.pop_batch(0, &mut objects) == 2
                     && objects[..2] == [0x1230, 0x4560]
@@ -582,6 +599,25 @@ impl Sets {
             }
         }
         false
+    }
+
+    /// Whether class 0's main, which has objects and room, comes back to its place when it is the spare.
+    ///
+    /// # Safety
+    /// As in [`Sets::self_test`], which owns all of it.
+    unsafe fn changes_places(&self) -> bool {
+        let Some(pair) = self.ready().map(|set| &set.pairs[0]) else { return false };
+        let main = Word(pair.main.load(Relaxed));
+        // SAFETY: the caller's promise.
+        let is_spare = unsafe {
+            self.swap(0, false, main, Word::NONE) == Outcome::Done(())
+                && self.swap(0, true, Word::NONE, main) == Outcome::Done(())
+        };
+        let there_and_back = [false, true, false].map(|room| {
+            let is_done = self.exchange(0, room) == Outcome::Done(());
+            is_done && Word(pair.main.load(Relaxed)) == main && Word(pair.spare.load(Relaxed)) == Word::NONE
+        });
+        is_spare && there_and_back == [true, false, false]
     }
 
     /// Whether every sequence leaves this index's set alone while it is another CPU's; class 0 has an object and room.
@@ -601,6 +637,7 @@ impl Sets {
                 && seq::pop_batch(board, area, 0, objects.as_mut_ptr(), 2) == Outcome::Refused
                 && seq::push_batch(board, area, 0, objects.as_ptr(), 2) == Outcome::Refused
                 && seq::swap(board, area, 0, word, word) == Outcome::Refused
+                && seq::exchange(board, area, 0, Word::mask(false)) == Outcome::Refused
                 && seq::add(board, area, 0, 0) == Outcome::Refused
                 && seq::switch(board, area, at, at.wrapping_sub(board as usize)) == Outcome::Refused
         };

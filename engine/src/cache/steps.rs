@@ -8,7 +8,7 @@
 //! A step is a load or a store of one word. The last store is the commit.
 
 use super::layout::{SLOT, Word};
-use super::set::Set;
+use super::set::{Pair, Set};
 use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
 use crate::arch::outcome::Outcome;
@@ -27,6 +27,11 @@ pub trait Steps {
     /// # Errors
     /// [`Interrupted`]: nothing was done.
     fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted>;
+    /// Writes both words of a pair at once, as the commit.
+    ///
+    /// # Errors
+    /// [`Interrupted`]: nothing was done.
+    fn store_both(&self, pair: &Pair, main: u64, spare: u64) -> Result<(), Interrupted>;
     /// A slot of a sheaf by its address.
     #[allow(unsafe_code, reason = "a slot is known by its address only")]
     fn slot(&self, address: u64) -> &AtomicU64 {
@@ -90,6 +95,19 @@ pub fn swap(steps: &(impl Steps + ?Sized), word: &AtomicU64, old: u64, new: u64)
     })())
 }
 
+/// `exchange` of the contracts.
+pub fn exchange(steps: &(impl Steps + ?Sized), set: &Set, class: usize, wanted: u64) -> Outcome<()> {
+    outcome((|| {
+        let pair = &set.pairs[class];
+        let (main, spare) = (steps.load(&pair.main)?, steps.load(&pair.spare)?);
+        if main & wanted != 0 || spare & wanted == 0 {
+            return Ok(None);
+        }
+        steps.store_both(pair, spare, main)?;
+        Ok(Some(()))
+    })())
+}
+
 /// Steps under the lock of a set, or of the bias's owner: none can be interrupted but by a handler, which leaves the set alone.
 pub(super) struct Locked<'a> {
     pub tally: &'a Tally,
@@ -101,6 +119,11 @@ impl Steps for Locked<'_> {
     }
     fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
         word.store(value, Relaxed);
+        Ok(())
+    }
+    fn store_both(&self, pair: &Pair, main: u64, spare: u64) -> Result<(), Interrupted> {
+        pair.main.store(main, Relaxed);
+        pair.spare.store(spare, Relaxed);
         Ok(())
     }
     fn allocs(&self, class: usize, n: u64) {
@@ -123,6 +146,12 @@ impl Steps for Simulated<'_> {
     }
     fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
         self.running.step(|| word.store(value, SeqCst))
+    }
+    fn store_both(&self, pair: &Pair, main: u64, spare: u64) -> Result<(), Interrupted> {
+        self.running.step(|| {
+            pair.main.store(main, SeqCst);
+            pair.spare.store(spare, SeqCst);
+        })
     }
     fn allocs(&self, class: usize, n: u64) {
         self.tally.class[class].allocs.fetch_add(n, Relaxed);

@@ -67,7 +67,7 @@ const OWNER: u32 = 5;
 const CLASS: usize = 2 * 16;
 const OBJECT: usize = 0x5550;
 
-/// A board whose index 3 leads to a set of CPU 5: two objects in a sheaf that takes two more.
+/// A board whose index 3 leads to a set of CPU 5: two objects in a sheaf that takes two more, and a spare with four.
 struct Board {
     map: usize,
     base: usize,
@@ -86,6 +86,7 @@ impl Board {
         board.word(SLOTS + INDEX * 8).store(Self::SET as u64, Relaxed);
         board.cpu().store(OWNER, Relaxed);
         board.word(Self::SET + CLASS).store(board.full().0, Relaxed);
+        board.word(Self::SET + CLASS + 8).store(board.spare().0, Relaxed);
         board
     }
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -99,6 +100,10 @@ impl Board {
     /// The word of the sheaf as it is at first.
     fn full(&self) -> Word {
         Word::new(self.sheaf.as_ptr() as u64, 2, 4)
+    }
+    /// The spare's at first. (Nobody goes where it leads.)
+    fn spare(&self) -> Word {
+        Word::new(self.sheaf.as_ptr() as u64, 4, 4)
     }
     /// All that a sequence may change, and the owner.
     fn state(&self) -> ([u64; 5], u32, [usize; 4]) {
@@ -141,6 +146,8 @@ const ON_SETS: &[(&str, OnSet)] = &[
         done(unsafe { seq::push_batch(board.base as *const u8, area, CLASS, from.as_ptr(), 2) })
     }),
     ("swap", |board, area| unsafe { seq::swap(board.base as *const u8, area, CLASS, board.full().0, 0) }),
+    #[cfg(target_arch = "x86_64")]
+    ("exchange", |board, area| unsafe { seq::exchange(board.base as *const u8, area, CLASS, 4) }),
     ("add", |board, area| unsafe { seq::add(board.base as *const u8, area, CLASS, 7) }),
     ("switch", |board, area| unsafe { seq::switch(board.base as *const u8, area, board.base + Board::SET, 0) }),
 ];
@@ -165,6 +172,27 @@ fn sequences_refuse_the_set_of_another_cpu() {
         assert_eq!(run(&board, made.area()), Outcome::Done(()), "{name}");
         assert_ne!(board.state(), before, "{name}");
     }
+}
+
+/// Main and spare change places where the spare has what is wanted and main has not.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn places_are_changed_for_what_is_wanted() {
+    let made = Made::new(INDEX as u32, OWNER);
+    let board = Board::new();
+    // SAFETY: the test's own board and area.
+    let exchange = |wanted| unsafe { seq::exchange(board.base as *const u8, made.area(), CLASS, wanted) };
+    let before = board.state();
+    // Counts of two and four, rooms of two and none: both, main alone, none.
+    for (wanted, has) in [(Word::mask(false), "both count"), (Word::mask(true), "main has room"), (8, "neither")] {
+        assert_eq!((exchange(wanted), board.state()), (Outcome::Refused, before), "{has}");
+    }
+    assert_eq!(exchange(4), Outcome::Done(()));
+    let mut changed = before;
+    changed.0.swap(1, 2);
+    assert!(board.state() == changed && changed != before);
+    assert_eq!(exchange(Word::mask(true)), Outcome::Done(()), "the spare has room, main has none");
+    assert_eq!(board.state(), before);
 }
 
 /// Adopted, a set is the new CPU's and not the old one's; nobody adopts the void set.

@@ -8,7 +8,7 @@ use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 pub use super::operands::{BITS, ONE, REACH, RseqArea, TOP};
 pub use super::outcome::Outcome;
 use crate::cache::layout::{SLOT, Word};
-use crate::cache::set::Set;
+use crate::cache::set::{Pair, Set};
 use crate::cache::sets::Sets;
 use crate::cache::steps::{self, Steps};
 use crate::cpu::sim::Interrupted;
@@ -56,6 +56,17 @@ impl Steps for Running {
     fn store(&self, word: &AtomicU64, value: u64) -> Result<(), Interrupted> {
         machine::trace(|| format!("stores {value:x} to {:x}", &raw const *word as usize));
         self.step(|| word.poke(value))
+    }
+    fn store_both(&self, pair: &Pair, main: u64, spare: u64) -> Result<(), Interrupted> {
+        machine::trace(|| format!("stores {main:x}, {spare:x} to {:x}", &raw const *pair as usize));
+        if machine::sabotage() == Sabotage::ExchangeInHalves {
+            self.step(|| pair.main.poke(main))?;
+            return self.step(|| pair.spare.poke(spare));
+        }
+        self.step(|| {
+            pair.main.poke(main);
+            pair.spare.poke(spare);
+        })
     }
     fn slot(&self, address: u64) -> &AtomicU64 {
         // SAFETY: a slot of a sheaf, which is never unmapped.
@@ -160,6 +171,15 @@ pub unsafe fn swap(board: *const u8, _: RseqArea, at: usize, old: u64, new: u64)
     });
     machine::flush();
     outcome
+}
+/// As on x86-64.
+pub const EXCHANGES: bool = true;
+/// See the contracts.
+///
+/// # Safety
+/// As [`pop`].
+pub unsafe fn exchange(board: *const u8, _: RseqArea, class: usize, wanted: u64) -> Outcome<()> {
+    sequence(board, |running, set| steps::exchange(running, set, class / 16, wanted))
 }
 /// Counting is no step.
 ///

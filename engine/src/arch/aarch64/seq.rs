@@ -295,6 +295,18 @@ pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u
     outcome(out, ())
 }
 
+/// Whether [`exchange`] ever does anything here.
+pub const EXCHANGES: bool = false;
+
+/// See [`crate::arch::contract`]. Refused: an interruption may come between the two stores of an `stp` (without `FEAT_LSE2`).
+///
+/// # Safety
+/// None needed.
+#[must_use]
+pub const unsafe fn exchange(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<()> {
+    Outcome::Refused
+}
+
 /// See [`crate::arch::contract`]: the word at offset `at` of this set's tally grows by `n`.
 ///
 /// # Safety

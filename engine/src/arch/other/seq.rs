@@ -46,6 +46,16 @@ pub unsafe fn push_batch(_: *const u8, _: RseqArea, _: usize, _: *const usize, _
 pub unsafe fn swap(_: *const u8, _: RseqArea, _: usize, _: u64, _: u64) -> Outcome<()> {
     Outcome::Refused
 }
+/// As [`exchange`].
+pub const EXCHANGES: bool = false;
+/// As [`pop`].
+///
+/// # Safety
+/// None needed.
+#[must_use]
+pub unsafe fn exchange(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<()> {
+    Outcome::Refused
+}
 /// As [`pop`].
 ///
 /// # Safety

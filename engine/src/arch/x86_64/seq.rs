@@ -306,6 +306,39 @@ pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u
     Outcome::Done(())
 }
 
+/// Whether [`exchange`] ever does anything here.
+pub const EXCHANGES: bool = true;
+
+/// See [`crate::arch::contract`]: main and spare of a class change places, where the spare has what is `wanted` (the mask of a count or
+/// of a room) and main has not.
+///
+/// # Safety
+/// As [`pop`].
+#[must_use]
+pub unsafe fn exchange(board: *const u8, area: RseqArea, class: usize, wanted: u64) -> Outcome<()> {
+    // SAFETY: as in `pop`. The two words are aligned to both their lengths (`cache::set`).
+    unsafe {
+        sequence_here!(
+            "cmp {set}, {board}",                      // void: refused
+            "je {refused}",
+            "add {set}, {class}",
+            "test [{set}], {wanted}",                  // w & wanted != 0: refused
+            "jne {refused}",
+            "test [{set} + 8], {wanted}",              // s & wanted == 0: refused
+            "je {refused}",
+            "movq {both}, [{set} + 8]",                // (each by itself: it was stored by itself a moment ago)
+            "movhps {both}, [{set}]",
+            dawdle!(),
+            "movaps [{set}], {both}",                  // commit: (s, w)
+            "25:"
+            ;
+            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            wanted = in(reg) wanted, both = out(xmm_reg) _, set = out(reg) _,
+        );
+    }
+    Outcome::Done(())
+}
+
 /// See [`crate::arch::contract`]: the word at offset `at` of this set's tally grows by `n`.
 ///
 /// # Safety
