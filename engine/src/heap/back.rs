@@ -9,7 +9,7 @@ use crate::arch::gate::Inside;
 use crate::cache::{DrainMode, DrainReport};
 use crate::reclaim::Host;
 use crate::reclaim::drain::DrainTarget;
-use crate::reclaim::life::SECOND;
+use crate::reclaim::life::{SECOND, SHORTLY};
 use crate::stat::{BadPointer, Event};
 
 impl<E: Environment> Host for Heap<E> {
@@ -85,12 +85,24 @@ impl<E: Environment> Heap<E> {
     }
 
     /// No thread of ours is there when this returns (after a second at most), nor is started until
-    /// [`Heap::release_threads`]: what the process does meanwhile to itself it does to all of its threads.
+    /// [`Heap::release_threads`]: what the process does meanwhile to itself it does to all of its threads. The next keeper may be started
+    /// a while later only, as after a fork: a program that does this without end waits for few.
+    ///
+    /// In a signal's handler whose thread was inside, ours may wait for what the frame below has: then they are waited for shortly, and
+    /// once. One that stays sees at its next look that the process is another's.
     pub fn hold_threads(&self) {
         self.look_around();
-        let mm = self.mm();
-        self.reclaim.keeper.hold(self.is_open().then(|| mm.bell()));
-        mm.await_threads(SECOND);
+        let (mm, keeper) = (self.mm(), &self.reclaim.keeper);
+        let (is_there, was_asked) = (!keeper.is_none(), keeper.is_resting());
+        keeper.hold(self.is_open().then(|| mm.bell()));
+        mm.await_threads(match (self.gate.is_inside(), was_asked) {
+            (false, _) => SECOND,
+            (true, false) => SHORTLY,
+            (true, true) => 0,
+        });
+        if is_there {
+            keeper.rest(self.cache.sets.clock.ticks());
+        }
     }
 
     /// The opposite of one [`Heap::hold_threads`].

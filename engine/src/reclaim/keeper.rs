@@ -55,7 +55,7 @@ pub const PERIOD: u64 = 1_000_000_000;
 pub const LIFE: u64 = PERIOD / 2;
 /// Ticks of a period, some: for a thread that may not ask for the time.
 const TICKS: u64 = 1 << 31;
-/// Ticks after the fork of a program of one thread before which none is started: a tenth of a second, some.
+/// Ticks after the fork of a program of one thread, or after a hold, before which none is started: a tenth of a second, some.
 const REST: u64 = 1 << 28;
 /// A start that was refused is tried again after a period; after each further one twice as late, up to so many times.
 const PATIENCE: u32 = 6;
@@ -98,7 +98,7 @@ pub struct Keeper {
     /// How often in a row it could not be had, and ticks before which nobody tries again.
     refusals: AtomicU32,
     retry: AtomicU64,
-    /// A fork was the last to end it.
+    /// A fork was the last to end it, or a hold.
     resting: AtomicBool,
 }
 
@@ -294,7 +294,7 @@ impl Keeper {
         self.end();
     }
 
-    /// Around a fork: none is started for a while from `now` ticks on.
+    /// Around a fork, or a hold: none is started for a while from `now` ticks on.
     pub fn rest(&self, now: u64) {
         // Relaxed, as below: policy.
         self.retry.fetch_max(now.saturating_add(REST), Relaxed);

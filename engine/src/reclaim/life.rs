@@ -19,6 +19,8 @@ use crate::stat::{Event, Level};
 pub const SECOND: u32 = 1000;
 /// The same for a fork, which goes on all the same. (Some 0.1 ms, unless somebody else has the CPU.)
 const BRIEF: u32 = 100;
+/// For those that may wait for the caller.
+pub const SHORTLY: u32 = 10;
 
 impl Mm<'_> {
     /// After a slow path that found no keeper, with no lock held: starts it if there is enough to keep, or does what
