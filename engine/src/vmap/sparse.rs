@@ -69,9 +69,10 @@ mod tests {
             assert!(to[skew..skew + bytes] == from[..bytes] && to[skew + bytes] == 4, "{skew} {end}");
         }
         // What is zero is not written: here it could not be.
-        let (zeros, bytes) = (vec![0_u8; SPARSE + PAGE], SPARSE + PAGE);
-        let to = sys::map(0, bytes, Access::ReadExecute).expect("memory");
-        unsafe { copy(zeros.as_ptr(), to as *mut u8, bytes) };
-        unsafe { sys::unmap(to, bytes) }.expect("ours");
+        for bytes in [SPARSE, SPARSE + PAGE] {
+            let to = sys::map(0, bytes, Access::ReadExecute).expect("memory");
+            unsafe { copy(vec![0_u8; bytes].as_ptr(), to as *mut u8, bytes) };
+            unsafe { sys::unmap(to, bytes) }.expect("ours");
+        }
     }
 }

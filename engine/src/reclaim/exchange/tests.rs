@@ -47,6 +47,19 @@ fn where_areas_have_little_more_is_asked_for() {
         false
     });
     assert_eq!((asked, sides(&rig)), (1, before));
+    // Less than a block is little, a block is enough.
+    rig.lazy(2, BLOCK as usize - PAGE);
+    let before = sides(&rig);
+    rig.mm().dirty_to_zone(6, || {
+        asked += 1;
+        true
+    });
+    assert_eq!((asked, before[2], sides(&rig)), (2, BLOCK - PAGE as u64, before));
+    rig.heap.trim();
+    rig.lazy(2, BLOCK as usize);
+    assert_eq!(rig.level(Level::Lazy), BLOCK);
+    rig.mm().dirty_to_zone(6, || unreachable!("they have one"));
+    rig.heap.trim();
     rig.mm().dirty_to_zone(6, || {
         rig.lazy(4, MIB);
         true

@@ -163,10 +163,22 @@ fn a_refused_request_is_tried_again_when_all_was_given_back() {
     limits.end(u64::MAX);
     assert_eq!(ask(1, true), (Some(7), 4, 7, told + 2));
     assert!(cached(&rig) == 0 && mm.cached_bytes() == 0);
+    rig.set(Id::Drain, 3);
+    let objects: Vec<_> = (0..MIB / 1000).map(|_| rig.heap.malloc(1000)).collect();
+    // SAFETY: our own.
+    #[allow(unsafe_code)]
+    objects.into_iter().for_each(|object| unsafe { rig.heap.free(object) });
+    rig.mm().empty_caches(|_| true);
+    let stays = mm.cached_bytes();
+    rig.set(Id::HardLimit, (stays - 1) * 128);
+    assert!(mm.squeeze() && !mm.squeeze() && mm.cached_bytes() == stays, "{stays}");
+    limits.drained(0, 0, 0);
+    rig.set(Id::Drain, 0);
+    mm.empty_caches(|_| true);
     // Where drains may be again, one is worth another try, whatever is known to be free.
     limits.end_rest();
     limits.end(u64::MAX);
-    assert_eq!(ask(1, true), (Some(7), 5, 9, told + 2));
+    assert_eq!(ask(1, true), (Some(7), 5, 10, told + 2));
     assert!(limits.finds(1) && cached(&rig) == 0);
     rig.verify();
 }
