@@ -270,7 +270,8 @@ int allotment_park(void);
 #define ALLOTMENT_PAGES_ZERO 1u
 /* From what is there: the system is not asked, and a reserve may be taken. */
 #define ALLOTMENT_PAGES_ATOMIC 2u
-/* From the node asked for, or not at all; else from the nearest that has any. */
+/* From the node asked for, or not at all; else from the nearest that has any.
+ * (Nodes 0-7 have a zone each. Of one that the machine has not, memory is of any.) */
 #define ALLOTMENT_PAGES_THIS_NODE 4u
 
 /* A block; from the node that runs us if `node` is -1. NULL with errno = ENOMEM
@@ -314,7 +315,8 @@ void *allotment_area_alloc(size_t size, size_t alignment, unsigned flags);
 
 /* Takes an area back, one of these or of this heap's malloc. 0; or -1 with errno =
  * EINVAL and nothing changed for what is free already, inside an area or foreign.
- * NULL is ignored. Some tens of ns, now and then a slice of a purge. */
+ * (Two threads that free it at the same moment may both be told 0; it is free
+ * once.) NULL is ignored. Some tens of ns, now and then a slice of a purge. */
 int allotment_area_free(void *area);
 
 /* Bytes of an area in use, whole pages without its guard; 0 if it is none. */

@@ -43,7 +43,7 @@ impl BitOr for Flags {
 pub enum Error {
     /// The order is above 10.
     Order,
-    /// There is no such node.
+    /// There is no such node: 0 to 7 have a zone each. (Of one that the machine has not, memory is of any.)
     Node,
     /// The system has no more memory, or may not be asked.
     Exhausted,

@@ -112,7 +112,8 @@ impl Mm<'_> {
             self.empty_caches(|_| true);
             // (Areas that were a CPU's front are lazy now.)
             self.vmap().purge(usize::MAX);
-            let pages = bytes.div_ceil(PAGE);
+            // (Of nothing an area has a page, too.)
+            let pages = bytes.max(1).div_ceil(PAGE);
             if self.pages_to_areas(pages, PIECE)
                 && let Some(area) = again()
             {

@@ -278,3 +278,19 @@ fn our_own_structures_get_a_page_where_they_have_none() {
         assert_eq!(seen(&rig).managed < managed, !zone_has_none);
     }
 }
+
+#[test]
+fn nothing_is_an_area_of_a_page() {
+    let rig = Rig::new(1, 1);
+    assert!(!rig.heap.malloc(16).is_null());
+    rig.dirty(2, 3);
+    let tried = Cell::new(0);
+    let nothing = rig.mm().scrape_area(0, || {
+        tried.set(tried.get() + 1);
+        None::<()>
+    });
+    assert!(nothing.is_none() && tried.get() >= 2);
+    // (Half a GiB and its guard are in no window.)
+    assert!(rig.heap.area_alloc(0, 1 << 29, true).is_none());
+    rig.verify();
+}
