@@ -64,6 +64,17 @@ inline void deallocate(void *block, std::size_t bytes, std::size_t alignment = a
     if ((is_block ? allotment_pages_free(block) : allotment_area_free(block)) != 0) std::terminate();
 }
 
+namespace detail {
+/* Whether another resource is of the same kind: all of a kind are equal. (Without RTTI: is the same.) */
+template <typename Resource> bool is_like(const Resource &self, const std::pmr::memory_resource &other) noexcept {
+#ifdef __cpp_rtti
+    return &self == &other || dynamic_cast<const Resource *>(&other) != nullptr;
+#else
+    return &self == &other;
+#endif
+}
+} // namespace detail
+
 /* For the allocators of std::pmr. All are the same heap. */
 class resource : public std::pmr::memory_resource {
     void *do_allocate(std::size_t bytes, std::size_t alignment) override { return allotment::allocate(bytes, alignment); }
@@ -71,7 +82,7 @@ class resource : public std::pmr::memory_resource {
         allotment::deallocate(block, bytes, alignment);
     }
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
-        return dynamic_cast<const resource *>(&other) != nullptr;
+        return detail::is_like(*this, other);
     }
 };
 
@@ -87,7 +98,7 @@ class guarded_resource : public std::pmr::memory_resource {
         if (allotment_area_free(area) != 0) std::terminate();
     }
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
-        return dynamic_cast<const guarded_resource *>(&other) != nullptr;
+        return detail::is_like(*this, other);
     }
 };
 
