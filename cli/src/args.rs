@@ -196,16 +196,17 @@ pub struct Stat {
     #[arg(value_name = "SECTION")]
     pub sections: Vec<StatSection>,
     /// Print one JSON object (with --watch: one a line)
-    #[arg(long, conflicts_with = "openmetrics")]
+    #[arg(long, conflicts_with_all = ["openmetrics", "all", "output"])]
     pub json: bool,
     /// Print OpenMetrics text, all families
     #[arg(long, conflicts_with_all = ["watch", "sections"])]
     pub openmetrics: bool,
     /// With --openmetrics: of every process that may be looked into, a bounded number of series each
-    #[arg(long, requires = "openmetrics", conflicts_with_all = ["target", "no_ask"])]
+    // (What conflicts with --openmetrics does with these two: clap does not require it beside such.)
+    #[arg(long, requires = "openmetrics", conflicts_with_all = ["target", "no_ask", "watch"])]
     pub all: bool,
     /// With --openmetrics: write FILE, which appears when it is whole (- for standard output)
-    #[arg(long, value_name = "FILE", requires = "openmetrics")]
+    #[arg(long, value_name = "FILE", requires = "openmetrics", conflicts_with_all = ["watch", "sections"])]
     pub output: Option<PathBuf>,
     /// Print again every SECONDS, until the program ends or nobody reads on
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]

@@ -11,12 +11,12 @@
 use crate::proc;
 use crate::term::plain;
 use std::ffi::CString;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 /// The user that files must belong to.
 pub fn euid() -> u32 {
@@ -35,6 +35,44 @@ pub fn unwritten(path: &Path, error: &io::Error) -> String {
 /// One line.
 pub fn create(path: &Path) -> Result<File, String> {
     File::create(path).map_err(|error| unwritten(path, &error))
+}
+
+/// The name of a file for what comes later, or never: a wrong one is known at once, and what is there stays until it is created
+/// anew. What was made and got nothing is removed.
+#[derive(Debug)]
+pub struct Reserved {
+    file: File,
+    path: PathBuf,
+    is_new: bool,
+}
+
+impl Reserved {
+    /// Makes the file, if there is none.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn at(path: &Path) -> Result<Self, String> {
+        let open = |is_new| OpenOptions::new().write(true).create(true).truncate(false).create_new(is_new).open(path);
+        let (file, is_new) = match open(true) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (open(false), false),
+            made => (made, true),
+        };
+        Ok(Self { file: file.map_err(|error| unwritten(path, &error))?, path: path.to_owned(), is_new })
+    }
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let is_same = |own: Metadata, now: Metadata| own.ino() == now.ino() && own.dev() == now.dev() && now.len() == 0;
+        let both = self.file.metadata().and_then(|own| fs::symlink_metadata(&self.path).map(|now| is_same(own, now)));
+        if self.is_new && both.unwrap_or(false) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// A file that was found and not opened.
@@ -107,7 +145,7 @@ impl Found {
     }
 
     /// A name of it that nobody else can change.
-    fn name(&self) -> std::path::PathBuf {
+    fn name(&self) -> PathBuf {
         proc::descriptor(None, self.handle.as_raw_fd())
     }
 
@@ -170,8 +208,7 @@ pub fn is_written(file: &File) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-    use std::path::PathBuf;
+    use std::io::Write as _;
 
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("allotment-file-{}-{name}", std::process::id()));
@@ -196,6 +233,31 @@ mod tests {
         assert_eq!(Found::at(&directory.join("link"), true).expect("found").read(7).expect("read"), b"content");
         assert!(Found::at(&directory.join("link"), false).expect("found").read(7).is_err());
         assert!(Found::at(&directory.join("file"), false).expect("found").read(6).is_err(), "too long");
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn what_is_reserved_stays_until_it_is_written() {
+        let directory = scratch("reserved");
+        let path = directory.join("file");
+        drop(Reserved::at(&path).expect("made"));
+        assert!(!path.exists());
+        let new = Reserved::at(&path).expect("made");
+        create(new.path()).expect("there").write_all(b"text").expect("written");
+        drop(new);
+        drop(Reserved::at(&path).expect("there"));
+        assert_eq!(fs::read(&path).expect("kept"), b"text");
+        // Whoever took the name meanwhile keeps it.
+        fs::remove_file(&path).expect("removed");
+        let new = Reserved::at(&path).expect("made");
+        fs::rename(&path, directory.join("moved")).expect("moved");
+        fs::write(&path, b"").expect("written");
+        drop(new);
+        assert!(path.exists());
+        drop(Reserved::at(Path::new("/dev/null")).expect("there"));
+        assert!(Path::new("/dev/null").exists());
+        let line = Reserved::at(&directory.join("none/file")).expect_err("no directory");
+        assert!(line.contains("cannot write") && line.contains("No such file"), "{line}");
         fs::remove_dir_all(&directory).expect("removed");
     }
 

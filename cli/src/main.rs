@@ -35,8 +35,10 @@ mod unpack;
 use clap::Parser as _;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
 
 fn main() -> ExitCode {
+    term::IS_CLOSED.store(run::is_output_closed(), Relaxed);
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         Err(error) if error.use_stderr() => error.exit(),

@@ -144,6 +144,11 @@ fn clock_ticks() -> u64 {
 
 // A process.
 
+/// A text of a process, in which names may be any bytes.
+fn text(pid: u32, file: &str) -> io::Result<String> {
+    fs::read(format!("/proc/{pid}/{file}")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// What `/proc/PID/status` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -175,7 +180,7 @@ impl Status {
     /// # Errors
     /// As reading the file.
     pub fn of(pid: u32) -> io::Result<Self> {
-        fs::read_to_string(format!("/proc/{pid}/status")).map(|text| Self::parse(&text))
+        text(pid, "status").map(|text| Self::parse(&text))
     }
 }
 
@@ -211,17 +216,17 @@ impl Usage {
     }
     /// Of a process.
     pub fn of(pid: u32) -> Option<Self> {
-        let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let text = text(pid, "stat").ok()?;
         let up = fs::read_to_string("/proc/uptime").ok()?;
         let up: f64 = up.split_whitespace().next()?.parse().ok()?;
         // (Uptime is positive and far below 2⁶⁴ ns.)
-        Self::parse(&String::from_utf8_lossy(&text), (up * 1e9) as u64, 1_000_000_000 / clock_ticks())
+        Self::parse(&text, (up * 1e9) as u64, 1_000_000_000 / clock_ticks())
     }
 }
 
 /// Resident memory now, bytes.
 pub fn resident(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let text = text(pid, "statm").ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages.saturating_mul(PAGE as u64))
 }
@@ -288,7 +293,7 @@ pub fn variable(pid: u32, name: &str) -> Option<OsString> {
 
 /// The lines of `/proc/PID/cgroup`.
 pub fn cgroups(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
+    text(pid, "cgroup").unwrap_or_default()
 }
 
 /// Its command line, printable; its name where there is none.
@@ -328,7 +333,7 @@ impl Maps {
     /// # Errors
     /// As reading the file.
     pub fn of(pid: u32) -> io::Result<Self> {
-        fs::read(format!("/proc/{pid}/maps")).map(|bytes| Self(String::from_utf8_lossy(&bytes).into_owned()))
+        text(pid, "maps").map(Self)
     }
     /// A process that is ending, or a kernel thread.
     pub fn is_empty(&self) -> bool {

@@ -5,6 +5,10 @@
 use crate::code::{DONE, Failure};
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether standard output was closed when the command began. (What stands in its place takes everything.)
+pub static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a stream shows emphasis.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,9 @@ impl Paint {
 /// # Errors
 /// One line.
 pub fn is_read(text: impl AsRef<[u8]>) -> Result<bool, String> {
+    if IS_CLOSED.load(Relaxed) {
+        return Err("cannot write: standard output is closed".into());
+    }
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),

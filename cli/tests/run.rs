@@ -392,6 +392,55 @@ fn a_full_disk_is_said() {
     assert!(error.contains("cannot write the statistics: No space left"), "{error}");
 }
 
+/// Nor what goes to a standard output that is closed.
+#[test]
+fn a_closed_output_is_said() {
+    for words in ["lib", "doctor", "stat", "run --knobs", "--help", "-V"] {
+        let script = format!("exec '{ALLOTMENT}' {words} >&-");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        // (Where nothing publishes, `stat` has nothing to write.)
+        if words != "stat" || !error.contains("no program") {
+            assert_eq!(error, "allotment: cannot write: standard output is closed\n", "{words}");
+            assert_eq!(output.status.code(), Some(1), "{words}");
+        }
+    }
+}
+
+/// A file that cannot be written is known at once; one that gets nothing stays as it is, or is not there.
+#[test]
+fn files_are_made_before_the_program_and_emptied_after() {
+    let scratch = Scratch::new("files");
+    let run = |option: &str, program: &[&str]| {
+        let output = Command::new(ALLOTMENT).args(["run", option, "--"]).args(program).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    for option in ["--stats", "--profile"] {
+        let wrong = run(&format!("{option}=/nonexistent/x"), &["echo", "begun"]);
+        assert_eq!(wrong, (Some(125), String::new()));
+        let path = scratch.join("kept");
+        let with = format!("{option}={}", path.display());
+        assert_eq!(run(&with, &["no-such-program-anywhere"]).0, Some(127));
+        assert!(!path.exists(), "{with}");
+        let long = "x".repeat(1 << 20);
+        fs::write(&path, &long).unwrap();
+        assert_eq!(run(&with, &["no-such-program-anywhere"]).0, Some(127));
+        assert!(fs::read_to_string(&path).unwrap() == long, "{with}");
+        let program = ["python3", "-c", "x = bytearray(8000000)"];
+        if need("files_are_made", "python3", "python3").is_some() {
+            assert_eq!(run(&with, &program).0, Some(0));
+            let length = fs::metadata(&path).unwrap().len();
+            assert!((1..1 << 20).contains(&length), "{with}: {length}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+    // Nothing is sampled, and a signal ends all.
+    let path = scratch.join("none");
+    let with = format!("--profile={}", path.display());
+    assert_eq!(run(&with, &["sh", "-c", "kill -KILL $$"]).0, None);
+    assert!(!path.exists());
+}
+
 #[test]
 fn knobs_are_listed() {
     let output = Command::new(ALLOTMENT).args(["run", "--knobs"]).output().unwrap();

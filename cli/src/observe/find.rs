@@ -4,6 +4,7 @@
 //! PID ──► /proc/PID/root/dev/shm/allotment-<namespace>-<id in it>     knob `publish`
 //!     └─► ALLOTMENT_SHARE=PATH:ID in /proc/PID/environ                `allotment run --stats`
 //! FILE ─► that file: a copy, nobody is asked for anything
+//! all  ─► each PID of /proc in both ways
 //! ```
 //!
 //! A file is opened when it is this user's (root: the process's), regular, nobody else's to open, and the process maps it:
@@ -249,9 +250,7 @@ fn published(directory: &Path) -> Vec<Published> {
         let (namespace, id, is_board) = parse(entry.file_name().to_str()?)?;
         Some(Published { path: entry.path(), namespace, id, is_board })
     };
-    let mut found: Vec<_> = entries.filter_map(named).collect();
-    found.sort_by_key(|file| file.id);
-    found
+    entries.filter_map(named).collect()
 }
 
 /// Removes what dead processes of this user (for root: of all) left. Cost: a directory, and five system calls for each file.
@@ -313,11 +312,10 @@ fn is_younger(info: &Metadata, than: Duration) -> bool {
     age.is_none_or(|age| age < than)
 }
 
-/// Every process that publishes and may be looked into.
-pub fn all() -> Vec<Target> {
-    let Ok(own) = proc::namespace(std::process::id()) else { return Vec::new() };
-    let boards = published(Path::new(DIRECTORY)).into_iter().filter(|file| file.is_board && file.namespace == own);
-    boards.filter_map(|file| Target::of(file.id).ok()).collect()
+/// Every process that publishes, by whatever way, and may be looked into; in the order of their numbers.
+/// (One after the other: there may be more of them than a process may have files open.)
+pub fn all() -> impl Iterator<Item = Target> {
+    proc::processes().into_iter().filter_map(|pid| Target::of(pid).ok())
 }
 
 #[cfg(test)]

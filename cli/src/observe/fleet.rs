@@ -3,7 +3,7 @@
 //! `stat --all --openmetrics` looks at all that may be looked into, in containers too, and asks none of them for
 //! anything. Written for collectors of files: whole or not at all.
 
-use super::find::Target;
+use super::find;
 use super::metrics;
 use super::view::View;
 use crate::file::unwritten;
@@ -16,9 +16,8 @@ use std::path::Path;
 
 /// The metrics of all.
 pub fn exposition() -> String {
-    let views: Vec<View> = proc::processes()
-        .into_iter()
-        .filter_map(|id| View::take(&Target::of(id).ok()?, false).ok())
+    let views: Vec<View> = find::all()
+        .filter_map(|target| View::take(&target, false).ok())
         // (One that ended meanwhile has no name any more.)
         .filter(|view| !proc::name(view.pid).is_empty())
         .collect();

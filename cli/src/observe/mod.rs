@@ -37,6 +37,7 @@ pub use top::top;
 pub use view::View;
 
 use crate::args::Stat;
+use crate::code::Failure;
 use crate::term::{Paint, finish, print, say};
 use find::Target;
 use render::{is_asking, rendered};
@@ -46,20 +47,23 @@ use std::process::ExitCode;
 /// `allotment stat`.
 pub fn stat(asked: &Stat) -> ExitCode {
     sweep();
-    let done = match &asked.target {
+    finish(match &asked.target {
         None if asked.all => fleet::write(asked.output.as_deref(), &fleet::exposition()),
+        None if asked.openmetrics || asked.watch.is_some() => {
+            let line = "whose? Name a process (`allotment stat` lists them); --all is for metrics of all";
+            return finish(Err(Failure::usage(line)));
+        }
         None => list(asked),
         Some(word) => who::target_or_copy(word).and_then(|target| match asked.watch {
             Some(seconds) => watch::watch(&target, asked, seconds),
             None => once(&target, asked),
         }),
-    };
-    finish(done)
+    })
 }
 
 /// The processes that publish.
 fn list(asked: &Stat) -> Result<(), String> {
-    let views: Vec<View> = find::all().iter().filter_map(|target| View::take(target, false).ok()).collect();
+    let views: Vec<View> = find::all().filter_map(|target| View::take(&target, false).ok()).collect();
     if asked.json {
         let of = |view: &View| {
             serde_json::json!({
@@ -72,9 +76,6 @@ fn list(asked: &Stat) -> Result<(), String> {
             })
         };
         return print(format!("{:#}\n", serde_json::Value::Array(views.iter().map(of).collect())));
-    }
-    if asked.openmetrics || asked.watch.is_some() {
-        return Err("whose? Name a process (`allotment stat` lists them); --all is for metrics of all".into());
     }
     if views.is_empty() {
         say(who::NOBODY);

@@ -46,7 +46,7 @@ pub fn named(word: &str) -> Result<Option<Target>, String> {
     if let Ok(pid) = word.parse() {
         return Target::of(pid).map(Some);
     }
-    let mut found: Vec<Target> = find::all().into_iter().filter(|target| is_called(target.pid, word)).collect();
+    let mut found: Vec<Target> = find::all().filter(|target| is_called(target.pid, word)).collect();
     if found.len() > 1 {
         // (What is said of a failure is one line: a name cannot begin another.)
         let _ = io::stderr().lock().write_all(list(&found).as_bytes());

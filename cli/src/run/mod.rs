@@ -24,12 +24,13 @@ mod signals;
 mod watch;
 
 pub use library::{EMBEDDED as LIBRARY, locate as locate_library};
+pub use origin::is_output_closed;
 pub use program::search;
 
 use crate::args::Run;
 use crate::code::{self, Failure};
 use crate::conf::{self, Merged};
-use crate::file;
+use crate::file::Reserved;
 use crate::observe::{self, Texts, View};
 use crate::profile::{self, Heir};
 use crate::report::{End, Missing, Snapshot};
@@ -99,6 +100,10 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
         Some(None) => Some(Output::Terminal),
         None => None,
     };
+    let profile = match &asked.profile {
+        Some(Some(path)) if path != Path::new("-") => Some(Reserved::at(path)?),
+        _ => None,
+    };
     let library = library::locate()?;
     let found = program::search(&asked.program[0]);
     let reach = found.as_deref().map_or(Reach::Unknown, program::inspect);
@@ -118,7 +123,7 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
     let is_attended = output.is_some() || limit.is_some() || library.is_held() || is_profiled(asked) || is_launcher;
     if !is_attended {
         let failure = launch::replace(&asked.program, environment);
-        return end(asked, Err(failure), None, limit, reach, found.as_deref());
+        return end(asked, Err(failure), (None, None), limit, reach, found.as_deref());
     }
     environment.set(HEIR_ENV, OsStr::new(&std::process::id().to_string()));
     let share = match launch::memfd(c"allotment-board", SHARE_BYTES as u64) {
@@ -133,14 +138,14 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
     let output = output.filter(|_| share.is_some());
     let share = share.as_ref().map(|share| (SHARE_ENV, share));
     let finish = launch::attend(&asked.program, environment, share, is_said);
-    end(asked, finish, output, limit, reach, found.as_deref())
+    end(asked, finish, (output, profile), limit, reach, found.as_deref())
 }
 
 /// What follows the program's end: statistics, and the same status.
 fn end(
     asked: &Run,
     finish: Result<(Finish, Watch), NotStarted>,
-    output: Option<Output>,
+    (output, profile): (Option<Output>, Option<Reserved>),
     limit: Option<u64>,
     reach: Reach,
     found: Option<&Path>,
@@ -158,7 +163,9 @@ fn end(
             let program = found.unwrap_or_else(|| Path::new(&asked.program[0]));
             let board = watch.end(finish.name.as_deref(), program, libc::WIFEXITED(finish.end.status));
             match board {
-                Some(board) if output.is_some() || limit.is_some() => statistics(asked, &finish, &board, output, limit),
+                Some(board) if output.is_some() || limit.is_some() => {
+                    statistics(asked, &finish, &board, output.as_ref(), limit);
+                }
                 None if !watch.is_said() && (output.is_some() || !watch.is_on()) => say(&match reach.why_not() {
                     Some(why) => format!("{name} is run without Allotment: {why}"),
                     None => format!("{name} ended without ever reaching Allotment: {}", Missing::Empty.reason()),
@@ -173,13 +180,15 @@ fn end(
                 let heir = Heir { save: asked.profile.is_some(), path, leaks: asked.leaks };
                 heir.tell(finish.end.pid, &name.to_string(), found);
             }
+            // (The end may be a signal.)
+            drop((output, profile));
             Ok(launch::end_like(finish.end.status))
         }
     }
 }
 
 /// Prints what the program left on its board.
-fn statistics(asked: &Run, finish: &Finish, share: &File, output: Option<Output>, limit: Option<u64>) {
+fn statistics(asked: &Run, finish: &Finish, share: &File, output: Option<&Output>, limit: Option<u64>) {
     let end = End { program: term::printable(&asked.program[0].to_string_lossy()), ..finish.end.clone() };
     let texts = Texts::read(share).unwrap_or_default();
     let view = Snapshot::read(share).map(|snapshot| View::new(finish.end.pid, false, snapshot, texts, None, end));
@@ -206,20 +215,20 @@ fn statistics(asked: &Run, finish: &Finish, share: &File, output: Option<Output>
 enum Output {
     Terminal,
     Standard,
-    File { file: File, json: bool },
+    File { name: Reserved, json: bool },
 }
 
 impl Output {
-    /// Opens it before the program starts, so that a wrong path is known at once.
+    /// Before the program starts, so that a wrong path is known at once.
     fn file(path: &Path) -> Result<Self, String> {
         if path == Path::new("-") {
             return Ok(Self::Standard);
         }
-        let file = file::create(path)?;
+        let name = Reserved::at(path)?;
         let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        Ok(Self::File { file, json })
+        Ok(Self::File { name, json })
     }
-    fn write(self, view: &View) {
+    fn write(&self, view: &View) {
         let written = match self {
             Self::Terminal => {
                 let paint = Paint::of(&std::io::stderr());
@@ -227,8 +236,10 @@ impl Output {
                 std::io::stderr().lock().write_all(view.report.text(paint).as_bytes())
             }
             Self::Standard => std::io::stdout().write_all(view.report.text(Paint::none()).as_bytes()),
-            Self::File { mut file, json: true } => writeln!(file, "{:#}", observe::object(view, &[])),
-            Self::File { mut file, json: false } => file.write_all(view.report.text(Paint::none()).as_bytes()),
+            Self::File { name, json } => File::create(name.path()).and_then(|mut file| match json {
+                true => writeln!(file, "{:#}", observe::object(view, &[])),
+                false => file.write_all(view.report.text(Paint::none()).as_bytes()),
+            }),
         };
         if let Err(error) = written {
             term::say(&format!("cannot write the statistics: {}", plain(&error)));

@@ -38,6 +38,11 @@ extern "C" fn note() {
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn() = note;
 
+/// Whether standard output was closed.
+pub fn is_output_closed() -> bool {
+    CLOSED.load(Relaxed) & (1 << 1) != 0
+}
+
 /// Puts both back as they were. Only system calls: fit between fork and exec.
 pub fn undo() {
     let action = if PIPE_IGNORED.load(Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL };

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufReader, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Another user's process is not looked into; root looks into everybody's.
@@ -74,6 +74,21 @@ fn wrong_words_are_answered() {
     let Some(watched) = Watched::start(&[]) else { return };
     watched.fails("drain", &["--cpu", "4096"], 2, &["no CPU 4096", "this machine has 0"]);
     watched.fails("tune", &["8MiB"], 2, &["`8MiB`", "KEY=VALUE"]);
+    for words in [&["--openmetrics"][..], &["--watch", "1"]] {
+        fails(&[&["stat"], words].concat(), 2, &["whose?"]);
+    }
+    // Metrics only, and of all only metrics.
+    let pid = watched.pid.to_string();
+    for words in [
+        &["--all", "--json"][..],
+        &["--all", "--watch", "1"],
+        &[&pid, "--json", "--output", "-"],
+        &[&pid, "vmstat", "--output", "-"],
+        &[&pid, "--watch", "1", "--output", "-"],
+    ] {
+        let output = allotment(&[&["stat"], words].concat());
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{words:?}");
+    }
     watched.fails("tune", &["lazy_floor=8MiBs"], 2, &["`8MiBs`", "bytes from"]);
     assert_eq!(watched.done("tune", &["cache_floor=2.5 MiB"]), "cache_floor: 4M → 2560K\n");
     assert_eq!(watched.done("tune", &["cache_floor=3,145,728"]), "cache_floor: 2560K → 3M\n");
@@ -83,13 +98,23 @@ fn wrong_words_are_answered() {
     assert_eq!(watched.json(&["knobs"])["knobs"]["hard_limit"]["text"], "none");
     assert_eq!(watched.done("tune", &["hard_limit=cgroup"]), "hard_limit: none → cgroup\n");
     assert_eq!(watched.done("tune", &["hard_limit=1G"]), "hard_limit: cgroup → 1G\n");
-    let pid = watched.pid.to_string();
     for words in [&["stat"][..], &["stat", &pid], &["stat", &pid, "--json"], &["tune", &pid], &["purge", &pid]] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = Command::new(ALLOTMENT).args(words).stdout(full).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &*said), (Some(1), "allotment: cannot write: No space left on device\n"));
     }
+}
+
+/// A copy of `watched.c`, running, with these words before `--`.
+fn started(program: &Path, words: &[&str]) -> Watched {
+    let mut command = Command::new(ALLOTMENT);
+    command.arg("run").args(words).arg("--").arg(program).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    let mut watched = Watched { child, input, output, pid: 0 };
+    watched.pid = watched.line("ready");
+    watched
 }
 
 /// A name where a number is wanted; of several, the one who asks chooses.
@@ -99,15 +124,7 @@ fn programs_are_found_by_name() {
     let scratch = Scratch::new("named");
     let name = format!("named-{}", std::process::id());
     copy_program(&binary, &scratch.join(&name));
-    let start = || {
-        let mut command = Command::new(ALLOTMENT);
-        command.args(["run", "--"]).arg(scratch.join(&name)).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut watched = Watched { child, input, output, pid: 0 };
-        watched.pid = watched.line("ready");
-        watched
-    };
+    let start = || started(&scratch.join(&name), &[]);
     fails(&["stat", &name], 1, &["no program that publishes", &name]);
     let one = start();
     let all: Value = serde_json::from_str(&done(&["stat", &name, "--json"])).unwrap();
@@ -131,6 +148,50 @@ fn programs_are_found_by_name() {
     fs::copy(two.file(), scratch.join("copy")).unwrap();
     let copy = Command::new(ALLOTMENT).args(["stat", "copy"]).current_dir(scratch.path()).output().unwrap();
     assert!(copy.status.success());
+}
+
+/// The kernel cuts a name behind 15 bytes, in the middle of a letter if need be.
+#[test]
+fn a_name_that_is_cut_in_a_letter_is_read() {
+    let Some(binary) = program("watched.c") else { return };
+    let scratch = Scratch::new("cut");
+    let name = "watched-longerü";
+    assert_eq!(name.len(), 16);
+    copy_program(&binary, &scratch.join(name));
+    let watched = started(&scratch.join(name), &["--set", "profile_bytes=8K"]);
+    let pid = watched.pid.to_string();
+    assert!(done(&["stat"]).contains(name));
+    assert_eq!(watched.json(&[])["pid"], watched.pid);
+    for (command, words) in [("stat", &[][..]), ("profile", &[]), ("tune", &["drain"]), ("drain", &[]), ("purge", &[])]
+    {
+        watched.done(command, words);
+    }
+    assert!(done(&["stat", name]).contains(&pid));
+    let metrics = done(&["stat", "--all", "--openmetrics"]);
+    assert!(metrics.contains(&format!("{{pid=\"{pid}\",name=\"watched-longer")), "{metrics}");
+}
+
+/// Whatever shows a board shows all of them: those of files, and those that `run` holds for its program.
+#[test]
+fn a_program_that_run_attends_is_listed_and_named() {
+    let Some(binary) = program("watched.c") else { return };
+    let scratch = Scratch::new("attended");
+    let name = format!("held-{}", std::process::id());
+    copy_program(&binary, &scratch.join(&name));
+    let profile = format!("--profile={}", scratch.join("heap.pb.gz").display());
+    let stats = format!("--stats={}", scratch.join("stats").display());
+    for option in [&stats, &profile] {
+        let watched = started(&scratch.join(&name), &[option]);
+        assert!(!watched.file().exists());
+        let pid = watched.pid.to_string();
+        let is_its = |line: &str| line.split_whitespace().next() == Some(&pid);
+        assert!(done(&["stat"]).lines().any(is_its), "{option}");
+        let listed: Value = serde_json::from_str(&done(&["stat", "--json"])).unwrap();
+        assert!(listed.as_array().unwrap().iter().any(|program| program["pid"] == watched.pid), "{listed}");
+        let all: Value = serde_json::from_str(&done(&["stat", &name, "--json"])).unwrap();
+        assert_eq!(all["pid"], watched.pid);
+        assert!(done(&["drain", &name]).contains("objects from"));
+    }
 }
 
 /// A program in a pid namespace of its own is found from outside by the number that it has there.
@@ -158,6 +219,8 @@ fn a_program_in_a_container_is_found() {
     watched.done("drain", &[]);
     let metrics = done(&["stat", "--all", "--openmetrics"]);
     assert!(metrics.contains(&format!("allotment_in_use_bytes{{pid=\"{}\"", watched.pid)), "{metrics}");
+    let listed = done(&["stat"]);
+    assert!(listed.lines().any(|line| line.split_whitespace().next() == Some(&watched.pid.to_string())), "{listed}");
     // Its file belongs to a namespace that is not ours to sweep.
     let link = fs::read_link(format!("/proc/{}/ns/pid", watched.pid)).unwrap();
     let namespace: String = link.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();

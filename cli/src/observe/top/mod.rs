@@ -62,7 +62,7 @@ fn choose(asked: &Top) -> Result<Option<Target>, String> {
     if let Some(word) = &asked.target {
         return who::target(word).map(Some);
     }
-    let mut all = find::all();
+    let mut all: Vec<Target> = find::all().collect();
     match all.len() {
         0 => Err(who::NOBODY.into()),
         1 => Ok(all.pop()),
