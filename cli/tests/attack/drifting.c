@@ -1,22 +1,12 @@
 // about: of objects whose sizes drift one in a hundred stayed, and kept all memory: each on a page of a slab of its size, while the program worked
 // alone
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../c/check.h"
 
 enum { BYTES = 60 << 20 };
 
 static char *block[BYTES / 100];
 
-static long resident(void)
-{
-    long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%*s %ld", &pages) != 1 || fclose(file))
-        exit(2);
-    return pages >> 8;
-}
+static bool has_all(void) { return memory_of(0).resident >= (size_t)200 << 20; }
 
 /* So that looks for what is idle find nothing. */
 static void work(void)
@@ -43,8 +33,8 @@ int main(void)
             work();
     }
     // (Where others have the CPUs it takes longer.)
-    for (int step = 0; step < 200 && resident() >= 200; step++)
+    for (int step = 0; step < 200 && has_all(); step++)
         work();
-    puts(resident() < 200 ? "some" : "all");
+    puts(has_all() ? "all" : "some");
     return 0;
 }

@@ -1,22 +1,10 @@
 // about: with all memory locked a block that grows again and again took fresh pages for each move, and what it left was never clean: 1.7 GiB for 40 MiB (glibc 1)
 // root
 // alone
-#include <stdio.h>
-#include <stdlib.h>
+#include "../c/check.h"
 #include <sys/mman.h>
 
 enum { MIB = 1 << 20, ROUNDS = 60, WALLS = 40, MOST = 500 };
-
-static long resident_mib(void) {
-    long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file) {
-        if (fscanf(file, "%*d %ld", &pages) != 1)
-            pages = 0;
-        fclose(file);
-    }
-    return pages >> 8;
-}
 
 int main(void) {
     if (mlockall(MCL_FUTURE)) {
@@ -42,7 +30,7 @@ int main(void) {
         while (walls)
             free(wall[--walls]);
     }
-    long resident = resident_mib();
+    long resident = (long)(memory_of(0).resident >> 20);
     if (resident > MOST)
         printf("%ld MiB resident\n", resident);
     puts("done");

@@ -1,21 +1,8 @@
 // about: large blocks that shrank to a small part held their places: 7 of 300 under a limit (glibc: all), 405 MiB resident for 7 in windows of huge pages
 // limit: -v 300000
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../c/check.h"
 
 enum { BLOCKS = 300, LONG = 40 << 20, SHORT = 40 << 10 };
-
-static long resident_mib(void) {
-    long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file) {
-        if (fscanf(file, "%*d %ld", &pages) != 1)
-            pages = 0;
-        fclose(file);
-    }
-    return pages >> 8;
-}
 
 int main(void) {
     static unsigned char *block[BLOCKS];
@@ -34,7 +21,7 @@ int main(void) {
     for (int at = 0; at < taken; at++)
         for (int byte = 0; byte < SHORT; byte++)
             wrong += block[at][byte] != (unsigned char)at;
-    long resident = resident_mib();
+    long resident = (long)(memory_of(0).resident >> 20);
     printf("%d taken, %d wrong\n", taken, wrong);
     if (resident > 100)
         printf("%ld MiB resident\n", resident);

@@ -613,11 +613,10 @@ impl Sets {
             self.swap(0, false, main, Word::NONE) == Outcome::Done(())
                 && self.swap(0, true, Word::NONE, main) == Outcome::Done(())
         };
-        let there_and_back = [false, true, false].map(|room| {
-            let is_done = self.exchange(0, room) == Outcome::Done(());
-            is_done && Word(pair.main.load(Relaxed)) == main && Word(pair.spare.load(Relaxed)) == Word::NONE
-        });
-        is_spare && there_and_back == [true, false, false]
+        let is_back = is_spare && self.exchange(0, false) == Outcome::Done(());
+        // (Main serves now, and there is no spare.)
+        let stays = [false, true].map(|room| self.exchange(0, room)) == [Outcome::Refused; 2];
+        is_back && stays && Word(pair.main.load(Relaxed)) == main && Word(pair.spare.load(Relaxed)) == Word::NONE
     }
 
     /// Whether every sequence leaves this index's set alone while it is another CPU's; class 0 has an object and room.
