@@ -26,6 +26,7 @@ mod barren;
 pub mod drain;
 mod exchange;
 pub mod free;
+mod given;
 mod highs;
 pub mod keeper;
 pub mod life;

@@ -27,6 +27,8 @@ pub const PURGE_ORDER: usize = 4;
 pub const FIRST: u64 = 32 << 20;
 /// Bytes of free objects in slabs from which these may be [hollow](is_hollow).
 pub const HOLLOW: u64 = 32 << 20;
+/// So many times the recent high is given back in a second by a program that [`churns`], whose share is as many times as large.
+pub const CHURN: u64 = 2;
 /// log2 of the ticks of a window, some eighth of a second: the recent high is that of the last [`WINDOWS`].
 const WINDOW: u32 = 28;
 /// Windows of the recent high. (Of half as many, programs that work in waves of 0.7 s lost what they needed again.)
@@ -39,6 +41,8 @@ pub struct Use {
     pub in_use: u64,
     /// How far that is below its recent high.
     pub below_recent: u64,
+    /// Bytes that were given back in the last second or two because they were more than may stay.
+    pub given: u64,
     /// Bytes that are not free and resident: what the soft limit counts besides those.
     pub busy: u64,
     /// There is no keeper, and none to be had: nobody gives back later what is not given back now.
@@ -64,6 +68,9 @@ pub fn may_stay(now: Use, rules: Rules, cpus: impl FnOnce() -> u32) -> u64 {
     // Alone, a quarter of it: it stays till the program frees again.
     let high = if now.is_alone { now.in_use / 4 } else { now.in_use.saturating_add(now.below_recent) };
     let mut base = ((high - high.min(FIRST) / 4 * 3) / rules.share).max(rules.floor);
+    if !now.is_alone && churns(now.given, high) {
+        base = base.max(high / rules.share).max(rules.floor.saturating_mul(2 * CHURN));
+    }
     if base > rules.ceiling {
         // fls(cpus), as in the kernel.
         let doublings = if rules.ceiling == 0 { 0 } else { u32::BITS - cpus().leading_zeros() };
@@ -71,6 +78,13 @@ pub fn may_stay(now: Use, rules: Rules, cpus: impl FnOnce() -> u32) -> u64 {
     }
     let usual = base + if now.is_alone { now.below_recent.min(FORGOTTEN) } else { now.below_recent };
     rules.soft.map_or(usual, |soft| usual.min(room(soft, now.busy)))
+}
+
+/// Whether so much was `given` back in a second or two that it must have been taken again each time: more may stay, so that it is
+/// found again. (A program that only shrinks gives its recent `high` back once.)
+#[must_use]
+pub const fn churns(given: u64, high: u64) -> bool {
+    given > high.saturating_mul(CHURN)
 }
 
 /// The window that `ticks` are in.
@@ -150,7 +164,7 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const NOW: Use = Use { in_use: 1000 * MIB, below_recent: 0, busy: 1000 * MIB, is_alone: false };
+    const NOW: Use = Use { in_use: 1000 * MIB, below_recent: 0, given: 0, busy: 1000 * MIB, is_alone: false };
     const RULES: Rules = Rules { share: 50, floor: 8 * MIB, ceiling: 32 * MIB, soft: None };
 
     /// A fiftieth of what counts of 1,000 MiB.
@@ -210,6 +224,25 @@ mod tests {
         assert_eq!(may_stay(Use { is_alone: true, ..waves }, RULES), (8 + 8) * MIB);
         assert_eq!(may_stay(Use { is_alone: true, below_recent: MIB, ..NOW }, RULES), (8 + 1) * MIB);
         assert_eq!(may_stay(Use { is_alone: true, ..NOW }, Rules { share: 10, ..RULES }), 226 * MIB / 10);
+    }
+
+    #[test]
+    fn a_program_that_takes_again_what_it_gave_back_may_keep_more() {
+        let rules = Rules { share: 4, floor: MIB, ceiling: 1 << 40, soft: None };
+        let gave = |given: u64, in_use: u64| Use { in_use: in_use * MIB, below_recent: 4 * MIB, given, ..NOW };
+        let usual = may_stay(gave(32 * MIB, 12), rules);
+        assert_eq!((CHURN, usual), (2, (1 + 4) * MIB), "its recent high twice, as if it had shrunk, grown and shrunk");
+        assert_eq!(may_stay(gave(32 * MIB + 1, 12), rules), (4 + 4) * MIB, "once more: the whole share, or four floors");
+        assert_eq!(may_stay(gave(1 << 40, 20), rules), (6 + 4) * MIB, "the share");
+        assert_eq!(may_stay(gave(1 << 40, 0), rules), (4 + 4) * MIB, "four floors");
+        assert_eq!(may_stay(gave(1 << 40, 1000), rules), may_stay(gave(0, 1000), rules) + 6 * MIB, "of the first 32 MiB");
+        assert_eq!(may_stay(gave(1 << 40, 1000), Rules { floor: 16 * MIB, ..RULES }), (32 + 4) * MIB, "no more than the ceiling");
+        let soft = Rules { soft: Some(16 * MIB), ..rules };
+        assert_eq!(may_stay(Use { busy: 10 * MIB, ..gave(1 << 40, 12) }, soft), room(16 * MIB, 10 * MIB));
+        assert_eq!(may_stay(gave(1 << 40, 12), Rules { floor: 0, share: 1024, ..rules }), 4 * MIB + MIB / 64);
+        // Where nobody takes it back later it is what it was.
+        let alone = |given: u64| Use { is_alone: true, ..gave(given, 12) };
+        assert_eq!(may_stay(alone(1 << 40), rules), may_stay(alone(0), rules));
     }
 
     #[test]

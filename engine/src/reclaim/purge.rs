@@ -35,6 +35,7 @@ impl Mm<'_> {
         let now = Use {
             in_use,
             below_recent: self.recent(in_use),
+            given: self.reclaim.given.lately(self.window()),
             busy: if rules.soft.is_some() { board.held().saturating_sub(self.idle()) } else { 0 },
             is_alone: self.is_alone(),
         };
@@ -49,8 +50,11 @@ impl Mm<'_> {
 
     /// How far the bytes in use are below their recent high.
     fn recent(&self, in_use: u64) -> u64 {
-        let window = policy::window(self.cache.sets.clock.ticks());
-        self.reclaim.highs.look(self.cache.sets.board(), window, in_use) - in_use
+        self.reclaim.highs.look(self.cache.sets.board(), self.window(), in_use) - in_use
+    }
+
+    fn window(&self) -> u64 {
+        policy::window(self.cache.sets.clock.ticks())
     }
 
     /// Bytes that are free and resident.
@@ -148,6 +152,7 @@ impl Mm<'_> {
         } else {
             0
         };
+        self.reclaim.given.add(self.window(), areas + blocks);
         areas + blocks
     }
 

@@ -4,6 +4,7 @@
 //! late costs a purge too many or too few.
 
 use super::barren::Barren;
+use super::given::Given;
 use super::highs::Highs;
 use super::keeper::{Keeper, Tending, Youth};
 use super::limits::Limits;
@@ -32,6 +33,8 @@ pub struct Reclaim {
     frozen: AtomicBool,
     /// What was in use lately.
     pub(super) highs: Highs,
+    /// What was given back lately because it was more than may stay.
+    pub(super) given: Given,
     /// Whether somebody has read what the system says about CPUs and nodes.
     learnt: AtomicU32,
     /// What was done for the limits lately.
@@ -67,6 +70,7 @@ impl Reclaim {
             huge: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
             highs: Highs::new(),
+            given: Given::new(),
             learnt: AtomicU32::new(0),
             limits: Limits::new(),
             barren: [const { Barren::new() }; 2],

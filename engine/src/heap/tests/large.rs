@@ -90,6 +90,40 @@ fn large_requests_wait_a_moment_for_a_fork() {
     assert_empty(&HEAP);
 }
 
+/// Small blocks that grow by little get the next length of four to a doubling, by fast paths and slow ones; others what they ask for.
+#[test]
+fn small_blocks_that_grow_have_some_room_and_no_more() {
+    static HEAPS: [Heap<Test>; 3] = [const { Heap::new() }; 3];
+    for (heap, mode) in HEAPS.iter().zip([Mode::Simulated, Mode::Fallback, Mode::Sequences]) {
+        if !open(heap, mode) {
+            continue;
+        }
+        let lengths = [
+            (48, 49, 64),
+            (112, 113, 128),
+            (144, 150, 160),
+            (160, 161, 192),
+            (7680, 7732, 8192),
+            (8192, 8193, 10240),
+            (28_672, 28_673, 32_768),
+            (32_000, 32_768, 32_768),
+            // By a quarter or more, or to less.
+            (144, 200, 208),
+            (4096, 8192, 8192),
+            (4096, 5121, 5632),
+            (8192, 900, 960),
+        ];
+        for _ in 0..3 {
+            for (old, new, long) in lengths {
+                let grown = unsafe { heap.realloc(heap.malloc(old), new) };
+                assert_eq!(heap.usable(grown), Some(long), "{mode:?}: {old} to {new}");
+                unsafe { heap.free(grown) };
+            }
+        }
+        assert_empty(heap);
+    }
+}
+
 /// What grows by little is copied a few times, not each time; who asks for less than before gives its room back, and where a limit
 /// leaves none there is none.
 #[test]

@@ -40,7 +40,7 @@ fn what_may_stay_is_what_the_policy_says_of_the_heaps_numbers() {
     board.set(Level::Recent, in_use + 300 * M);
     assert_eq!(mm.recent(in_use), 300 * M);
     let rules = Rules { share: 3, floor: M, ceiling: 1 << 40, soft: None };
-    let now = |is_alone| Use { in_use, below_recent: 300 * M, busy: 0, is_alone };
+    let now = |is_alone| Use { in_use, below_recent: 300 * M, given: 0, busy: 0, is_alone };
     let expected = |is_alone| policy::may_stay(now(is_alone), rules, || 1);
     assert_eq!(mm.limit(), expected(false));
     assert_eq!(mm.is_passed(), idle > expected(false));
@@ -231,6 +231,7 @@ fn a_slice_takes_what_is_above_and_a_sixteenth() {
     let above = M + idle / 16;
     let took = mm.slice(idle - M, usize::MAX) as u64;
     assert!((above - M..=above + M).contains(&took), "{took}");
+    assert_eq!(rig.heap.reclaim.given.kept(), took);
     let took = mm.slice(0, 3 * MIB);
     assert!((3 * MIB..=4 * MIB).contains(&took), "{took}");
     // What is queued goes first, whatever is above.
