@@ -143,8 +143,7 @@ impl<E: Environment> Heap<E> {
         }
         // SAFETY: no size above SMALL_MAX, which is a power of two.
         let class = unsafe { class::offset_of_unchecked(small_room(old, size).wrapping_sub(1)) };
-        let Outcome::Done(fresh) = self.cache.sets.pop_fast::<false>(class)
-        else {
+        let Outcome::Done(fresh) = self.cache.sets.pop_fast::<false>(class) else {
             return slow(object, size);
         };
         let fresh = fresh as *mut u8;

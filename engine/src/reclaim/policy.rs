@@ -232,11 +232,23 @@ mod tests {
         let gave = |given: u64, in_use: u64| Use { in_use: in_use * MIB, below_recent: 4 * MIB, given, ..NOW };
         let usual = may_stay(gave(32 * MIB, 12), rules);
         assert_eq!((CHURN, usual), (2, (1 + 4) * MIB), "its recent high twice, as if it had shrunk, grown and shrunk");
-        assert_eq!(may_stay(gave(32 * MIB + 1, 12), rules), (4 + 4) * MIB, "once more: the whole share, or four floors");
+        assert_eq!(
+            may_stay(gave(32 * MIB + 1, 12), rules),
+            (4 + 4) * MIB,
+            "once more: the whole share, or four floors"
+        );
         assert_eq!(may_stay(gave(1 << 40, 20), rules), (6 + 4) * MIB, "the share");
         assert_eq!(may_stay(gave(1 << 40, 0), rules), (4 + 4) * MIB, "four floors");
-        assert_eq!(may_stay(gave(1 << 40, 1000), rules), may_stay(gave(0, 1000), rules) + 6 * MIB, "of the first 32 MiB");
-        assert_eq!(may_stay(gave(1 << 40, 1000), Rules { floor: 16 * MIB, ..RULES }), (32 + 4) * MIB, "no more than the ceiling");
+        assert_eq!(
+            may_stay(gave(1 << 40, 1000), rules),
+            may_stay(gave(0, 1000), rules) + 6 * MIB,
+            "of the first 32 MiB"
+        );
+        assert_eq!(
+            may_stay(gave(1 << 40, 1000), Rules { floor: 16 * MIB, ..RULES }),
+            (32 + 4) * MIB,
+            "no more than the ceiling"
+        );
         let soft = Rules { soft: Some(16 * MIB), ..rules };
         assert_eq!(may_stay(Use { busy: 10 * MIB, ..gave(1 << 40, 12) }, soft), room(16 * MIB, 10 * MIB));
         assert_eq!(may_stay(gave(1 << 40, 12), Rules { floor: 0, share: 1024, ..rules }), 4 * MIB + MIB / 64);
