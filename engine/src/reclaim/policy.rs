@@ -18,7 +18,8 @@ use super::limits::room;
 pub const HELP: usize = 8 << 20;
 /// The same past twice the limit.
 pub const HELP_MORE: usize = 32 << 20;
-/// Bytes that may stay, because they were in use a moment ago, where nobody takes them back later.
+/// Bytes that may stay, because they were in use a moment ago, where nobody takes them back later; of a program that [`churns`] eight times as
+/// many. (glibc keeps up to 64 MiB, too, of a program that frees blocks of up to 32.)
 pub const FORGOTTEN: u64 = 8 << 20;
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
 pub const PURGE_ORDER: usize = 4;
@@ -27,7 +28,7 @@ pub const PURGE_ORDER: usize = 4;
 pub const FIRST: u64 = 32 << 20;
 /// Bytes of free objects in slabs from which these may be [hollow](is_hollow).
 pub const HOLLOW: u64 = 32 << 20;
-/// So many times the recent high is given back in a second by a program that [`churns`], whose share is as many times as large.
+/// So many times the recent high is given back in a second or two by a program that [`churns`].
 pub const CHURN: u64 = 2;
 /// log2 of the ticks of a window, some eighth of a second: the recent high is that of the last [`WINDOWS`].
 const WINDOW: u32 = 28;
@@ -66,17 +67,20 @@ pub struct Rules {
 #[must_use]
 pub fn may_stay(now: Use, rules: Rules, cpus: impl FnOnce() -> u32) -> u64 {
     // Alone, a quarter of it: it stays till the program frees again.
-    let high = if now.is_alone { now.in_use / 4 } else { now.in_use.saturating_add(now.below_recent) };
+    let recent = now.in_use.saturating_add(now.below_recent);
+    let high = if now.is_alone { now.in_use / 4 } else { recent };
     let mut base = ((high - high.min(FIRST) / 4 * 3) / rules.share).max(rules.floor);
-    if !now.is_alone && churns(now.given, high) {
-        base = base.max(high / rules.share).max(rules.floor.saturating_mul(2 * CHURN));
+    let churns = churns(now.given, recent);
+    if churns && !now.is_alone {
+        base = base.max(high / rules.share).max(rules.floor.saturating_mul(4));
     }
     if base > rules.ceiling {
         // fls(cpus), as in the kernel.
         let doublings = if rules.ceiling == 0 { 0 } else { u32::BITS - cpus().leading_zeros() };
         base = base.min(rules.ceiling.saturating_mul(doublings.into()));
     }
-    let usual = base + if now.is_alone { now.below_recent.min(FORGOTTEN) } else { now.below_recent };
+    let forgotten = if churns { 8 * FORGOTTEN } else { FORGOTTEN };
+    let usual = base + if now.is_alone { now.below_recent.min(forgotten) } else { now.below_recent };
     rules.soft.map_or(usual, |soft| usual.min(room(soft, now.busy)))
 }
 
@@ -252,9 +256,12 @@ mod tests {
         let soft = Rules { soft: Some(16 * MIB), ..rules };
         assert_eq!(may_stay(Use { busy: 10 * MIB, ..gave(1 << 40, 12) }, soft), room(16 * MIB, 10 * MIB));
         assert_eq!(may_stay(gave(1 << 40, 12), Rules { floor: 0, share: 1024, ..rules }), 4 * MIB + MIB / 64);
-        // Where nobody takes it back later it is what it was.
-        let alone = |given: u64| Use { is_alone: true, ..gave(given, 12) };
-        assert_eq!(may_stay(alone(1 << 40), rules), may_stay(alone(0), rules));
+        // Where nobody takes it back later, of its recent high alone.
+        let alone = |given: u64, below: u64| {
+            may_stay(Use { is_alone: true, below_recent: below * MIB, ..gave(given, 12) }, rules) / MIB
+        };
+        assert_eq!((alone(0, 100), alone(224 * MIB, 100), alone(224 * MIB + 1, 100)), (1 + 8, 1 + 8, 1 + 64));
+        assert_eq!((alone(1 << 40, 30), alone(1 << 40, 4)), (1 + 30, 1 + 4));
     }
 
     #[test]
