@@ -3,23 +3,17 @@
 #include "../c/check.h"
 #include <sys/resource.h>
 
-static void touch(volatile char *block, size_t size)
-{
-    for (size_t i = 0; i < size; i += 4096)
-        block[i] = 1;
-}
-
 int main(void)
 {
     enum { MIB = 1 << 20 };
     for (int round = 0; round < 2; round++) {
         size_t size = 120 * MIB;
         char *block = malloc(size);
-        touch(block, size);
+        touch_pages(block, size);
         for (int i = 0; i < 12; i++) {
             size += 10 * MIB;
             block = realloc(block, size);
-            touch(block, size);
+            touch_pages(block, size);
         }
         free(block);
         usleep(100000);

@@ -1,19 +1,11 @@
 // about: a queue of 20 MiB whose blocks change their size from 4 to 60 KB and back faulted all of its memory in anew each time: what one side of 32 KiB had left was given back, and the other took fresh pages
 #include "../c/check.h"
-#include <sys/resource.h>
 
 #define BYTES (20u << 20)
 #define BLOCKS 8192
 #define PHASES 60
 
 static struct { unsigned char *block; size_t size; } queue[BLOCKS];
-
-static long faults(void)
-{
-    struct rusage usage;
-    CHECK(!getrusage(RUSAGE_SELF, &usage));
-    return usage.ru_minflt;
-}
 
 int main(void)
 {
@@ -22,7 +14,7 @@ int main(void)
     Random random = {1};
     for (int phase = 0; phase < PHASES; phase++) {
         if (phase == 4)
-            first = faults();
+            first = page_faults();
         size_t size = 4000 + next(&random) % 56000;
         for (size_t done = 0; done < BYTES; done += size) {
             unsigned char *block = malloc(size);
@@ -41,7 +33,7 @@ int main(void)
             }
         }
     }
-    long more = faults() - first, all = (long)(PHASES - 4) * (BYTES / 4096);
+    long more = page_faults() - first, all = (long)(PHASES - 4) * (BYTES / 4096);
     CHECK(more < all / 3, "%ld faults for %ld pages", more, all);
     say("ok\n");
     return 0;

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,6 +66,21 @@ __attribute__((unused)) static Memory memory_of(pid_t pid)
     Memory memory = {mapped, strtoul(rest, NULL, 10) * page};
     CHECK(pid || memory.resident, "%s is empty", path);
     return memory;
+}
+
+/* Page faults of this process so far that read nothing. */
+__attribute__((unused)) static long page_faults(void)
+{
+    struct rusage usage;
+    CHECK(!getrusage(RUSAGE_SELF, &usage));
+    return usage.ru_minflt;
+}
+
+/* Writes a byte of each page. */
+__attribute__((unused)) static void touch_pages(volatile char *block, size_t size)
+{
+    for (size_t at = 0; at < size; at += 4096)
+        block[at] = 1;
 }
 
 __attribute__((unused)) static void say(const char *text)

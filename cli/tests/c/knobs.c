@@ -3,7 +3,6 @@
 #include "check.h"
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #define MIB ((size_t)1 << 20)
@@ -41,19 +40,6 @@ static size_t mappings(void)
     return lines;
 }
 
-static size_t faults(void)
-{
-    struct rusage usage;
-    CHECK(!getrusage(RUSAGE_SELF, &usage));
-    return (size_t)usage.ru_minflt;
-}
-
-static void touch(volatile char *block, size_t bytes)
-{
-    for (size_t at = 0; at < bytes; at += 4096)
-        block[at] = 1;
-}
-
 /* areas PAIRS: random sizes of 64 KiB to 6.4 MiB, a page in four touched, 32 live; 32 MiB in use beside them. */
 static void areas(void)
 {
@@ -62,7 +48,7 @@ static void areas(void)
     Random random = {1};
     void *base = malloc(32 * MIB);
     memset(base, 1, 32 * MIB);
-    size_t before = faults();
+    long before = page_faults();
     double start = now();
     for (size_t pair = 0; pair < pairs; pair++) {
         void **slot = &live[next(&random) % 32];
@@ -73,7 +59,7 @@ static void areas(void)
             ((volatile char *)*slot)[at] = 1;
     }
     double time = now() - start;
-    printf("us_per_pair %.2f faults_per_pair %.1f peak_mib %zu\n", time / pairs * 1e6, (double)(faults() - before) / pairs,
+    printf("us_per_pair %.2f faults_per_pair %.1f peak_mib %zu\n", time / pairs * 1e6, (double)(page_faults() - before) / pairs,
            status("VmHWM:") >> 10);
     for (int at = 0; at < 32; at++)
         free(live[at]);
@@ -87,7 +73,7 @@ static void large(void)
     double start = now();
     char *block = malloc(bytes);
     CHECK(block);
-    touch(block, bytes);
+    touch_pages(block, bytes);
     double touched = now(), freed, gone;
     free(block);
     freed = now();
@@ -103,14 +89,14 @@ static void grow(void)
 {
     size_t bytes = argument(1, 4) * MIB, size = MIB, count = 0;
     char *block = malloc(size);
-    touch(block, size);
+    touch_pages(block, size);
     void *others[4096];
     double start = now();
     while (size < bytes && count < 4096) {
         others[count++] = malloc(40000);
         block = realloc(block, size + (64 << 10));
         CHECK(block && block[size - 4096] == 1);
-        touch(block + size, 64 << 10);
+        touch_pages(block + size, 64 << 10);
         size += 64 << 10;
     }
     printf("us_per_step %.1f\n", (now() - start) / count * 1e6);
@@ -125,13 +111,13 @@ static void vectors(void)
     size_t n = argument(1, 64);
     char **vector = calloc(n, sizeof *vector);
     for (size_t at = 0; at < n; at++)
-        touch(vector[at] = malloc(256 << 10), 256 << 10);
+        touch_pages(vector[at] = malloc(256 << 10), 256 << 10);
     double start = now();
     for (size_t size = 256 << 10; size < MIB; size *= 2)
         for (size_t at = 0; at < n; at++) {
             vector[at] = realloc(vector[at], size * 2);
             CHECK(vector[at] && vector[at][size - 4096] == 1);
-            touch(vector[at] + size, size);
+            touch_pages(vector[at] + size, size);
         }
     printf("us_per_doubling %.1f mappings %zu\n", (now() - start) / n / 2 * 1e6, mappings());
     for (size_t at = 0; at < n; at++)
@@ -171,7 +157,7 @@ static void end(void)
     pid_t child = fork();
     if (!child) {
         for (size_t had = 0; had < bytes; had += 4 * MIB)
-            touch(malloc(4 * MIB), 4 * MIB);
+            touch_pages(malloc(4 * MIB), 4 * MIB);
         CHECK(write(ready[1], "x", 1) == 1);
         exit(0);
     }

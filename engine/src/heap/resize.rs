@@ -259,7 +259,7 @@ impl<E: Environment> Heap<E> {
         self.front_size(size).next_multiple_of(PAGE) >= bytes
     }
 
-    /// The bytes that an area should have that has `old`, and grows to `size`.
+    /// The bytes that a block should have that has `old`, and grows to `size`.
     #[inline(never)]
     fn room(&self, size: usize, old: usize) -> usize {
         let (room, takes) = if size <= SMALL_MAX {

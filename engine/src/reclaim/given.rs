@@ -3,10 +3,10 @@
 //! ```text
 //! slices of purges ── bytes ──► this second │ the one before ──► together
 //! ```
-//! A program that gives back more in a second than it ever had in use takes it again each time (see [`policy`](super::policy)).
+//! A program that gives back more in that time than twice its recent high takes it again each time (see [`policy`](super::policy::churns)).
 //!
 //! Units: bytes; windows of [`policy::window`](super::policy::window), of which eight are the second. Locks: none; relaxed and racy, a heuristic.
-//! Cost: two loads.
+//! Cost: three loads; a locked add for each slice of a purge.
 
 use super::policy::WINDOWS;
 use crate::arch::atomic::AtomicU64;

@@ -5,8 +5,8 @@
 //! each doubling of the CPUs; and on top of that the distance to this high. So a program that works in waves, or replaces
 //! blocks of random sizes, does not fault its memory in anew, and what is resident never exceeds its own recent high by
 //! more than the share; and never more than the soft limit leaves, and nothing under memory pressure
-//! (see [`limits`]). More stays of a program that takes again what it [gave back](given). `trim` drains the per-CPU sets first and then gives back everything. What a program that has
-//! become idle does not free any more, the [`keeper`] gives back.
+//! (see [`limits`]). More stays of a program that takes again what it [gave back](given). `trim` drains the per-CPU sets first
+//! and then gives back everything. What a program that has become idle does not free any more, the [`keeper`] gives back.
 //!
 //! | free and resident | a free gives back |
 //! |---|---|

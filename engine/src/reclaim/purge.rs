@@ -25,7 +25,7 @@ impl Mm<'_> {
             return 0;
         }
         let (board, knobs) = (self.cache.sets.board(), &self.cache.knobs);
-        let in_use = board.in_use();
+        let (in_use, window) = (board.in_use(), self.window());
         let rules = Rules {
             share: knobs.get(Id::LazyShare),
             floor: knobs.get(Id::LazyFloor),
@@ -34,8 +34,8 @@ impl Mm<'_> {
         };
         let now = Use {
             in_use,
-            below_recent: self.recent(in_use),
-            given: self.reclaim.given.lately(self.window()),
+            below_recent: self.reclaim.highs.look(board, window, in_use) - in_use,
+            given: self.reclaim.given.lately(window),
             busy: if rules.soft.is_some() { board.held().saturating_sub(self.idle()) } else { 0 },
             is_alone: self.is_alone(),
         };
@@ -48,11 +48,7 @@ impl Mm<'_> {
         self.reclaim.keeper.is_out(now) || self.cache.knobs.get(Id::IdleSeconds) == 0
     }
 
-    /// How far the bytes in use are below their recent high.
-    fn recent(&self, in_use: u64) -> u64 {
-        self.reclaim.highs.look(self.cache.sets.board(), self.window(), in_use) - in_use
-    }
-
+    /// The window that we are in.
     fn window(&self) -> u64 {
         policy::window(self.cache.sets.clock.ticks())
     }

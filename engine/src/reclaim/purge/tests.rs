@@ -38,7 +38,7 @@ fn what_may_stay_is_what_the_policy_says_of_the_heaps_numbers() {
     // What was in use a moment ago.
     let in_use = board.in_use();
     board.set(Level::Recent, in_use + 300 * M);
-    assert_eq!(mm.recent(in_use), 300 * M);
+    assert_eq!(rig.heap.reclaim.highs.look(board, mm.window(), in_use) - in_use, 300 * M);
     let rules = Rules { share: 3, floor: M, ceiling: 1 << 40, soft: None };
     let now = |is_alone| Use { in_use, below_recent: 300 * M, given: 0, busy: 0, is_alone };
     let expected = |is_alone| policy::may_stay(now(is_alone), rules, || 1);
