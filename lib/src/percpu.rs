@@ -80,12 +80,13 @@ fn open_units(indices: usize) -> Result<(), Error> {
     if mode == Mode::Sequences {
         let len = (indices + 1) * UNIT;
         let base = sys::map(0, len, Access::ReadWrite).map_err(|_| Error::Exhausted)?;
-        let units = Units::new();
+        // (Not on the stack: 12 KiB are more than a small one has left.)
+        static TRIAL: Units = Units::new();
         // SAFETY: the C library's own area, with membarrier registered; units of these indices, of
-        // which nobody knows, and the first word of the first one.
+        // which nobody else knows (the lock is held), and the first word of the first one.
         let good = unsafe {
-            units.open(mode, opening.area, indices, None);
-            let good = units.self_test(Handle::new(NonZeroUsize::MIN.saturating_add(base - 1)));
+            TRIAL.open(mode, opening.area, indices, None);
+            let good = TRIAL.self_test(Handle::new(NonZeroUsize::MIN.saturating_add(base - 1)));
             let _ = sys::unmap(base, len);
             good
         };

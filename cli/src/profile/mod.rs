@@ -92,6 +92,9 @@ fn draw(asked: &Asked, named: &Named, of: &str) -> Result<(), String> {
     let which = if asked.allocated { Which::Allocated } else { Which::Live };
     let is_difference = asked.diff.is_some();
     let lines = named.folded(which, is_difference);
+    if asked.flamegraph.is_some() && lines.is_empty() {
+        return Err("there is nothing to draw".to_owned());
+    }
     if let Some(path) = &asked.folded {
         write(path, |out| lines.iter().try_for_each(|line| writeln!(out, "{line}")))?;
     }

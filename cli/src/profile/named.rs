@@ -145,11 +145,8 @@ fn line(functions: &[Function]) -> String {
 /// A flame graph of folded stacks.
 ///
 /// # Errors
-/// Those of the file; there being nothing to draw.
+/// Those of the file; no lines.
 pub fn draw(lines: &[String], title: &str, which: Which, is_difference: bool, out: impl Write) -> io::Result<()> {
-    if lines.is_empty() {
-        return Err(io::Error::other("there is nothing to draw"));
-    }
     let mut options = Options::default();
     options.title = printable(title);
     options.subtitle = Some(

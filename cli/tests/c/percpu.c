@@ -19,6 +19,12 @@ static void *count(void *memory)
     return NULL;
 }
 
+static void *take(void *nothing)
+{
+    (void)nothing;
+    return allotment_percpu_alloc(8, 8);
+}
+
 int main(void)
 {
     errno = 0;
@@ -28,9 +34,16 @@ int main(void)
     errno = 0;
     CHECK(!allotment_percpu_alloc((size_t)1 << 20, 8) && errno == EINVAL);
 
-    allotment_percpu *memory = allotment_percpu_alloc(8, 8);
-    CHECK(memory && allotment_percpu_indices() > 0);
+    // The first of all, which opens per-CPU memory, on the smallest stack that a thread can have.
+    pthread_attr_t smallest;
     pthread_t threads[THREADS];
+    void *first = NULL;
+    CHECK(pthread_attr_init(&smallest) == 0);
+    CHECK(pthread_attr_setstacksize(&smallest, (size_t)sysconf(_SC_THREAD_STACK_MIN)) == 0);
+    CHECK(pthread_create(&threads[0], &smallest, take, NULL) == 0);
+    CHECK(pthread_join(threads[0], &first) == 0);
+    allotment_percpu *memory = (allotment_percpu *)first;
+    CHECK(memory && allotment_percpu_indices() > 0);
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, count, memory) == 0);
     for (int i = 0; i < THREADS; i++)
