@@ -1,9 +1,14 @@
 //! # The heap as Rust's global allocator
 
 use crate::heap::HEAP;
+use allotment_engine::arch::PAGE;
+use allotment_engine::slab::class::SMALL_MAX;
 use core::alloc::{GlobalAlloc, Layout};
 
 /// The process's heap as Rust's global allocator. All values are the same heap.
+///
+/// Cost beyond `malloc`'s: what is aligned to more than 16 bytes is copied to grow, and cleared where zeros are asked for, unless it is above
+/// 32 KiB and aligned to a page or less; then pages that nobody used yet are left alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allotment;
 
@@ -49,6 +54,15 @@ unsafe impl GlobalAlloc for Allotment {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= 16 {
             return HEAP.calloc(layout.size());
+        }
+        if layout.size() > SMALL_MAX && layout.align() <= PAGE {
+            // An area, which is aligned to a page; only what is taken beside a fork may not be.
+            let object = HEAP.calloc(layout.size());
+            if object.addr().is_multiple_of(layout.align()) {
+                return object;
+            }
+            // SAFETY: it was taken just now.
+            unsafe { HEAP.free(object) };
         }
         let object = HEAP.aligned(layout.size(), layout.align());
         if !object.is_null() {
