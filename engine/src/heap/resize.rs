@@ -29,7 +29,8 @@ use core::ptr::{self, NonNull};
 
 /// Beside an area's address: the object was sampled.
 const SAMPLED: usize = 1;
-/// An area from [`LARGE`] that shrinks to one part in so many, or less, is copied.
+/// An area from [`LARGE`] that shrinks to one part in so many, or less, is copied if that is less than [`LARGE`]: of a longer one its place is
+/// hardly more than what it keeps, and a copy would have it resident twice.
 const SHRUNK: usize = 4;
 
 /// Whether a small object of `old` bytes serves for `size`: it fits, and wastes less than half, or less than copying would cost. (Size 0
@@ -208,7 +209,7 @@ impl<E: Environment> Heap<E> {
         let Some(area) = self.vmap().find(object as usize) else { return Err(0) };
         // Before the address can be somebody else's.
         let was_sampled = if self.forget(object as usize) { SAMPLED } else { 0 };
-        if old >= LARGE && size <= old / SHRUNK {
+        if old >= LARGE && size < LARGE && size <= old / SHRUNK {
             return Err(was_sampled);
         }
         if let Some(resident) = self.resident_for(&area, size) {

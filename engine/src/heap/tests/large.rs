@@ -207,14 +207,14 @@ fn zeros_of_a_large_table_that_was_hardly_used_take_no_memory() {
     assert_empty(&HEAP);
 }
 
-/// What shrinks from 2 MiB or more to a quarter or less leaves its place to others; a little less, or of less, stays where it is, and so does what finds no
-/// other memory.
+/// What shrinks from 2 MiB or more to a quarter or less, and less than 2 MiB, leaves its place to others; a little less, or of less, stays where it is, and so
+/// does what finds no other memory.
 #[test]
 fn what_shrinks_much_moves() {
     static HEAP: Heap<Test> = Heap::new();
     assert!(open(&HEAP, Mode::Simulated));
     let resize = |block: *mut u8, size: usize| unsafe { HEAP.realloc(block, size) };
-    for (old, less) in [(2 << 20, 512 << 10), (2 << 20, 40_000), (40 << 20, 10 << 20), (40 << 20, 50_000)] {
+    for (old, less) in [(2 << 20, 512 << 10), (2 << 20, 40_000), (40 << 20, (2 << 20) - 1), (40 << 20, 50_000)] {
         let block = HEAP.malloc(old);
         unsafe { block.write_bytes(old as u8 ^ 7, less) };
         let stays = resize(block, old / 2);
@@ -228,6 +228,8 @@ fn what_shrinks_much_moves() {
     }
     let [less, block] = [1 << 20, 8 << 20].map(|bytes| HEAP.malloc(bytes));
     assert_eq!(resize(less, 1 << 18), less);
+    assert_eq!(resize(block, 2 << 20), block);
+    assert_eq!(resize(block, 8 << 20), block);
     HEAP.vmap().purge(usize::MAX);
     HEAP.cache.knobs.set(Id::HardLimit as usize, 1 << 20);
     let same = resize(block, 100 << 10);
