@@ -1,8 +1,6 @@
 //! # The heap as Rust's global allocator
 
 use crate::heap::HEAP;
-use allotment_engine::arch::PAGE;
-use allotment_engine::slab::class::SMALL_MAX;
 use core::alloc::{GlobalAlloc, Layout};
 
 /// The process's heap as Rust's global allocator. All values are the same heap.
@@ -55,21 +53,7 @@ unsafe impl GlobalAlloc for Allotment {
         if layout.align() <= 16 {
             return HEAP.calloc(layout.size());
         }
-        if layout.size() > SMALL_MAX && layout.align() <= PAGE {
-            // An area, which is aligned to a page; only what is taken beside a fork may not be.
-            let object = HEAP.calloc(layout.size());
-            if object.addr().is_multiple_of(layout.align()) {
-                return object;
-            }
-            // SAFETY: it was taken just now.
-            unsafe { HEAP.free(object) };
-        }
-        let object = HEAP.aligned(layout.size(), layout.align());
-        if !object.is_null() {
-            // SAFETY: a fresh object of that size.
-            unsafe { object.write_bytes(0, layout.size()) };
-        }
-        object
+        HEAP.calloc_aligned(layout.size(), layout.align())
     }
     #[inline]
     unsafe fn dealloc(&self, object: *mut u8, _: Layout) {

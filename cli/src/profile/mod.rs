@@ -92,15 +92,15 @@ fn draw(asked: &Asked, named: &Named, of: &str) -> Result<(), String> {
     let which = if asked.allocated { Which::Allocated } else { Which::Live };
     let is_difference = asked.diff.is_some();
     let lines = named.folded(which, is_difference);
-    if asked.flamegraph.is_some() && lines.is_empty() {
-        return Err("there is nothing to draw".to_owned());
-    }
     if let Some(path) = &asked.folded {
         write(path, |out| lines.iter().try_for_each(|line| writeln!(out, "{line}")))?;
     }
     if let Some(path) = &asked.flamegraph {
         let title = format!("Heap of {of}");
-        write(path, |out| named::draw(&lines, &title, which, is_difference, out))?;
+        // (What cannot be drawn leaves the file as it was.)
+        let mut picture = Vec::new();
+        named::draw(&lines, &title, which, is_difference, &mut picture).map_err(|why| why.to_string())?;
+        write(path, |out| out.write_all(&picture))?;
     }
     Ok(())
 }

@@ -145,8 +145,11 @@ fn line(functions: &[Function]) -> String {
 /// A flame graph of folded stacks.
 ///
 /// # Errors
-/// Those of the file; no lines.
+/// Those of `out`; there being nothing to draw.
 pub fn draw(lines: &[String], title: &str, which: Which, is_difference: bool, out: impl Write) -> io::Result<()> {
+    if lines.is_empty() {
+        return Err(io::Error::other("there is nothing to draw"));
+    }
     let mut options = Options::default();
     options.title = printable(title);
     options.subtitle = Some(

@@ -322,7 +322,7 @@ impl<E: Environment> Heap<E> {
     #[inline]
     pub fn calloc(&self, size: usize) -> *mut u8 {
         if size > SMALL_MAX {
-            return self.calloc_area(size);
+            return self.calloc_area(size, 16);
         }
         let object = self.malloc(size);
         if !object.is_null() {
@@ -332,11 +332,25 @@ impl<E: Environment> Heap<E> {
         object
     }
 
-    /// The same of what is no small object. (By itself: what it needs of registers and of the stack is not small objects'.)
+    /// The same, aligned. Cost: above a page, or for what is small, that of writing it.
+    pub fn calloc_aligned(&self, size: usize, align: usize) -> *mut u8 {
+        if size > SMALL_MAX && align <= PAGE {
+            return self.calloc_area(size, align);
+        }
+        let object = self.aligned(size, align);
+        if !object.is_null() {
+            // SAFETY: a fresh object of at least that size.
+            unsafe { ptr::write_bytes(object, 0, size) };
+        }
+        object
+    }
+
+    /// The same of what is no small object, aligned to a page at most, as areas are. (By itself:
+    /// what it needs of registers and of the stack is not small objects'.)
     #[inline(never)]
-    fn calloc_area(&self, size: usize) -> *mut u8 {
+    fn calloc_area(&self, size: usize, align: usize) -> *mut u8 {
         let Some(_inside) = self.enter_for(size) else {
-            let object = self.alloc_aside(size, 16);
+            let object = self.alloc_aside(size, align);
             if !object.is_null() {
                 // SAFETY: a fresh block of at least that size.
                 unsafe { ptr::write_bytes(object, 0, size) };
