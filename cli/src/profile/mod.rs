@@ -305,3 +305,21 @@ impl Heir {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser as _;
+
+    #[test]
+    fn what_cannot_be_drawn_leaves_the_file_as_it_was() {
+        let path = std::env::temp_dir().join(format!("allotment-drawn-{}.svg", std::process::id()));
+        fs::write(&path, "an older one").unwrap();
+        let line = ["allotment", "profile", "1", "--flamegraph", path.to_str().unwrap()];
+        let Command::Profile(asked) = Args::parse_from(line).command else { panic!("another command") };
+        assert_eq!(draw(&asked, &Named::default(), "nothing").unwrap_err(), "there is nothing to draw");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "an older one");
+        fs::remove_file(&path).unwrap();
+    }
+}
