@@ -298,7 +298,7 @@ int allotment_pages_free_bulk(void *const *blocks, size_t count);
 size_t allotment_buddyinfo(char *text, size_t size);
 size_t allotment_zoneinfo(char *text, size_t size);
 
-/* ---- Areas: whole pages, as malloc gives them above 32 KiB. -------------- */
+/* ---- Areas: whole pages, as malloc gives them above 16 KiB. -------------- */
 
 /* From Allotment's own heap, whatever malloc the program uses. Rounded to pages, and
  * from 64 KiB to 1 MiB by up to an eighth to a size that serves others; a freed area

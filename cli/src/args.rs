@@ -128,7 +128,7 @@ pub enum StatSection {
     Buddyinfo,
     /// Size classes, as /proc/slabinfo
     Slabinfo,
-    /// Areas above 32 KiB, as /proc/vmallocinfo
+    /// Areas above 16 KiB, as /proc/vmallocinfo
     Vmallocinfo,
     /// Per-CPU memory, as the kernel's percpu_stats
     PercpuStats,
@@ -180,7 +180,7 @@ impl StatSection {
   allotment stat 4242 --json | jq .memory
   allotment stat 4242 --openmetrics              for Prometheus' textfile collector, or a server
   allotment stat --all --openmetrics --output /var/lib/prometheus/node-exporter/allotment.prom
-  cp /dev/shm/allotment-*-4242 board; allotment stat board
+  cp /dev/shm/allotment-*-4242 board; allotment stat board    (of one that publish=on made)
 
 A program can be looked into by its own user and root, if `allotment run` started it
 or ALLOTMENT_CONF has publish=on. It writes some sections itself when it is asked;
@@ -228,7 +228,7 @@ pub struct Stat {
 Keys: q quit, h help, 1-4 or tab panes, s sort, space pause, + - interval,
 d drain, p purge, t tune. Works in 80x24, over ssh and without colour (NO_COLOR).
 
-Exit codes: 0 done, also when the program ended, 1 no such process or not publishing, 2 wrong command line.")]
+Exit codes: 0 done, also when the program ended, 1 no such process, not publishing, or no terminal, 2 wrong command line.")]
 pub struct Top {
     /// A process, by its number or its program's name; without it the only one that publishes
     #[arg(value_name = "PID|NAME")]

@@ -1,6 +1,6 @@
 //! # Areas
 //!
-//! Whole pages, as malloc gives them above 32 KiB: rounded to pages (from 64 KiB to 1 MiB by up to an eighth), reused at once when freed, given back in
+//! Whole pages, as malloc gives them above 16 KiB: rounded to pages (from 64 KiB to 1 MiB by up to an eighth), reused at once when freed, given back in
 //! bulk later. With a guard page behind on request: whoever runs over the end faults instead of writing into what comes
 //! next. The guard costs a page of address space and no mapping, and a reused area has its guard already.
 //!

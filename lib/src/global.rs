@@ -6,7 +6,7 @@ use core::alloc::{GlobalAlloc, Layout};
 /// The process's heap as Rust's global allocator. All values are the same heap.
 ///
 /// Cost beyond `malloc`'s: what is aligned to more than 16 bytes is copied to grow, and cleared where zeros are asked for, unless it is above
-/// 32 KiB and aligned to a page or less; then pages that nobody used yet are left alone.
+/// 16 KiB and aligned to a page or less; then pages that nobody used yet are left alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allotment;
 
@@ -23,7 +23,7 @@ impl Allotment {
     pub fn usable_size(self, object: *const u8) -> Option<usize> {
         HEAP.usable(object)
     }
-    /// Fills `into` with addresses of objects of `size` bytes (at most 32 KiB), a sheaf at a
+    /// Fills `into` with addresses of objects of `size` bytes (at most 16 KiB), a sheaf at a
     /// time; how many there are (fewer only without memory). Cost: a copy per object.
     #[must_use]
     pub fn alloc_bulk(self, size: usize, into: &mut [usize]) -> usize {

@@ -8,9 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIZE = 20000, MANY = 2000, MOST = 1 << 14 };
+enum { MANY = 2000, MOST = 1 << 14 };
 static void *blocks[MOST];
 static _Atomic int is_inside, is_forking;
+
+// Small blocks and large ones in turn.
+static void *take(long at) {
+    return malloc(at % 2 ? 10000 : 20000);
+}
 
 static void *forks(void *none) {
     while (!is_inside)
@@ -44,7 +49,7 @@ int main(void) {
     if (pthread_create(&thread, 0, forks, 0))
         return 1;
     long had = 0, again = 0;
-    while (had < MOST && (blocks[had] = malloc(SIZE)))
+    while (had < MOST && (blocks[had] = take(had)))
         had++;
     while (malloc(100))
         ;
@@ -52,7 +57,7 @@ int main(void) {
         return 2;
     fflush(NULL);
     pthread_join(thread, 0);
-    while (again < MANY && malloc(SIZE))
+    while (again < MANY && take(again))
         again++;
     puts(again >= MANY - MANY / 20 ? "ok" : "lost");
 }

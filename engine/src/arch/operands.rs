@@ -17,7 +17,7 @@
 use super::atomic::AtomicUsize;
 
 /// Bytes from the board to `slots`. (`cache` asserts that its types agree with these.)
-pub const SLOTS: usize = 5248;
+pub const SLOTS: usize = 5240;
 /// Bytes from a set to the CPU that owns it.
 pub const CPU: usize = 2048;
 /// Bytes from a set to its tally: a bit that no address of a set has (`cache` aligns them), so that adding it is setting it.

@@ -1,12 +1,12 @@
-//! # Classes of areas: eight lengths to each doubling
+//! # Classes of areas: eight lengths to each doubling, a page apart at least
 //!
 //! ```text
-//! pages      … 8 │ 9 10 11 … 16 │ 18 20 22 … 32 │ 36 … 64 │ 72 … 128 │ 144 … 256
-//! class  FIRST +0 │ 1  2  3 …  8 │ 9  10 11 … 16 │ … 24    │ … 32     │ … 40
+//! pages      … 4 │ 5 6 7  8 │ 9 10 … 16 │ 18 20 22 … 32 │ 36 … 64 │ 72 … 128 │ 144 … 256
+//! class  FIRST +0 │ 1 2 3  4 │ 5  6 … 12 │ 13 14 15 … 20 │ … 28    │ … 36     │ … 44
 //! ```
 //! The last classes of every set hold no objects but areas (see `heap::front`). A request is served by the first class whose areas are
 //! all long enough, and is as long as the shortest of them where it takes memory from elsewhere; an area comes into the class of
-//! the longest of these lengths that it has. So an area is longer than was asked by an eighth at most, and serves whatever its class serves.
+//! the longest of these lengths that it has. So an area is longer than the pages that were asked for by an eighth at most, and serves whatever its class serves.
 //!
 //! Units: pages. Invariant: `fronts` of a set is the sum of its classes' limits times their lengths. Locks: none.
 #![allow(unsafe_code)] // a table read without a check
@@ -17,21 +17,23 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::knob::FRONT_BYTES;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
+/// Pages of the areas of the first class, from which no request is served: as many as the largest small object has.
+pub const SHORTEST: usize = 4;
 /// Pages of the longest areas that a class holds.
 pub const LONGEST: usize = FRONT_BYTES / PAGE;
 
 /// The class into which an area of so many pages comes, at most [`LONGEST`].
 #[must_use]
 pub const fn holds(pages: usize) -> usize {
-    let pages = if pages < 8 { 8 } else { pages };
-    let doublings = pages.ilog2() as usize - 3;
-    FIRST_FRONT + 8 * doublings + (pages >> doublings) - 8
+    let pages = if pages < SHORTEST { SHORTEST } else { pages };
+    let doublings = if pages < 8 { 0 } else { pages.ilog2() as usize - 3 };
+    FIRST_FRONT + 8 * doublings + (pages >> doublings) - SHORTEST
 }
 
 /// From a request of so many pages and one to the offset in a set (16 × class) of the class that serves it.
 static OFFSET: [u16; LONGEST] = {
     let mut table = [0; LONGEST];
-    let mut pages = 8;
+    let mut pages = SHORTEST;
     while pages < LONGEST {
         table[pages] = serves(pages + 1) as u16 * 16;
         pages += 1;
@@ -42,7 +44,7 @@ static OFFSET: [u16; LONGEST] = {
 /// The offset in a set of the class that serves a request of one page more than so many.
 ///
 /// # Safety
-/// At least eight, and fewer than [`LONGEST`].
+/// At least `SHORTEST`, and fewer than [`LONGEST`].
 #[inline(always)]
 #[must_use]
 pub unsafe fn offset_unchecked(pages: usize) -> usize {
@@ -50,7 +52,7 @@ pub unsafe fn offset_unchecked(pages: usize) -> usize {
     unsafe { *OFFSET.get_unchecked(pages) as usize }
 }
 
-/// The class that serves a request of so many pages, more than eight.
+/// The class that serves a request of so many pages, more than `SHORTEST`.
 #[must_use]
 pub const fn serves(pages: usize) -> usize {
     holds(pages - 1) + 1
@@ -59,8 +61,8 @@ pub const fn serves(pages: usize) -> usize {
 /// The shortest areas of a class (but the first, into which what no request is served from comes).
 #[must_use]
 pub const fn length(class: usize) -> usize {
-    let at = class - FIRST_FRONT;
-    (8 + at % 8) << (at / 8)
+    let at = class - FIRST_FRONT + SHORTEST;
+    if at < 8 { at } else { (8 + at % 8) << (at / 8 - 1) }
 }
 
 impl Set {
@@ -93,24 +95,27 @@ mod tests {
             assert!(class == FIRST_FRONT || serves(length(class)) == class);
             lengths.push(length(class));
         }
-        assert!(lengths.starts_with(&[8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20]) && lengths.ends_with(&[240, 256]));
-        for pages in 9..=256 {
+        assert!(
+            lengths.starts_with(&[4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20])
+                && lengths.ends_with(&[240, 256])
+        );
+        for pages in 5..=256 {
             let class = serves(pages);
             // The shortest that is long enough, by an eighth at most.
             assert!(length(class) >= pages && length(class - 1) < pages && length(class) - pages <= pages / 8);
             assert!(length(holds(pages)) <= pages);
         }
-        assert!((1..=8).all(|pages| holds(pages) == FIRST_FRONT));
+        assert!((1..=4).all(|pages| holds(pages) == FIRST_FRONT));
         assert_eq!(holds(LONGEST), CLASSES_MAX - 1);
     }
 
     #[test]
     fn a_sets_areas_add_up() {
         let set = Set::VOID;
-        set.entitle_areas(FIRST_FRONT + 8, 4);
+        set.entitle_areas(FIRST_FRONT + 12, 4);
         set.entitle_areas(CLASSES_MAX - 1, 2);
         assert_eq!(set.fronts.load(Relaxed), 4 * 16 + 2 * 256);
-        set.entitle_areas(FIRST_FRONT + 8, 1);
+        set.entitle_areas(FIRST_FRONT + 12, 1);
         assert_eq!(set.fronts.load(Relaxed), 16 + 2 * 256);
         set.forget_areas();
         assert_eq!(set.fronts.load(Relaxed), 0);

@@ -1,7 +1,7 @@
 //! # Classes that do nothing give way to those that starve, or grow
 //!
 //! ```text
-//! entitle: the budget is spent ──► set.starves;  a slab is made ──► set.grew
+//! entitle: the budget is spent ──► set.starves;  a slab is made, or an area of fresh pages ──► set.grew
 //! a slow path's end: either?  ──► hand ──► class: has it done anything since the last look? ── no ──► a sheaf of its to the
 //!                                   ▲         │                                                     source; with the last one what it
 //!                                   │         ├ yes, it grew, and its slabs are hollow ─────────────► was entitled to to the budget
@@ -10,7 +10,7 @@
 //! the keeper, each second ──► barns: all that nobody wanted since
 //! ```
 //! A program that goes from one phase to the next leaves sheaves behind of classes that it needs no more, and the whole budget with
-//! them; and each object in them keeps a slab of up to 32 KiB, from which others may be long gone. So before memory is taken for one class others give
+//! them; and each object in them keeps a slab of up to 128 KiB, from which others may be long gone. So before memory is taken for one class, or for an area, others give
 //! back what they do not use. The hand goes round as that of a clock: a class has until it comes by again to do something.
 //!
 //! Units: classes, bytes of the budget. Invariant: what is lowered here was raised for that class by [`Cache::entitle`]. Locks: those of

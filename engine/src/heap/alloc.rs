@@ -279,6 +279,8 @@ impl<E: Environment> Heap<E> {
         if !zero && self.vmap().is_plain(size, align) {
             self.front_gives_way();
         }
+        self.cache.grew();
+        self.cache.feed(&self.slab_source(), 1..CLASSES);
         self.mm().dirty_to_areas(size);
         let sparse = if zero { self.mm().sparse() } else { 0 };
         let alloc = || if zero { self.vmap().alloc_zero(size, align, sparse) } else { self.vmap().alloc(size, align) };

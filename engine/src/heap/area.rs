@@ -1,6 +1,6 @@
 //! # Areas as a product: whole pages for the program itself, with a guard page behind them if it wants one
 //!
-//! An area is the same as one of malloc's above 32 KiB, whatever its size, and freed the same way; so a reused one
+//! An area is the same as one of malloc's above 16 KiB, whatever its size, and freed the same way; so a reused one
 //! costs no system call, with or without its guard (`vmap`). Cost: see there; a thread waits while another one forks. In a torn child
 //! there are none.
 

@@ -8,7 +8,7 @@ use crate::slab::class::{self, SMALL_MAX};
 use core::ptr::NonNull;
 
 impl<E: Environment> Heap<E> {
-    /// Up to `into.len()` objects of `size` bytes at once (at most 32 KiB each); how many.
+    /// Up to `into.len()` objects of `size` bytes at once (at most 16 KiB each); how many.
     pub fn malloc_bulk(&self, size: usize, into: &mut [usize]) -> usize {
         if size > SMALL_MAX {
             return 0;

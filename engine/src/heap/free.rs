@@ -11,7 +11,9 @@
 #![allow(unsafe_code)] // takes objects back
 
 use super::enter::PATIENT;
+use super::side::Place;
 use super::state::{Environment, Heap};
+use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::gate::Inside;
 use crate::arch::opaque;
@@ -266,9 +268,9 @@ impl<E: Environment> Heap<E> {
             }
             return self.no_block(address);
         }
-        let is_noted = self.side.put_off(address, || self.slab_source().is_object(address));
+        let is_noted = self.side.put_off(address, || self.place_of_note(address));
         self.tell_aside();
-        // (Into an area, which may be protected, no note is written: for the fork it is worth waiting a while.)
+        // (What is no object of ours, or is put off already, is told when the fork is over: that is worth waiting for a while.)
         if !is_noted && let Some(inside) = self.enter_after_fork(PATIENT) {
             // SAFETY: the caller's promise.
             unsafe { self.free_inside(address, false) };
@@ -279,6 +281,17 @@ impl<E: Environment> Heap<E> {
         // SeqCst, after the note: either this sees that the fork is over, or the fork's end sees the note.
         if !self.gate.is_forking() {
             self.pay();
+        }
+    }
+
+    /// Where a note may lie that what is at an address is to be freed.
+    fn place_of_note(&self, address: usize) -> Place<'_> {
+        if self.slab_source().is_object(address) {
+            return Place::Object;
+        }
+        match self.pages.windows.look(address) {
+            Some((_, desc)) if address.is_multiple_of(PAGE) => Place::Area(desc),
+            _ => Place::Nowhere,
         }
     }
 
@@ -297,7 +310,7 @@ impl<E: Environment> Heap<E> {
         if !self.side.is_owing() {
             return;
         }
-        for address in self.side.take(|entry| self.slab_source().is_object(entry)) {
+        for address in self.side.take(|entry| self.place_of_note(entry)) {
             // SAFETY: whoever freed it promised so.
             unsafe { self.free_inside(address, false) };
         }

@@ -50,6 +50,7 @@ const MUCH: usize = 256;
 const OTHER: u32 = Kind::Area as u32 ^ Kind::Front as u32;
 
 const _: () = assert!(front::serves(front::LONGEST) == CLASSES_MAX - 1);
+const _: () = assert!(front::SHORTEST * PAGE == SMALL_MAX);
 
 impl<E: Environment> Heap<E> {
     /// Whether areas of so many bytes, which are not small, may be here.
@@ -77,7 +78,7 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// The same of the next class, whose areas are longer by an eighth at most.
+    /// The same of the next class, whose areas are longer by an eighth or a page.
     #[cold]
     #[inline(never)]
     fn front_next(&self, size: usize) -> *mut u8 {

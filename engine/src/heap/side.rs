@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! first ──► chunk ──► chunk ──► …        a chunk: blocks, one behind the other (see `chunk`)
-//! put off ──► entry ──► entry ──► …      an entry: a block that holds the address of what is to be freed; or that itself
+//! put off ──► entry ──► entry ──► …      an entry: a block that holds the address of what is to be freed; or that itself, or its descriptor
 //! ```
 //! While a fork is in flight nobody comes into the heap ([`crate::arch::gate`]), so threads that allocate, the forking one among
 //! them, get blocks from here, and what they free is put off until the fork is over. A chunk is empty again when the last of its blocks has been
@@ -21,6 +21,7 @@ mod chunk;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicU64, AtomicUsize};
+use crate::page::{Desc, Kind};
 use chunk::{CHUNK, Chunk, Shape};
 use core::ptr::NonNull;
 
@@ -32,10 +33,24 @@ pub const LEAST: u64 = CHUNK as u64;
 const MOST: usize = 1 << 46;
 /// In a link of what is put off: the entry lies in the object that is to be freed.
 const ITSELF: usize = 1;
+/// The same: it is the descriptor of the area that is to be freed, whose address that is.
+const AREA: usize = 2;
 
 /// What a request of so many bytes needs, whatever it is aligned to.
 fn any(size: usize) -> Shape {
     Shape::of(size.min(MOST), 1)
+}
+
+/// Where a note of what is to be freed may lie, if there is no memory for one.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// In the object: all of slabs have 16 bytes, aligned.
+    Object,
+    /// In an area's descriptor. (A program may have protected an area that it frees.) It is `Front`, which is nobody's, while its link is the
+    /// next of what is put off.
+    Area(&'a Desc),
+    /// There is none.
+    Nowhere,
 }
 
 /// What is put off.
@@ -190,20 +205,29 @@ impl Side {
         }
     }
 
-    /// Notes that the object at an address is to be freed: in the object, if there is no memory for that and it `holds` a note; else false.
-    /// (All objects of slabs have 16 bytes, aligned. A program may have protected an area that it frees.)
-    pub fn put_off(&self, address: usize, holds: impl FnOnce() -> bool) -> bool {
-        let (at, itself) = match self.alloc(size_of::<Entry>(), 16) {
-            Some(block) => (block.as_ptr() as usize, 0),
-            None if holds() => (address, ITSELF),
-            None => return false,
+    /// Notes that the object at an address is to be freed: in the `place` that it has, if there is no memory for that; false if it has none,
+    /// or is noted there.
+    pub fn put_off<'a>(&self, address: usize, place: impl FnOnce() -> Place<'a>) -> bool {
+        let (link, desc) = match self.alloc(size_of::<Entry>(), 16) {
+            Some(block) => (block.as_ptr() as usize, None),
+            None => match place() {
+                Place::Object => (address | ITSELF, None),
+                Place::Area(desc) if desc.kind() == Kind::Area => {
+                    desc.set(Kind::Front, desc.rest());
+                    (address | AREA, Some(desc))
+                }
+                _ => return false,
+            },
         };
         let mut next = self.put_off.load(Relaxed);
         loop {
-            // SAFETY: a block of ours, or an object that the program has given up, aligned to 16.
-            unsafe { (at as *mut Entry).write(Entry { next, address }) };
-            // SeqCst: see `Heap::free_aside`.
-            match self.put_off.compare_exchange(next, at | itself, SeqCst, Relaxed) {
+            match desc {
+                Some(desc) => desc.link.store(next as u64, Relaxed),
+                // SAFETY: a block of ours, or an object that the program has given up, aligned to 16.
+                None => unsafe { ((link & !ITSELF) as *mut Entry).write(Entry { next, address }) },
+            }
+            // SeqCst: see `Heap::free_aside`. It releases the entry.
+            match self.put_off.compare_exchange(next, link, SeqCst, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => next = now,
             }
@@ -225,13 +249,23 @@ impl Side {
     }
 
     /// Everything that was put off, which is not any more. (All of it is taken at once, so no entry comes back to the
-    /// list while somebody looks at it.) `is_object` knows the objects in which a note may lie.
-    pub fn take(&self, is_object: impl Fn(usize) -> bool) -> impl Iterator<Item = usize> {
+    /// list while somebody looks at it.) `place` knows where notes may lie.
+    pub fn take<'a>(&self, place: impl Fn(usize) -> Place<'a>) -> impl Iterator<Item = usize> {
         // SeqCst: see `Heap::free_aside`. It acquires what was written into the entries.
         let mut at = self.put_off.swap(0, SeqCst);
         core::iter::from_fn(move || {
+            if at & AREA != 0
+                && let Place::Area(desc) = place(at & !AREA)
+                && desc.kind() == Kind::Front
+            {
+                let area = at & !AREA;
+                at = desc.link.swap(0, Relaxed) as usize;
+                desc.set(Kind::Area, desc.rest());
+                return Some(area);
+            }
             let entry = at & !ITSELF;
-            let is_one = if at == entry { at != 0 && self.size(at).is_some() } else { is_object(entry) };
+            let is_object = || matches!(place(entry), Place::Object);
+            let is_one = if at == entry { at != 0 && self.size(at).is_some() } else { is_object() };
             if !is_one {
                 // The end; or somebody writes to what was freed: the rest is lost.
                 at = 0;

@@ -1,8 +1,8 @@
 //! # Size classes
 //!
-//! 16 bytes apart up to 128, then eight to a doubling up to 32 KiB, and one just
+//! 16 bytes apart up to 128, then eight to a doubling up to 16 KiB, and one just
 //! above each power of two from 512 bytes: buffers with a small header are common
-//! (sqlite's 1024 + 8 would waste 10 %). 78 classes, at most 11.1 % internal
+//! (sqlite's 1024 + 8 would waste 10 %). 69 classes, at most 11.1 % internal
 //! waste above 112 bytes. Every power of two is a class, so that every alignment
 //! up to a page has one. Class 0 is "no small object".
 //!
@@ -14,9 +14,9 @@ use crate::cache::set::NEAR;
 use crate::stat::board::CLASSES_MAX;
 
 /// Largest small object.
-pub const SMALL_MAX: usize = 32 * 1024;
+pub const SMALL_MAX: usize = 16 * 1024;
 /// Size classes, with the unused class 0.
-pub const CLASSES: usize = 79;
+pub const CLASSES: usize = 70;
 /// Entries of [`Table`]: one per 16 bytes.
 pub const STEPS: usize = SMALL_MAX / 16;
 
@@ -197,8 +197,7 @@ mod tests {
             16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 288, 320, 352, 384, 416, 448,
             480, 512, 528, 576, 640, 704, 768, 832, 896, 960, 1024, 1040, 1152, 1280, 1408, 1536, 1664, 1792, 1920,
             2048, 2080, 2304, 2560, 2816, 3072, 3328, 3584, 3840, 4096, 4160, 4608, 5120, 5632, 6144, 6656, 7168, 7680,
-            8192, 8320, 9216, 10240, 11264, 12288, 13312, 14336, 15360, 16384, 16640, 18432, 20480, 22528, 24576,
-            26624, 28672, 30720, 32768,
+            8192, 8320, 9216, 10240, 11264, 12288, 13312, 14336, 15360, 16384,
         ];
         for (class, size) in (1..).zip(sizes) {
             assert_eq!(SIZES[class], size, "class {class}");
@@ -221,7 +220,6 @@ mod tests {
             (5, 7680),
             (4, 8192),
             (5, 16384),
-            (6, 32768),
         ];
         let mut class = 1;
         for (order, last) in orders {
@@ -230,8 +228,8 @@ mod tests {
                 class += 1;
             }
         }
-        assert_eq!((SIZES[0], SLAB_ORDER[0], SLAB_PAGES_MAX), (0, 0, 64));
-        assert_eq!((CLASSES, STEPS), (79, 2048));
+        assert_eq!((SIZES[0], SLAB_ORDER[0], SLAB_PAGES_MAX), (0, 0, 32));
+        assert_eq!((CLASSES, STEPS), (70, 1024));
     }
 
     #[test]
@@ -243,7 +241,7 @@ mod tests {
             (520, 8, 528),
             (1000, 1024, 1024),
             (4097, 4096, 8192),
-            (32_768, 4096, 32_768),
+            (16_000, 4096, 16_384),
         ] {
             assert_eq!(SIZES[offset_of(aligned(size, align)) / 16], class_size, "{size} {align}");
         }

@@ -1,4 +1,4 @@
-//! # `slab`: objects up to 32 KiB
+//! # `slab`: objects up to 16 KiB
 //!
 //! ```text
 //! node, class ─► partial ──► Slab ⇄ Slab ⇄ …  slabs with free objects, not in a refiller's hands

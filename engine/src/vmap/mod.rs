@@ -1,4 +1,4 @@
-//! # `vmap`: areas of whole pages, above 32 KiB
+//! # `vmap`: areas of whole pages, above 16 KiB
 //!
 //! ```text
 //! busy ───────── free ──────────► dirty runs (neighbours merged)

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cache::{Sheaf, Source};
 use crate::page::{BIASED, Kind, LISTED, PageSource, Zone};
-use crate::slab::class::{SIZES, SLAB_ORDER};
+use crate::slab::class::{SIZES, SLAB_ORDER, SMALL_MAX};
 use crate::slab::{SlabSource, VISITS};
 
 static WRONG: Mutex<Vec<(usize, BadPointer)>> = Mutex::new(Vec::new());
@@ -213,7 +213,7 @@ fn objects_that_come_back_in_stretches_are_each_free_once() {
 fn a_full_slab_is_listed_again_by_what_is_freed_and_only_once() {
     static HEAP: Heap<Test> = Heap::new();
     let source = opened(&HEAP);
-    for size in [16, 64, 1024, 32 * 1024] {
+    for size in [16, 64, 1024, SMALL_MAX as u32] {
         let class = class_of(size);
         let objects = all_of_one(&source, class);
         for at in [0, objects.len() / 2, objects.len() - 1] {
@@ -292,7 +292,7 @@ fn objects_from_everywhere_are_each_taken_once_and_wrong_ones_told() {
     static HEAP: Heap<Test> = Heap::new();
     let source = opened(&HEAP);
     let mut random = numbers(7);
-    for size in [16, 48, 1024, 4096, 32 * 1024] {
+    for size in [16, 48, 1024, 4096, SMALL_MAX as u32] {
         let (class, other) = (class_of(size), class_of(64));
         let slabs: Vec<_> = (0..24).map(|_| all_of_one(&source, class)).collect();
         let (n, stranger) = (slabs[0].len(), source.take(other).unwrap());
@@ -347,7 +347,7 @@ fn sheaves_are_filled_so_that_the_lowest_comes_first() {
     // The highest sum so far is noted, and stays.
     let large: Vec<_> = (0..64).map(|_| source.take(CLASSES - 1).unwrap()).collect();
     let peak = HEAP.cache.sets.board().level(Level::TakenPeak);
-    assert!(peak >= 64 * 32 * 1024, "{peak}");
+    assert!(peak >= 64 * SMALL_MAX as u64, "{peak}");
     large.iter().for_each(|&object| source.give(CLASSES - 1, object));
     assert_eq!(HEAP.cache.sets.board().level(Level::TakenPeak), peak);
     assert_empty(&HEAP);
@@ -430,7 +430,7 @@ fn a_slab_that_empties_in_the_hand_of_a_trim_goes() {
 fn slabs_of_which_hardly_anything_is_out_are_hollow() {
     static HEAP: Heap<Test> = Heap::new();
     let source = opened(&HEAP);
-    for (size, slabs, hollow) in [(1024, 100, 801), (1024, 20, 0), (32 << 10, 10, 41)] {
+    for (size, slabs, hollow) in [(1024, 100, 801), (1024, 20, 0), (16 << 10, 10, 41)] {
         let class = class_of(size);
         let slots = slab_bytes(class) / size as usize;
         let objects: Vec<_> = (0..slabs * slots).map(|_| source.take(class).unwrap()).collect();

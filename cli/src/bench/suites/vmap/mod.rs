@@ -2,7 +2,7 @@
 //!
 //! Each run is a worker process ([`work`]): the C functions with the contender preloaded, or
 //! `mmap` and `munmap`, or the seed's two ways to settle a [`purge`]. The cases of Linux's
-//! `lib/test_vmalloc.c` have its names; in a page's place stand sixteen, since areas begin above 32 KiB.
+//! `lib/test_vmalloc.c` have its names; in a page's place stand sixteen, since areas begin above 16 KiB.
 //! Its `pcpu_alloc` is suite `percpu`; `kvfree_rcu_*`, `vm_map_ram` and `no_block_alloc` have no counterpart.
 
 mod purge;
