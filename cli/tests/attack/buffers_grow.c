@@ -25,7 +25,7 @@ int main(void)
             CHECK(buffers[at][byte] == (char)at);
     struct rusage usage;
     CHECK(!getrusage(RUSAGE_SELF, &usage));
-    CHECK((size_t)usage.ru_maxrss << 10 < all * 15 / 8, "%ld MiB of %zu", usage.ru_maxrss >> 10, all >> 20);
+    CHECK((size_t)usage.ru_maxrss << 10 < all * 7 / 4, "%ld MiB of %zu", usage.ru_maxrss >> 10, all >> 20);
     say("ok\n");
     return 0;
 }

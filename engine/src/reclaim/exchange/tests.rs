@@ -5,7 +5,8 @@ use crate::reclaim::tests::{MIB, Rig};
 use crate::stat::Event;
 use std::vec::Vec;
 
-const BLOCK: u64 = (PAGE << UNIT) as u64;
+/// Bytes of a block on its way to a zone.
+const BLOCK: u64 = (PAGE << TO_ZONE) as u64;
 
 /// What each side has: opened, free and resident.
 fn sides(rig: &Rig) -> [u64; 3] {
@@ -42,7 +43,7 @@ fn where_areas_have_little_more_is_asked_for() {
     assert!(!rig.heap.malloc(16).is_null());
     let before = sides(&rig);
     let mut asked = 0;
-    rig.mm().dirty_to_zone(6, || {
+    rig.mm().dirty_to_zone(TO_ZONE, || {
         asked += 1;
         false
     });
@@ -50,7 +51,7 @@ fn where_areas_have_little_more_is_asked_for() {
     // Less than a block is little, a block is enough.
     rig.lazy(2, BLOCK as usize - PAGE);
     let before = sides(&rig);
-    rig.mm().dirty_to_zone(6, || {
+    rig.mm().dirty_to_zone(TO_ZONE, || {
         asked += 1;
         true
     });
@@ -58,9 +59,9 @@ fn where_areas_have_little_more_is_asked_for() {
     rig.heap.trim();
     rig.lazy(2, BLOCK as usize);
     assert_eq!(rig.level(Level::Lazy), BLOCK);
-    rig.mm().dirty_to_zone(6, || unreachable!("they have one"));
+    rig.mm().dirty_to_zone(TO_ZONE, || unreachable!("they have one"));
     rig.heap.trim();
-    rig.mm().dirty_to_zone(6, || {
+    rig.mm().dirty_to_zone(TO_ZONE, || {
         rig.lazy(4, MIB);
         true
     });
@@ -70,6 +71,7 @@ fn where_areas_have_little_more_is_asked_for() {
 
 #[test]
 fn an_area_gets_a_dirty_block_that_is_long_enough_and_a_clean_one_goes_back() {
+    const SHORT: u64 = (PAGE << TO_AREAS) as u64;
     let rig = Rig::new(1, 1);
     // Runs of the areas that are clean.
     rig.lazy(4, 2 * MIB);
@@ -79,12 +81,12 @@ fn an_area_gets_a_dirty_block_that_is_long_enough_and_a_clean_one_goes_back() {
     assert!(before[1] >= 8 * MIB as u64 && before[2] == 0);
     let mapped = rig.level(Level::Mapped);
     rig.mm().dirty_to_areas(40 << 10);
-    assert_eq!(sides(&rig), [before[0], before[1] - BLOCK, BLOCK]);
+    assert_eq!(sides(&rig), [before[0], before[1] - SHORT, SHORT]);
     rig.mm().dirty_to_areas(MIB);
-    assert_eq!(sides(&rig), [before[0], before[1] - BLOCK - MIB as u64, BLOCK + MIB as u64]);
+    assert_eq!(sides(&rig), [before[0], before[1] - SHORT - MIB as u64, SHORT + MIB as u64]);
     // What is longer than a block of 2 MiB is left to others.
     rig.mm().dirty_to_areas(3 * MIB);
-    assert_eq!(rig.level(Level::Lazy), BLOCK + MIB as u64);
+    assert_eq!(rig.level(Level::Lazy), SHORT + MIB as u64);
     let reused = rig.event(Event::AreaReuse);
     assert!(!rig.heap.malloc(MIB).is_null() && rig.level(Level::Mapped) == mapped);
     assert_eq!(rig.event(Event::AreaReuse), reused + 1);
