@@ -270,7 +270,7 @@ impl<E: Environment> Heap<E> {
         }
         let is_noted = self.side.put_off(address, || self.place_of_note(address));
         self.tell_aside();
-        // (What is no object of ours, or is put off already, is told when the fork is over: that is worth waiting for a while.)
+        // (A giant area has no descriptor for a note; what is freed twice has one already, and is told: for the fork it is worth waiting a while.)
         if !is_noted && let Some(inside) = self.enter_after_fork(PATIENT) {
             // SAFETY: the caller's promise.
             unsafe { self.free_inside(address, false) };
