@@ -26,8 +26,8 @@ use core::iter;
 const PIECE: usize = 512;
 /// Looks for what may be elsewhere.
 const LOOKS: usize = 4;
-/// Pages that our own structures are fed at a time.
-const FED: usize = 8;
+/// Pages that our own structures are fed at a time, if there are so many together.
+const FED: [usize; 3] = [32, 8, 1];
 /// Pages of a run that is worth to be joined with what the other side has.
 const WORTH: usize = 16;
 
@@ -83,10 +83,11 @@ impl Mm<'_> {
         meta.is_dry() && {
             let of_node =
                 |pages, node: usize| self.pages.zones[node].hand_over(windows, board, node, pages, pages, |_, _| true);
-            // (For good: so a few that lie together, where slabs come last, rather than one here and one there that nothing can grow over.)
+            // (For good: so some that lie together, behind all that is free, rather than one here and one there that nothing can grow over.)
+            self.vmap().purge(usize::MAX);
             let of_zones = |pages| (0..NODES).find_map(|node| of_node(pages, node));
             let of_areas = |pages| Some((self.vmap().hand_over_last(pages)?, pages));
-            let run = [FED, 1].into_iter().find_map(|pages| of_areas(pages).or_else(|| of_zones(pages)));
+            let run = FED.into_iter().find_map(|pages| of_areas(pages).or_else(|| of_zones(pages)));
             run.is_some_and(|(first, pages)| {
                 meta.feed(board, windows.address(first), pages * PAGE);
                 true
