@@ -8,7 +8,7 @@
 //! Blocks whose sizes drift across the bound of small objects leave pages on one side while the other takes fresh ones: more would be free and
 //! resident than may be, and what is given back here is faulted in there. So while so much is that fresh memory would soon be purged for,
 //! a block of pages changes hands as it is, and one that is clean goes the other way, if there is one: neither side grows for it.
-//! Blocks are of [`TO_ZONE`] or [`TO_AREAS`] at least, and aligned: what has changed hands comes back in few pieces. Nothing is mapped, given back or touched.
+//! Blocks are at least of the order [`TO_ZONE`] or [`TO_AREAS`], and aligned: what has changed hands comes back in few pieces. Nothing is mapped, given back or touched.
 //!
 //! Lock: `Reclaim::purging`, if nobody has it (a page is in one of both, or in the hand of who holds it); each layer's own
 //! while it gives or takes. Cost: a load or two where there is nothing to do; else 2 MiB at most, and a store for each page.
