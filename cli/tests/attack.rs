@@ -200,7 +200,9 @@ impl Attack {
             assert!(plain.status.is_some(), "{name} {args} hangs under glibc\n{}", plain.err);
             for &way in Way::all() {
                 let end = self.run(way, &program, args, &scratch, hang);
-                let what = |what| format!("[{way:?}] {name} {args}: {what}\n--- stderr\n{}", end.err);
+                let what = |what| {
+                    format!("[{way:?}] {name} {args}: {what}\n--- stderr\n{}--- under glibc\n{}", end.err, plain.err)
+                };
                 let Some(status) = end.status else { return Err(what("hangs".to_owned())) };
                 let glibc = plain.status.unwrap();
                 if (status.code(), status.signal()) != (glibc.code(), glibc.signal()) {

@@ -9,10 +9,12 @@
 
 static Held held;
 static char *large;
+static atomic_bool going;
 
 static void *idle(void *none)
 {
     free(malloc(1000));
+    going = true;
     pause();
     return none;
 }
@@ -54,7 +56,8 @@ int main(int argc, char **argv)
     if (argc > 2) {
         pthread_t thread;
         CHECK(!pthread_create(&thread, NULL, idle, NULL));
-        usleep(20000);
+        while (!going)
+            usleep(1000);
     }
     children(argv[argc - 1], 0);
     churn_end(&held);

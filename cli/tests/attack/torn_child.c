@@ -6,12 +6,17 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+/* Those that go round: what a thread locks under glibc as it starts is behind it. */
+static atomic_int going;
+
 /* Under glibc these hold no lock of malloc: blocks this long are mappings of their own. */
 static void *inside(void *none)
 {
     char *block = malloc(40 << 20);
-    for (size_t round = 0;; round++)
+    for (size_t round = 0;; round++) {
         CHECK((block = realloc(block, (40 + round % 2 * 40) << 20)));
+        going += round == 1;
+    }
     return none;
 }
 
@@ -50,7 +55,8 @@ int main(void)
     pthread_t threads[3];
     for (int at = 0; at < 3; at++)
         CHECK(!pthread_create(&threads[at], NULL, inside, NULL));
-    usleep(10000);
+    while (going < 3)
+        usleep(1000);
     for (int at = 0; at < 40; at++) {
         pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         CHECK(pid >= 0);
