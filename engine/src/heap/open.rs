@@ -160,6 +160,10 @@ impl<E: Environment> Heap<E> {
 
     /// The process is about to forbid itself all system calls but four.
     pub fn freeze(&self) {
+        let inside = self.enter_patiently();
+        if inside.is_some() && self.opened() {
+            self.cache.meta.stock(self.cache.sets.board());
+        }
         self.reclaim.freeze();
     }
 

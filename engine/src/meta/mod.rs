@@ -53,6 +53,20 @@ impl State {
         unsafe { sys::grow(last, PAGE, chunk) }.is_ok().then_some(self.end)
     }
 
+    /// Goes on in a fresh chunk; what is left of the last becomes free blocks.
+    fn take(&mut self, board: &Board, fresh: usize, chunk: usize) {
+        self.refused = false;
+        board.raise(Level::Meta, chunk);
+        board.raise(Level::Mapped, chunk);
+        board.raise(Level::Reserved, chunk);
+        if fresh != self.end {
+            self.carve(self.at, self.end);
+            self.at = fresh;
+            board.raise(Level::Mappings, 1);
+        }
+        (self.end, self.chunk) = (fresh + chunk, chunk);
+    }
+
     /// The first free block of this size.
     fn pop(&mut self, index: usize) -> Option<usize> {
         let head = self.free[index];
@@ -136,22 +150,22 @@ impl Meta {
                 state.refused |= size <= PAGE;
                 return NonNull::new(state.split(index)? as *mut u8);
             };
-            state.refused = false;
-            board.raise(Level::Meta, chunk);
-            board.raise(Level::Mapped, chunk);
-            board.raise(Level::Reserved, chunk);
-            if fresh != state.end {
-                let (from, end) = (state.at, state.end);
-                state.carve(from, end);
-                state.at = fresh;
-                board.raise(Level::Mappings, 1);
-            }
-            (state.end, state.chunk) = (fresh + chunk, chunk);
+            state.take(board, fresh, chunk);
         }
         let (from, at) = (state.at, state.at.next_multiple_of(size));
         state.carve(from, at);
         state.at = at + size;
         NonNull::new(at as *mut u8)
+    }
+
+    /// Has the largest chunk in stock, untouched: whoever asks the system for nothing from now on still gets sheaves on other CPUs.
+    pub fn stock(&self, board: &Board) {
+        let mut state = self.state.lock();
+        if state.end - state.at < MOST
+            && let Some(fresh) = state.more(MOST)
+        {
+            state.take(board, fresh, MOST);
+        }
     }
 
     /// Whether the next block of a page may take a chunk more.

@@ -16,6 +16,27 @@ fn with(body: impl FnOnce(&Meta, &Board)) {
     body(&Meta::new(), sets.board());
 }
 
+/// What is in stock is what comes next: no chunk is taken for it, and nothing is in stock twice.
+#[test]
+fn metadata_in_stock_comes_without_the_system() {
+    with(|meta, board| {
+        meta.alloc(board, 4096).unwrap();
+        meta.stock(board);
+        let mapped = board.level(Level::Mapped);
+        assert!(mapped > 1 << 20);
+        meta.stock(board);
+        for _ in 0..(1 << 20) / Meta::LARGEST {
+            meta.alloc(board, Meta::LARGEST).unwrap();
+        }
+        assert_eq!(board.level(Level::Mapped), mapped);
+        // (And what is left of the first chunk, if both are one.)
+        for _ in 0..8 {
+            meta.alloc(board, Meta::LARGEST).unwrap();
+        }
+        assert!(board.level(Level::Mapped) > mapped);
+    });
+}
+
 /// Where its block is.
 fn block(sheaf: Sheaf) -> (u64, Sheaf) {
     let len = sheaf.len();
