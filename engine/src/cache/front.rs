@@ -19,6 +19,17 @@ use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// Pages of the areas of the first class, from which no request is served: as many as the largest small object has.
 pub const SHORTEST: usize = 4;
+/// Pages of the longest areas that fast paths take and give as they do small objects: nothing says of one whether it is in use or in a set.
+/// (One path for sizes that mix: one of 1,000 blocks of 1 to 32 KB replaced took 22 ns where the processor had to guess which, and takes 9.)
+pub const UNMARKED: usize = 16;
+
+/// Whether areas of a class say where they are: longer ones, and those from which no request is served.
+#[inline(always)]
+#[must_use]
+pub const fn is_marked(class: usize) -> bool {
+    class == FIRST_FRONT || class > holds(UNMARKED)
+}
+
 /// Pages of the longest areas that a class holds.
 pub const LONGEST: usize = FRONT_BYTES / PAGE;
 
@@ -105,6 +116,10 @@ mod tests {
             assert!(length(class) >= pages && length(class - 1) < pages && length(class) - pages <= pages / 8);
             assert!(length(holds(pages)) <= pages);
         }
+        let marked = |pages| is_marked(holds(pages));
+        assert!(
+            [1, 4, UNMARKED + 2, LONGEST].into_iter().all(marked) && (5..=UNMARKED + 1).all(|pages| !marked(pages))
+        );
         assert!((1..=4).all(|pages| holds(pages) == FIRST_FRONT));
         assert_eq!(holds(LONGEST), CLASSES_MAX - 1);
     }

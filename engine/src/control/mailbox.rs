@@ -70,7 +70,12 @@ pub fn tune<E: Environment>(heap: &Heap<E>, at: u64, value: u64) -> Reply {
         heap.mm().learn_limits_if_allowed();
     }
     heap.cache().publish_knobs();
+    // (And the gates: what is of huge pages no fast path serves.)
     heap.apply_profile();
+    if at == Id::SyncFree as usize && value != 0 {
+        // What a front has room for does not leave memory.
+        heap.trim();
+    }
     Reply::Done
 }
 

@@ -1,7 +1,7 @@
 //! # An allocation: the fast path, then what is due, then by size
 //!
 //! ```text
-//! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object
+//! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object, or an area of up to 64 KiB
 //!            │ no                           │ refused, aborted
 //!            │ (in the fallback: pop by the bias, then)
 //!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
@@ -29,7 +29,7 @@ const LARGE: u64 = 16 << 20;
 /// Why a fast path has no object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No small size is wanted, and there are sequences.
+    /// A size above those of the fast path is wanted, and there are sequences.
     Large,
     /// A sequence was aborted.
     Aborted,
@@ -62,7 +62,7 @@ impl<E: Environment> Heap<E> {
             }
             return self.malloc_biased(size).map_or_else(|| refused(Refused::Other), |object| object as *mut u8);
         }
-        // SAFETY: the gate lets no size above SMALL_MAX pass.
+        // SAFETY: the gate lets no size above FAST_MAX pass.
         match self.cache.sets.pop_fast::<BARE>(unsafe { class::offset_of_unchecked(less) }) {
             Outcome::Done(object) => object as *mut u8,
             Outcome::Aborted => refused(Refused::Aborted),
@@ -78,7 +78,7 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// A size that is not small, or 0, where there are sequences.
+    /// A size above those, or 0, where there are sequences.
     #[cold]
     #[inline(never)]
     fn malloc_large(&self, size: usize) -> *mut u8 {
@@ -95,6 +95,10 @@ impl<E: Environment> Heap<E> {
         if !self.is_for_front(size) {
             return self.malloc_cold(size, aborted);
         }
+        // (What the gates let pass has found nothing there.)
+        if size <= self.small.load(Relaxed) {
+            return self.front_next(size);
+        }
         self.front_alloc(size, |class_offset| self.pop_quick(class_offset))
     }
 
@@ -105,7 +109,7 @@ impl<E: Environment> Heap<E> {
         if less >= self.biased.load(Relaxed) || !E::is_single() {
             return None;
         }
-        // SAFETY: the gate lets no size above SMALL_MAX pass.
+        // SAFETY: the gate lets no size above FAST_MAX pass.
         match self.cache.sets.pop_biased(unsafe { class::offset_of_unchecked(less) } / 16) {
             Outcome::Done(object) => Some(object),
             _ => None,
@@ -153,7 +157,7 @@ impl<E: Environment> Heap<E> {
         if less >= self.small.load(Relaxed) {
             return None;
         }
-        // SAFETY: the gate lets no size above SMALL_MAX pass.
+        // SAFETY: the gate lets no size above FAST_MAX pass.
         let class_offset = unsafe { class::offset_of_unchecked(less) };
         if !self.cache.exchange_at_once(class_offset, false) {
             return None;

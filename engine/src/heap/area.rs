@@ -50,6 +50,9 @@ impl<E: Environment> Heap<E> {
             return Err(BadPointer::Foreign);
         }
         if self.vmap().find(address).is_some() {
+            if self.front_has(address) {
+                return Err(BadPointer::Double);
+            }
             // SAFETY: the caller's promise. (Of two that free it at once the second is reported, as malloc's.)
             unsafe { self.free(address as *mut u8) };
             return Ok(());
@@ -65,6 +68,7 @@ impl<E: Environment> Heap<E> {
     /// Bytes of an area in use, without its guard; `None` if it is none.
     #[must_use]
     pub fn area_size(&self, address: usize) -> Option<usize> {
-        self.vmap().find(address).map(|area| area.bytes)
+        let area = self.vmap().find(address).filter(|_| !self.front_has(address))?;
+        Some(area.bytes)
     }
 }

@@ -12,16 +12,19 @@
 //! ([`crate::cache::front`]): one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
 //! tally), without a barn, a budget or a source that fills. So an area of that size is up to an eighth longer than was asked for.
 //!
-//! Invariants: an area here is `Front` in its descriptor and counted in use, as an object in a sheaf is; what comes out and
-//! is not `Front` any more was freed twice at the same moment, and is left alone. Marks are stored without a locked
-//! instruction: of two threads that free an area at the same moment both may pass (as of blocks, see [`super::pages`]).
+//! Those of at most [`UNMARKED`](crate::cache::front::UNMARKED) pages come and go by the paths of small objects, which ask no descriptor:
+//! here they look as if they were in use, and what was freed twice is found when it goes on, as of objects.
+//!
+//! Invariants: a longer one (and any where objects are checked) is `Front` in its descriptor, and all are counted in use, as an object in a
+//! sheaf is; what comes out and is not `Front` any more was freed twice at the same moment, and is left alone. Marks are stored without a
+//! locked instruction: of two threads that free an area at the same moment both may pass (as of blocks, see [`super::pages`]).
 //! Nothing comes in that a purge treats by itself (guarded, moved, huge), while the soft limit is near, or where
 //! frees are synchronous.
 //!
 //! The class byte of an area's first page is its class from when it first came in to when it goes, changes its length or is sampled
 //! ([`Windows::forget_class`](crate::page::Windows::forget_class)): so long it is in use or in a front, plain, and as long as areas of
-//! that class are. That is all that a fast path asks, but for which of the two it is. Locks: none. Cost: a sequence, some ten loads and
-//! a store each way.
+//! that class are. That is all that a fast path asks, but for which of the two a marked one is. Locks: none. Cost: a sequence; of
+//! marked ones some ten loads and a store more each way.
 #![allow(unsafe_code)] // sequences
 
 use super::state::{Environment, Heap};
@@ -36,8 +39,8 @@ use crate::cache::sheaf::Sheaf;
 use crate::knob::Id;
 use crate::page::{BIASED, Desc, Kind, Pfn};
 use crate::slab::class::SMALL_MAX;
-use crate::stat::Level;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
+use crate::stat::{Level, Mode};
 use crate::vmap::PLAIN;
 
 /// Areas that a class may hold at first.
@@ -72,7 +75,7 @@ impl<E: Environment> Heap<E> {
         let more = (size - 1) / PAGE;
         // SAFETY: it is for the front.
         match pop(unsafe { front::offset_unchecked(more) }) {
-            Outcome::Done(address) if self.front_fits(address, more) => address as *mut u8,
+            Outcome::Done(address) if self.front_fits(address, front::serves(more + 1), more) => address as *mut u8,
             Outcome::Done(misfit) => self.front_misfit(misfit, front::serves(more + 1), size),
             _ => self.front_next(size),
         }
@@ -81,14 +84,14 @@ impl<E: Environment> Heap<E> {
     /// The same of the next class, whose areas are longer by an eighth or a page.
     #[cold]
     #[inline(never)]
-    fn front_next(&self, size: usize) -> *mut u8 {
+    pub(super) fn front_next(&self, size: usize) -> *mut u8 {
         let more = (size - 1) / PAGE;
         let next = front::serves(more + 1) + 1;
         if next == CLASSES_MAX {
             return self.malloc_cold(size, false);
         }
         match self.pop_quick(next * 16) {
-            Outcome::Done(address) if self.front_fits(address, more) => address as *mut u8,
+            Outcome::Done(address) if self.front_fits(address, next, more) => address as *mut u8,
             Outcome::Done(misfit) => self.front_misfit(misfit, next, size),
             _ => self.malloc_cold(size, false),
         }
@@ -125,7 +128,9 @@ impl<E: Environment> Heap<E> {
     ) -> Option<usize> {
         let pages = size.div_ceil(PAGE);
         match pop(front::serves(pages)) {
-            Outcome::Done(address) if address.is_multiple_of(align) && self.front_fits(address, pages - 1) => {
+            Outcome::Done(address)
+                if address.is_multiple_of(align) && self.front_fits(address, front::serves(pages), pages - 1) =>
+            {
                 return Some(address);
             }
             Outcome::Done(misfit) => self.front_misses(misfit, front::serves(pages)),
@@ -144,9 +149,18 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// What came out is the program's, if it has more pages than that.
+    /// Whether areas of a class say where they are. (Where objects are checked, all do.)
     #[inline(always)]
-    fn front_fits(&self, address: usize, pages: usize) -> bool {
+    fn is_marked(&self, class: usize) -> bool {
+        front::is_marked(class) || self.slabs.is_checked()
+    }
+
+    /// What came out of a class is the program's, if it has more pages than that.
+    #[inline(always)]
+    fn front_fits(&self, address: usize, class: usize, pages: usize) -> bool {
+        if !self.is_marked(class) {
+            return true;
+        }
         // SAFETY: a set's classes of areas hold what `front_takes` took: pages of zones.
         let desc = unsafe { self.pages.windows.desc_at(address) };
         // Relaxed: it was pushed by a thread that this CPU ran before.
@@ -167,7 +181,7 @@ impl<E: Environment> Heap<E> {
         }
         // Beside a fork it is in use again, and freed when that is over.
         if let Some((_, desc)) = self.pages.windows.look(address)
-            && desc.kind() == Kind::Front
+            && (desc.kind() == Kind::Front || !self.is_marked(class))
         {
             desc.set(Kind::Area, desc.rest());
             // SAFETY: nobody else has it.
@@ -216,16 +230,21 @@ impl<E: Environment> Heap<E> {
     /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
     pub(super) fn front_free(&self, address: usize) -> bool {
         let Some((pfn, desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
-        if self.pages.windows.class(address) != Some(class as u8 | BIASED) {
+        let is_marked = self.is_marked(class);
+        let is_fast = !is_marked && self.cache.sets.mode() == Mode::Sequences;
+        let byte = class as u8 | if is_fast { 0 } else { BIASED };
+        if self.pages.windows.class(address) != Some(byte) {
             // (Whoever gets it here first asked for as much as it has.)
             desc.link.store(0, Relaxed);
             // SAFETY: the caller's, of a length of this class, and plain.
-            unsafe { self.pages.windows.set_class(pfn, 1, class as u8 | BIASED) };
+            unsafe { self.pages.windows.set_class(pfn, 1, byte) };
         }
-        desc.set(Kind::Front, desc.rest());
+        if is_marked {
+            desc.set(Kind::Front, desc.rest());
+        }
         // SAFETY: as above.
         let is_in = unsafe { self.push_quick(class * 16, address) }.is_done();
-        if !is_in {
+        if !is_in && is_marked {
             desc.set(Kind::Area, desc.rest());
         }
         is_in
@@ -238,7 +257,9 @@ impl<E: Environment> Heap<E> {
         let (_, desc, class) = self.front_takes(address)?;
         let lazy = || self.cache.sets.board().level(Level::Lazy);
         let before = lazy();
-        desc.set(Kind::Front, desc.rest());
+        if self.is_marked(class) {
+            desc.set(Kind::Front, desc.rest());
+        }
         // SAFETY: as in `front_free`.
         let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
         let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
@@ -259,7 +280,7 @@ impl<E: Environment> Heap<E> {
         let holds = |main: Word| main.count() > 0;
         for class in FIRST_FRONT..CLASSES_MAX {
             self.cache.renew_main(&self.mm().everything(), class, holds, |set, sheaf| {
-                self.front_loses(sheaf, sheaf.len());
+                self.front_loses(class, sheaf, sheaf.len());
                 set.entitle_areas(class, 0);
                 0
             });
@@ -281,7 +302,7 @@ impl<E: Environment> Heap<E> {
                 class,
                 |_| true,
                 |set, sheaf| {
-                    self.front_loses(sheaf, sheaf.len() - sheaf.len() / 2);
+                    self.front_loses(class, sheaf, sheaf.len() - sheaf.len() / 2);
                     set.entitle_areas(class, sheaf.len());
                     sheaf.len()
                 },
@@ -294,15 +315,27 @@ impl<E: Environment> Heap<E> {
         let (sets, areas) = (&self.cache.sets, self.vmap());
         let mut sum = 0;
         for index in sets.used() {
-            (FIRST_FRONT..CLASSES_MAX).for_each(|class| sets.peek(index, class, |area| sum += areas.front_bytes(area)));
+            (FIRST_FRONT..CLASSES_MAX)
+                .for_each(|class| sets.peek(index, class, |area| sum += areas.front_bytes(area, class)));
         }
         sum
     }
 
+    /// Whether an area that is in use, as far as its descriptor says, is in some front. Cost: a load for each area of that length that fronts have.
+    pub(super) fn front_has(&self, address: usize) -> bool {
+        let Some((_, desc)) = self.pages.windows.look(address) else { return false };
+        let (sets, class) = (&self.cache.sets, front::holds(desc.len()));
+        let mut has = false;
+        if desc.len() <= front::LONGEST && !self.is_marked(class) {
+            sets.used().for_each(|index| sets.peek(index, class, |area| has |= area == address));
+        }
+        has
+    }
+
     /// The oldest areas of a sheaf of ours go where neighbours merge.
-    fn front_loses(&self, sheaf: &mut Sheaf, gone: usize) {
-        let areas = self.vmap();
-        sheaf.objects()[..gone].iter().for_each(|&area| areas.let_go(area));
+    fn front_loses(&self, class: usize, sheaf: &mut Sheaf, gone: usize) {
+        let source = self.mm().everything();
+        sheaf.objects()[..gone].iter().for_each(|&area| source.give(class, area));
         sheaf.forget_oldest(gone);
     }
 
@@ -317,7 +350,7 @@ impl<E: Environment> Heap<E> {
         let wider = (held * 2).max(DEPTH).min(most);
         let (gone, limit) =
             if wider > held && (lacked || held < DEPTH) { (0, wider) } else { (held.div_ceil(2), held) };
-        self.front_loses(sheaf, gone);
+        self.front_loses(class, sheaf, gone);
         set.entitle_areas(class, limit);
         limit
     }

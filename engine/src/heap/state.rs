@@ -21,7 +21,7 @@ use crate::cache::Cache;
 use crate::reclaim::Mm;
 use crate::reclaim::mm::Parts;
 use crate::slab::SlabSource;
-use crate::slab::class::SMALL_MAX;
+use crate::slab::class::{FAST_MAX, SMALL_MAX};
 use crate::stat::{BadPointer, Event, Mode};
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -211,7 +211,9 @@ impl<E: Environment> Heap<E> {
 
     /// Opens the gates of the fast paths, or shuts them.
     pub(super) fn set_gates(&self, are_open: bool) {
-        let gate = |is_its: bool| if is_its && are_open && !self.slabs.is_checked() { SMALL_MAX } else { 0 };
+        // (Areas as far as fronts hold them.)
+        let most = self.cache.knobs.front_most().clamp(SMALL_MAX, FAST_MAX);
+        let gate = |is_its: bool| if is_its && are_open && !self.slabs.is_checked() { most } else { 0 };
         let mode = self.cache.sets.mode();
         // Release: whoever passes a gate sees an open heap.
         self.small.store(gate(mode == Mode::Sequences), Release);

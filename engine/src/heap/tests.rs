@@ -14,7 +14,7 @@ use crate::cpu::sim::Cpu;
 use crate::knob::Id;
 use crate::reclaim::drain::DrainTarget;
 use crate::reclaim::mm::ALL_CLASSES;
-use crate::slab::class::{self, CLASSES, SMALL_MAX};
+use crate::slab::class::{self, CLASSES, FAST_MAX, SMALL_MAX};
 use crate::stat::board::LEVEL_THRESHOLD;
 use crate::stat::profile as profile_words;
 use crate::stat::{BadPointer, Event, Index, Level, Mode, Reason};
@@ -157,7 +157,7 @@ fn the_profile_is_switched_under_threads() {
         switch.join().unwrap();
         unsafe { HEAP.free_bulk(100, &bulk) };
     });
-    assert!(HEAP.small.load(Relaxed) == SMALL_MAX, "the gate is open again");
+    assert!(HEAP.small.load(Relaxed) == FAST_MAX, "the gate is open again");
     assert!(HEAP.profile.samples.header().is_some_and(|header| header.samples.load(Relaxed) > 0));
     assert_eq!(live_samples(&HEAP), (0, 0, 0));
     assert_empty(&HEAP);

@@ -179,6 +179,16 @@ pub struct Everything<'a> {
     pub areas: Vmap<'a>,
 }
 
+impl Everything<'_> {
+    /// An area of a front goes among the others, or is told to be none. (Out of line: a drain needs nothing of this frame.)
+    #[inline(never)]
+    fn let_go(&self, class: usize, area: usize) {
+        if let Err(wrong) = self.areas.let_go(area, class) {
+            self.slabs.bad(area, wrong);
+        }
+    }
+}
+
 impl Source for Everything<'_> {
     fn fill(&self, class: usize, sheaf: &mut Sheaf, n: usize) {
         match class {
@@ -192,7 +202,7 @@ impl Source for Everything<'_> {
             ..CLASSES => self.slabs.flush(class, sheaf),
             CLASSES..FIRST_FRONT => self.pages.flush(class, sheaf),
             _ => {
-                sheaf.objects().iter().for_each(|&area| self.areas.let_go(area));
+                sheaf.objects().iter().for_each(|&area| self.let_go(class, area));
                 sheaf.clear();
             }
         }
@@ -208,7 +218,7 @@ impl Source for Everything<'_> {
         match class {
             ..CLASSES => self.slabs.give(class, object),
             CLASSES..FIRST_FRONT => self.pages.give(class, object),
-            _ => self.areas.let_go(object),
+            _ => self.let_go(class, object),
         }
     }
     fn size(&self, class: usize) -> usize {
@@ -223,7 +233,7 @@ impl Source for Everything<'_> {
         if class < FIRST_FRONT {
             return sheaf.len() * self.size(class);
         }
-        sheaf.objects().iter().map(|&area| self.areas.front_bytes(area)).sum()
+        sheaf.objects().iter().map(|&area| self.areas.front_bytes(area, class)).sum()
     }
     fn is_near(&self, object: usize) -> bool {
         self.pages.is_near(object)

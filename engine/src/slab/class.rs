@@ -10,6 +10,7 @@
 //! where one part in 24 of it would be left over.
 
 use crate::arch::PAGE;
+use crate::cache::front;
 use crate::cache::set::NEAR;
 use crate::stat::board::CLASSES_MAX;
 
@@ -17,8 +18,12 @@ use crate::stat::board::CLASSES_MAX;
 pub const SMALL_MAX: usize = 16 * 1024;
 /// Size classes, with the unused class 0.
 pub const CLASSES: usize = 70;
+/// Largest block of the fast paths: above small objects areas, for which [`front`] has classes.
+pub const FAST_MAX: usize = front::UNMARKED * PAGE;
 /// Entries of [`Table`]: one per 16 bytes.
-pub const STEPS: usize = SMALL_MAX / 16;
+pub const STEPS: usize = FAST_MAX / 16;
+/// Those of small objects.
+const SMALL_STEPS: usize = SMALL_MAX / 16;
 
 /// Size of each class in bytes.
 pub const SIZES: [u32; CLASSES] = sizes();
@@ -88,11 +93,15 @@ const fn table() -> Table {
     let mut table = [0; STEPS];
     let mut class = 1;
     let mut at = 0;
-    while at < STEPS {
+    while at < SMALL_STEPS {
         if at * 16 >= SIZES[class] as usize {
             class += 1;
         }
         table[at] = class as u16 * 16;
+        at += 1;
+    }
+    while at < STEPS {
+        table[at] = front::serves(at * 16 / PAGE + 1) as u16 * 16;
         at += 1;
     }
     Table(table)
@@ -102,18 +111,18 @@ const fn table() -> Table {
 #[inline(always)]
 #[must_use]
 pub fn offset_of(size: usize) -> usize {
-    TABLE.0[(size.saturating_sub(1) / 16).min(STEPS - 1)] as usize
+    TABLE.0[(size.saturating_sub(1) / 16).min(SMALL_STEPS - 1)] as usize
 }
 
-/// [`offset_of`] without the bounds, by one byte less than the size.
+/// The same of any block of the fast paths, without the bounds, by one byte less than the size.
 ///
 /// # Safety
-/// `less < SMALL_MAX`.
+/// `less < FAST_MAX`.
 #[inline(always)]
 #[must_use]
 #[allow(unsafe_code, reason = "the fast path has compared the size already")]
 pub unsafe fn offset_of_unchecked(less: usize) -> usize {
-    // SAFETY: the table has an entry for every sixteenth below SMALL_MAX.
+    // SAFETY: the table has an entry for every sixteenth below FAST_MAX.
     unsafe { *TABLE.0.get_unchecked(less / 16) as usize }
 }
 
@@ -148,6 +157,11 @@ mod tests {
         for size in 1..=SMALL_MAX {
             // SAFETY: no more than that.
             assert_eq!(unsafe { offset_of_unchecked(size - 1) }, offset_of(size), "{size}");
+        }
+        for size in SMALL_MAX + 1..=FAST_MAX {
+            // SAFETY: as above.
+            let class = unsafe { offset_of_unchecked(size - 1) } / 16;
+            assert_eq!((class, front::length(class)), (front::serves(size.div_ceil(PAGE)), size.div_ceil(PAGE)));
         }
     }
 
@@ -229,7 +243,7 @@ mod tests {
             }
         }
         assert_eq!((SIZES[0], SLAB_ORDER[0], SLAB_PAGES_MAX), (0, 0, 32));
-        assert_eq!((CLASSES, STEPS), (70, 1024));
+        assert_eq!((CLASSES, SMALL_STEPS, STEPS), (70, 1024, 4096));
     }
 
     #[test]

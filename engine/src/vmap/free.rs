@@ -7,8 +7,9 @@
 
 use super::areas::{Area, Freed, Vmap};
 use crate::arch::PAGE;
+use crate::cache::front;
 use crate::page::{Kind, Pfn};
-use crate::stat::Event;
+use crate::stat::{BadPointer, Event};
 
 impl Vmap<'_> {
     /// Frees an area lazily.
@@ -27,22 +28,38 @@ impl Vmap<'_> {
         if self.put_aside(area.pfn, desc.len(), area.flags) { Freed::Told } else { Freed::Quietly }
     }
 
-    /// An area that a CPU's front had goes among the others. (One that is there no more was freed twice.)
-    pub fn let_go(&self, address: usize) {
-        let Some((_, pfn)) = self.windows.find(address) else { return };
+    /// An area that a CPU's front had in this class goes among the others.
+    ///
+    /// # Errors
+    /// There is none any more: it was freed twice, or this is not where it begins.
+    pub fn let_go(&self, address: usize, class: usize) -> Result<(), BadPointer> {
+        let pfn = self.in_front(address, class)?;
         let desc = self.windows.desc(pfn);
-        if desc.kind() == Kind::Front {
-            self.forget_class(pfn);
-            desc.set(Kind::Lazy, desc.rest());
-            self.put_aside(pfn, desc.len(), desc.rest());
-        }
+        self.forget_class(pfn);
+        desc.set(Kind::Lazy, desc.rest());
+        self.put_aside(pfn, desc.len(), desc.rest());
+        Ok(())
     }
 
     /// The bytes of such an area; 0 if it is there no more.
     #[must_use]
-    pub fn front_bytes(&self, address: usize) -> usize {
-        let desc = self.windows.find(address).map(|(_, pfn)| self.windows.desc(pfn));
-        desc.filter(|desc| desc.kind() == Kind::Front).map_or(0, |desc| desc.len() * PAGE)
+    pub fn front_bytes(&self, address: usize, class: usize) -> usize {
+        self.in_front(address, class).map_or(0, |pfn| self.windows.desc(pfn).len() * PAGE)
+    }
+
+    /// The first page of an area that this class of a front has, as far as its descriptor says.
+    fn in_front(&self, address: usize, class: usize) -> Result<Pfn, BadPointer> {
+        if !address.is_multiple_of(PAGE) {
+            return Err(BadPointer::Interior);
+        }
+        let (_, pfn) = self.windows.find(address).ok_or(BadPointer::Foreign)?;
+        let desc = self.windows.desc(pfn);
+        let is_here = match desc.kind() {
+            Kind::Front => true,
+            Kind::Area => !front::is_marked(class) && front::holds(desc.len()) == class,
+            _ => false,
+        };
+        if is_here { Ok(pfn) } else { Err(BadPointer::Double) }
     }
 
     /// Puts pages that become lazy where they merge with others, or on the list of their space; whether the levels were told.

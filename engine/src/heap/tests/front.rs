@@ -5,8 +5,11 @@ use crate::cache::front as lengths;
 use crate::cache::layout::OBJECTS;
 use crate::knob::FRONT_BYTES;
 use crate::page::BIASED;
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
-const BYTES: usize = 64 << 10;
+const BYTES: usize = lengths::UNMARKED * PAGE;
+/// The same of those that say whether they are in a front.
+const MARKED: usize = BYTES + 4 * PAGE;
 
 /// A heap in each mode that this machine has, whose thread stays on one CPU (in sequences, as good as).
 fn each(test: impl Fn(&Heap<Test>)) {
@@ -37,8 +40,17 @@ fn give(heap: &Heap<Test>, area: usize) {
 }
 /// Areas that sets cache.
 fn cached(heap: &Heap<Test>) -> usize {
-    let mut count = 0;
-    heap.vmap().each(|area| count += usize::from(area.cached));
+    let (mut count, mut shown, mut marked) = (0, 0, 0);
+    for index in heap.cache.sets.used() {
+        for class in FIRST_FRONT..CLASSES_MAX {
+            heap.cache.sets.peek(index, class, |_| {
+                count += 1;
+                marked += usize::from(lengths::is_marked(class));
+            });
+        }
+    }
+    heap.vmap().each(|area| shown += usize::from(area.cached));
+    assert_eq!(shown, marked);
     count
 }
 
@@ -220,72 +232,81 @@ fn what_a_purge_or_a_limit_treats_by_itself_stays_out() {
 /// A fast path knows an area from when it first came in, and none that went, changed its length or was sampled.
 #[test]
 fn an_area_is_known_while_it_is_what_it_was() {
-    each(|heap| {
-        let windows = &heap.pages.windows;
-        let is_known = |area: usize| match windows.class(area) {
-            Some(0) => false,
-            class => class == Some(BIASED | lengths::holds(heap.usable(area as *const u8).unwrap() / PAGE) as u8),
-        };
-        // An area that came in, and is in use again.
-        let known = || {
-            let found = (0..10).find_map(|_| {
-                let area = take(heap, BYTES);
-                give(heap, area);
-                let same = take(heap, BYTES);
-                let is_one = same == area && (is_known(area) || !heap.is_quick());
-                if !is_one {
-                    give(heap, same);
-                }
-                is_one.then_some(area)
-            });
-            heap.vmap().verify();
-            found.expect("no migration comes between ten times in a row")
-        };
-        let is_gone = |area| assert_eq!(windows.class(area), Some(0));
-        for bytes in [BYTES / 2 + PAGE, BYTES + PAGE, 2 * BYTES] {
-            let area = known();
-            let other = unsafe { heap.realloc(area as *mut u8, bytes) } as usize;
-            assert!(!is_known(other) && heap.usable(other as *const u8).unwrap() >= bytes);
-            heap.vmap().verify();
-            give(heap, other);
-            heap.vmap().verify();
-            let same = take(heap, bytes.next_multiple_of(16 * PAGE));
-            give(heap, same);
+    for size in [BYTES, MARKED] {
+        each(|heap| is_known_while_it_is_what_it_was(heap, size));
+    }
+}
+
+fn is_known_while_it_is_what_it_was(heap: &Heap<Test>, size: usize) {
+    let windows = &heap.pages.windows;
+    let is_known = |area: usize| match windows.class(area) {
+        Some(0) => false,
+        Some(class) => {
+            let is_fast = size == BYTES && heap.cache.sets.mode() == Mode::Sequences;
+            let holds = lengths::holds(heap.usable(area as *const u8).unwrap() / PAGE) as u8;
+            class == holds | if is_fast { 0 } else { BIASED }
         }
-        let area = known();
-        heap.cache.knobs.set(Id::MoveBytes as usize, BYTES as u64);
-        let moved = unsafe { heap.vmap().relocate(&heap.vmap().find(area).unwrap(), 2 * BYTES) }.expect("it moves");
-        is_gone(area);
-        give(heap, moved);
-        let area = known();
-        heap.vmap().free(&heap.vmap().find(area).unwrap());
-        is_gone(area);
-        let area = known();
-        give(heap, area);
-        heap.trim();
-        is_gone(area);
-        let area = known();
-        heap.sample(area, BYTES);
-        is_gone(area);
-        heap.forget(area);
-        give(heap, area);
+        None => false,
+    };
+    // An area that came in, and is in use again.
+    let known = || {
+        let found = (0..10).find_map(|_| {
+            let area = take(heap, size);
+            give(heap, area);
+            let same = take(heap, size);
+            let is_one = same == area && (is_known(area) || !heap.is_quick());
+            if !is_one {
+                give(heap, same);
+            }
+            is_one.then_some(area)
+        });
         heap.vmap().verify();
-    });
+        found.expect("no migration comes between ten times in a row")
+    };
+    let is_gone = |area| assert_eq!(windows.class(area), Some(0));
+    for bytes in [size / 2 + PAGE, size + PAGE, 2 * size] {
+        let area = known();
+        let other = unsafe { heap.realloc(area as *mut u8, bytes) } as usize;
+        assert!(!is_known(other) && heap.usable(other as *const u8).unwrap() >= bytes);
+        heap.vmap().verify();
+        give(heap, other);
+        heap.vmap().verify();
+        let same = take(heap, bytes.next_multiple_of(16 * PAGE));
+        give(heap, same);
+    }
+    let area = known();
+    heap.cache.knobs.set(Id::MoveBytes as usize, size as u64);
+    let moved = unsafe { heap.vmap().relocate(&heap.vmap().find(area).unwrap(), 2 * size) }.expect("it moves");
+    is_gone(area);
+    give(heap, moved);
+    let area = known();
+    heap.vmap().free(&heap.vmap().find(area).unwrap());
+    is_gone(area);
+    let area = known();
+    give(heap, area);
+    heap.trim();
+    is_gone(area);
+    let area = known();
+    heap.sample(area, size);
+    is_gone(area);
+    heap.forget(area);
+    give(heap, area);
+    heap.vmap().verify();
 }
 
 /// The first byte alone is an area's, whatever its class byte says.
 #[test]
 fn a_pointer_into_a_known_area_is_reported() {
     each(|heap| {
-        let area = take(heap, BYTES);
+        let area = take(heap, MARKED);
         give(heap, area);
-        let area = take(heap, BYTES);
-        for inside in [16, PAGE, BYTES - 16] {
+        let area = take(heap, MARKED);
+        for inside in [16, PAGE, MARKED - 16] {
             let told = BAD.lock().unwrap().len();
             give(heap, area + inside);
             assert!(BAD.lock().unwrap()[told..].iter().any(|bad| bad.0 == area + inside), "{inside}");
         }
-        assert_eq!(heap.usable(area as *const u8), Some(BYTES));
+        assert_eq!(heap.usable(area as *const u8), Some(MARKED));
         give(heap, area);
     });
 }
@@ -295,15 +316,15 @@ fn a_pointer_into_a_known_area_is_reported() {
 fn a_double_free_is_reported() {
     each(|heap| {
         for other in [0, 1, 2, 5] {
-            let area = take(heap, BYTES);
-            let others: Vec<usize> = (0..other).map(|_| take(heap, BYTES)).collect();
+            let area = take(heap, MARKED);
+            let others: Vec<usize> = (0..other).map(|_| take(heap, MARKED)).collect();
             give(heap, area);
             others.iter().for_each(|&area| give(heap, area));
             let told = BAD.lock().unwrap().len();
             give(heap, area);
             assert!(BAD.lock().unwrap()[told..].iter().any(|bad| bad.0 == area));
             let told = BAD.lock().unwrap().len();
-            assert!(unsafe { heap.realloc(area as *mut u8, 2 * BYTES) }.is_null());
+            assert!(unsafe { heap.realloc(area as *mut u8, 2 * MARKED) }.is_null());
             assert!(
                 BAD.lock().unwrap()[told..].contains(&(area, BadPointer::Interior)),
                 "an address of ours is not foreign"
@@ -311,9 +332,37 @@ fn a_double_free_is_reported() {
             // (Among dirty pages nobody knows where an area began.)
             let wrong = unsafe { heap.area_free(area) };
             assert!(wrong == Err(BadPointer::Double) || other >= 2 && wrong == Err(BadPointer::Interior), "{wrong:?}");
-            let both = [take(heap, BYTES), take(heap, BYTES)];
+            let both = [take(heap, MARKED), take(heap, MARKED)];
             assert!(both[0] != both[1]);
             both.into_iter().for_each(|area| give(heap, area));
         }
+    });
+}
+
+/// Of two frees of an area that says nothing the second is found when it goes on, and at once by whoever frees it as an area.
+#[test]
+fn a_double_free_is_found_when_it_goes_on() {
+    each(|heap| {
+        soon(|| {
+            let area = take(heap, BYTES);
+            give(heap, area);
+            if !heap.front_has(area) {
+                return false;
+            }
+            assert_eq!(unsafe { heap.area_free(area) }, Err(BadPointer::Double));
+            let told = BAD.lock().unwrap().len();
+            give(heap, area);
+            heap.trim();
+            let is_told = BAD.lock().unwrap()[told..].contains(&(area, BadPointer::Double));
+            assert!(is_told);
+            true
+        });
+        // And where it begins is looked at then, too.
+        let area = take(heap, BYTES);
+        let told = BAD.lock().unwrap().len();
+        give(heap, area + 16);
+        heap.trim();
+        assert!(BAD.lock().unwrap()[told..].contains(&(area + 16, BadPointer::Interior)));
+        give(heap, area);
     });
 }

@@ -69,8 +69,8 @@ const CLASSES_AT: usize = 0xc00 << WINDOW_SHIFT;
 /// In a root's entry: a giant area's window.
 const GIANT: usize = 1 << (usize::BITS - 1);
 
-/// In a class byte: of an object in the fallback; or of an area that a front knows, where the class is one of areas.
-/// The fast path of sequences takes it for none.
+/// In a class byte: of what sequences do not serve; in the fallback of all, else of areas that a front marks
+/// ([`is_marked`](crate::cache::front::is_marked)). The fast path of sequences takes it for none.
 pub const BIASED: u8 = 1 << 7;
 
 /// All windows.
@@ -114,7 +114,7 @@ impl Windows {
         }
     }
 
-    /// The class byte of an address (with [`BIASED`] of a class that sequences do not serve, or of an area); `None` if the address is
+    /// The class byte of an address (with [`BIASED`] of what the fast path does not serve); `None` if the address is
     /// foreign, or a giant area's.
     #[inline(always)]
     pub fn class(&self, address: usize) -> Option<u8> {

@@ -1,7 +1,10 @@
 //! Spaces: their numbers, how their windows get longer, and what goes from one to another or to a zone.
 
 use super::*;
+use crate::cache::front;
 use crate::page::Kind;
+use crate::stat::BadPointer::{Double, Foreign, Interior};
+use crate::stat::board::FIRST_FRONT;
 use crate::vmap::Shown;
 use crate::vmap::space::{HOME, HUGE, MOVED, Space, State};
 
@@ -407,19 +410,34 @@ fn a_front_lets_go_once() {
     let (world, _) = World::with_free(4000);
     let vmap = world.vmap();
     let area = world.area(40);
-    let at = vmap.windows.address(area.pfn);
-    assert_eq!([at, 64, at + PAGE].map(|at| vmap.front_bytes(at)), [0; 3]);
-    world.step(&[], || [at, 64, at + PAGE].map(|at| vmap.let_go(at)));
+    let (at, class) = (vmap.windows.address(area.pfn), front::holds(40));
+    let strange = [(at, Double), (PAGE, Foreign), (at + 16, Interior), (at + PAGE, Double)];
+    for (at, wrong) in strange {
+        assert_eq!(vmap.front_bytes(at, class), 0);
+        assert_eq!(world.step(&[], || vmap.let_go(at, class)), Err(wrong));
+    }
     vmap.windows.desc(area.pfn).set(Kind::Front, 0);
-    assert_eq!((vmap.front_bytes(at), vmap.find(at)), (40 * PAGE, None));
+    assert_eq!((vmap.front_bytes(at, class), vmap.find(at)), (40 * PAGE, None));
     assert_eq!(world.step(&[], || vmap.free(&area)), Freed::Not);
-    world.step(&[("areas", -p(40)), ("lazy", p(40)), ("untold", p(40))], || vmap.let_go(at));
-    world.step(&[], || vmap.let_go(at));
+    let gone = world.step(&[("areas", -p(40)), ("lazy", p(40)), ("untold", p(40))], || vmap.let_go(at, class));
+    assert_eq!((gone, world.step(&[], || vmap.let_go(at, class))), (Ok(()), Err(Double)));
+    // One that looks as if it were in use, of its class alone.
+    let area = world.area(front::UNMARKED);
+    let (at, class) = (vmap.windows.address(area.pfn), front::holds(front::UNMARKED));
+    for other in [FIRST_FRONT, class - 1, class + 1] {
+        assert_eq!((vmap.front_bytes(at, other), world.step(&[], || vmap.let_go(at, other))), (0, Err(Double)));
+    }
+    assert_eq!(vmap.front_bytes(at, class), front::UNMARKED * PAGE);
+    let bytes = p(front::UNMARKED);
+    let gone = world.step(&[("areas", -bytes), ("lazy", bytes), ("untold", bytes)], || vmap.let_go(at, class));
+    assert_eq!((gone, world.step(&[], || vmap.let_go(at, class))), (Ok(()), Err(Double)));
     // With a guard it is on a list, as lazy as others.
     let area = world.found(vmap.alloc_guarded(40 * PAGE, PAGE));
     let at = vmap.windows.address(area.pfn);
     vmap.windows.desc(area.pfn).set(Kind::Front, GUARD);
-    world.step(&[("areas", -p(41)), ("lazy", p(41)), ("untold", p(41))], || vmap.let_go(at));
+    world.step(&[("areas", -p(41)), ("lazy", p(41)), ("untold", p(41))], || {
+        vmap.let_go(at, front::holds(41)).unwrap();
+    });
     assert!(vmap.windows.desc(area.pfn).is(Kind::Lazy, GUARD));
     assert_eq!(vmap.alloc_guarded(40 * PAGE, PAGE).unwrap().address, at);
 }
