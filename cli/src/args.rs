@@ -336,7 +336,7 @@ pub struct Bench {
     /// Only these peers: names or NAME=PATH, separated by commas (default: all that are installed)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,
-    /// Write the rows as JSON
+    /// Write the rows as JSON (- for standard output, without the table)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write one page for a browser, report.html, into DIR

@@ -9,10 +9,10 @@
 #![allow(unsafe_code)] // openat2, fstatfs, fcntl, geteuid
 
 use crate::proc;
-use crate::term::plain;
+use crate::term::{plain, print};
 use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -29,12 +29,39 @@ pub fn unwritten(path: &Path, error: &io::Error) -> String {
     format!("cannot write {}: {}", path.display(), plain(error))
 }
 
-/// A new file.
+/// Writes a file that appears when it is whole, or standard output for no file and `-`. What was there stays until then.
+/// In place is written what is no file (a device, a pipe, a link, which may lead to an open one), and where the folder takes no other.
 ///
 /// # Errors
 /// One line.
-pub fn create(path: &Path) -> Result<File, String> {
-    File::create(path).map_err(|error| unwritten(path, &error))
+pub fn write(path: Option<&Path>, content: &[u8]) -> Result<(), String> {
+    let Some(path) = path.filter(|path| *path != Path::new("-")) else { return print(content) };
+    let in_place = || File::create(path).and_then(|mut file| file.write_all(content));
+    let before = fs::symlink_metadata(path).ok();
+    let done = match &before {
+        Some(info) if !info.is_file() => in_place(),
+        _ => match beside(path, before.as_ref(), content) {
+            Err(error) if before.is_some() && error.kind() == io::ErrorKind::PermissionDenied => in_place(),
+            done => done,
+        },
+    };
+    done.map_err(|error| unwritten(path, &error))
+}
+
+/// Writes another file in the same folder, with the rights that `before` has, and gives it the name.
+fn beside(path: &Path, before: Option<&Metadata>, content: &[u8]) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // (Collectors look at `*.prom` only.)
+    let unfinished = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&unfinished)?;
+    let done = before
+        .map_or(Ok(()), |info| file.set_permissions(info.permissions()))
+        .and_then(|()| file.write_all(content))
+        .and_then(|()| fs::rename(&unfinished, path));
+    if done.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    done
 }
 
 /// The name of a file for what comes later, or never: a wrong one is known at once, and what is there stays until it is created
@@ -208,7 +235,7 @@ pub fn is_written(file: &File) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("allotment-file-{}-{name}", std::process::id()));
@@ -237,13 +264,42 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_replaced_whole_or_stays() {
+        let directory = scratch("replaced");
+        let path = directory.join("a.prom");
+        for text in ["one\n", "two\n"] {
+            write(Some(&path), text.as_bytes()).expect("written");
+            assert_eq!(fs::read_to_string(&path).expect("there"), text);
+        }
+        let number = |path: &Path| fs::metadata(path).expect("there").ino();
+        let (first, rights) = (number(&path), fs::Permissions::from_mode(0o600));
+        fs::set_permissions(&path, rights.clone()).expect("set");
+        write(Some(&path), b"three").expect("written");
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, rights.mode());
+        // A link stays one, and what it leads to the same: somebody may have it open.
+        let second = number(&path);
+        assert_ne!(second, first);
+        std::os::unix::fs::symlink("a.prom", directory.join("link")).expect("linked");
+        write(Some(&directory.join("link")), b"four").expect("written");
+        let open = File::open(&path).expect("there");
+        assert_eq!((fs::read(&path).expect("there"), number(&path)), (b"four".to_vec(), second));
+        write(Some(&PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))), b"five").expect("written");
+        assert_eq!((fs::read(&path).expect("there"), number(&path)), (b"five".to_vec(), second));
+        assert!(directory.join("link").is_symlink() && fs::read_dir(&directory).expect("there").count() == 2);
+        let line = write(Some(&directory.join("none/a.prom")), b"x").expect_err("no directory");
+        assert!(line.contains("No such file") && !line.contains('\n'), "{line}");
+        assert!(write(Some(Path::new("/dev/full")), b"x").expect_err("full").contains("No space left"));
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
     fn what_is_reserved_stays_until_it_is_written() {
         let directory = scratch("reserved");
         let path = directory.join("file");
         drop(Reserved::at(&path).expect("made"));
         assert!(!path.exists());
         let new = Reserved::at(&path).expect("made");
-        create(new.path()).expect("there").write_all(b"text").expect("written");
+        write(Some(new.path()), b"text").expect("written");
         drop(new);
         drop(Reserved::at(&path).expect("there"));
         assert_eq!(fs::read(&path).expect("kept"), b"text");

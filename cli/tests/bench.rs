@@ -45,9 +45,14 @@ fn one_case_gives_table_and_rows() {
     let (json, report) = (scratch.join("rows.json"), scratch.join("report"));
     let words = ["bench", "malloc/pair-64", "--quick", "--runs", "2", "--peers", "glibc", "--json"];
     let words = [&words[..], &[json.to_str().unwrap(), "--report", report.to_str().unwrap()]].concat();
+    // What was there is replaced, not written over.
+    let older = scratch.join("older.json");
+    std::fs::write(&older, "older").unwrap();
+    std::fs::hard_link(&older, &json).unwrap();
     let (output, table, err) = allotment(&words);
     assert_eq!(output.status.code(), Some(0), "{err}");
     assert!(table.contains("pair-64") && table.contains("allotment") && table.contains("glibc"), "{table}");
+    assert_eq!(std::fs::read_to_string(&older).unwrap(), "older");
     let rows: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let rows = rows.as_array().unwrap();
     assert_eq!(rows[0]["suite"], "machine");
@@ -71,6 +76,23 @@ fn one_case_gives_table_and_rows() {
     }
     let page = std::fs::read_to_string(report.join("report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("--report"), "{page}");
+}
+
+/// `-` is standard output, for the rows alone; what cannot be written is known before anything is measured.
+#[test]
+fn rows_go_to_standard_output_and_wrong_folders_are_known() {
+    let words = ["bench", "malloc/pair-64", "--quick", "--runs", "1", "--peers", "glibc"];
+    let (output, rows, err) = allotment(&[&words[..], &["--json", "-"]].concat());
+    assert_eq!((output.status.code(), std::path::Path::new("-").exists()), (Some(0), false), "{err}");
+    let rows: Value = serde_json::from_str(&rows).unwrap_or_else(|error| panic!("{error}: {rows}"));
+    assert_eq!(rows[0]["suite"], "machine");
+    for (option, path) in [("--report", "/dev/null/folder"), ("--report", "/proc/folder"), ("--json", "/proc/file")] {
+        let (output, out, err) = allotment(&[&words[..], &[option, path]].concat());
+        assert!(
+            output.status.code() == Some(1) && err.contains("cannot write") && out.is_empty(),
+            "{path}: {out}{err}"
+        );
+    }
 }
 
 /// In real time for root, and said so; a line for who may not.

@@ -27,12 +27,12 @@ mod worker;
 use crate::args::{Bench, BenchWorker};
 use crate::code::Failure;
 use crate::conf::{self, Merged};
-use crate::term::{Paint, finish, print};
+use crate::file::Reserved;
+use crate::term::{Paint, finish, print, say};
 use crate::{file, proc, run};
 use measure::{Progress, measure};
 use rows::{Results, Row};
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use suite::{Case, Job, Setup, Suite};
 use suites::SUITES;
@@ -90,8 +90,10 @@ fn bench_all(asked: &Bench) -> Result<(), Failure> {
     if asked.realtime {
         noise::realtime()?;
     }
-    // Opened before hours are spent.
-    let json = asked.json.as_deref().map(file::create).transpose()?;
+    // Known before hours are spent.
+    let is_standard = asked.json.as_deref() == Some(Path::new("-"));
+    let json = asked.json.as_deref().filter(|_| !is_standard).map(Reserved::at).transpose()?;
+    let page = asked.report.as_deref().map(report::reserved).transpose()?;
     let runs = asked.runs.unwrap_or(if asked.quick { RUNS_QUICK } else { RUNS }) as usize;
     let total = chosen.iter().flat_map(|(_, cases)| cases).map(|case| case.contenders.len() * (runs + 1)).sum();
     let before = proc::load();
@@ -113,14 +115,20 @@ fn bench_all(asked: &Bench) -> Result<(), Failure> {
     );
     let paint = Paint::of(&std::io::stdout());
     let own: String = SUITES.iter().map(|suite| (suite.table)(&results.rows)).collect();
-    let printed = print(table::whole(&machine.case, &results, paint) + &own);
-    if let (Some(file), Some(path)) = (json, &asked.json) {
-        write_json(file, [&machine].into_iter().chain(&others).chain(&results.rows))
-            .map_err(|error| file::unwritten(path, &error))?;
+    let rows = json_of([&machine].into_iter().chain(&others).chain(&results.rows))?;
+    // (On standard output the rows stand alone.)
+    let printed = if is_standard {
+        results.skipped.iter().chain(&results.failures).for_each(|line| say(line));
+        print(&rows)
+    } else {
+        print(table::whole(&machine.case, &results, paint) + &own)
+    };
+    if let Some(json) = json {
+        file::write(Some(json.path()), rows.as_bytes())?;
     }
-    if let Some(directory) = &asked.report {
+    if let Some(page) = page {
         let command: Vec<String> = std::env::args().collect();
-        report::report(directory, &command.join(" "), &machine.case, &results)?;
+        report::report(page.path(), &command.join(" "), &machine.case, &results)?;
     }
     // (After the files: hours may be in them.)
     printed?;
@@ -128,9 +136,9 @@ fn bench_all(asked: &Bench) -> Result<(), Failure> {
 }
 
 /// The machine's rows, then all others, one a line.
-fn write_json<'a>(mut file: std::fs::File, rows: impl Iterator<Item = &'a Row>) -> std::io::Result<()> {
+fn json_of<'a>(rows: impl Iterator<Item = &'a Row>) -> Result<String, String> {
     let lines: Result<Vec<String>, _> = rows.map(serde_json::to_string).collect();
-    writeln!(file, "[\n{}\n]", lines?.join(",\n"))
+    Ok(format!("[\n{}\n]\n", lines.map_err(|error| error.to_string())?.join(",\n")))
 }
 
 type Chosen = Vec<(&'static str, Vec<Case>)>;

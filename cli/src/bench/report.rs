@@ -10,6 +10,7 @@
 
 use super::rows::{OURS, Results, Row};
 use super::table;
+use crate::file::{self, Reserved};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::fmt::Write as _;
@@ -33,16 +34,22 @@ const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:1080px;m
     pre,code{background:#f4f4f4;padding:2px 5px;white-space:pre-wrap}svg{max-width:100%;height:auto}\
     .scroll{overflow-x:auto}li.loses{color:#a02020}.key span{display:inline-block;margin-right:1.2em}.key i{display:inline-block;width:11px;height:11px;border-radius:6px;margin-right:5px}";
 
-/// Writes the page into a directory. `command` is what was typed.
+/// The page in a directory, which is made if there is none.
 ///
 /// # Errors
 /// One line.
-pub fn report(directory: &Path, command: &str, machine: &str, results: &Results) -> Result<(), String> {
-    let fail = |path: &Path, error: &dyn std::fmt::Display| format!("cannot write {}: {error}", path.display());
-    fs::create_dir_all(directory).map_err(|error| fail(directory, &error))?;
-    let path = directory.join("report.html");
-    let page = page(command, machine, results).map_err(|error| fail(&path, &error))?;
-    fs::write(&path, page).map_err(|error| fail(&path, &error))
+pub fn reserved(directory: &Path) -> Result<Reserved, String> {
+    fs::create_dir_all(directory).map_err(|error| file::unwritten(directory, &error))?;
+    Reserved::at(&directory.join("report.html"))
+}
+
+/// Writes the page. `command` is what was typed.
+///
+/// # Errors
+/// One line.
+pub fn report(path: &Path, command: &str, machine: &str, results: &Results) -> Result<(), String> {
+    let page = page(command, machine, results).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    file::write(Some(path), page.as_bytes())
 }
 
 fn page(command: &str, machine: &str, results: &Results) -> Result<String, Fault> {
@@ -263,7 +270,8 @@ mod tests {
             memory("glibc", 12.0),
         ];
         let results = Results { rows, ..Results::default() };
-        report(&directory, "allotment bench a & b", "a machine", &results).expect("written");
+        let page = reserved(&directory).expect("made");
+        report(page.path(), "allotment bench a & b", "a machine", &results).expect("written");
         let page = fs::read_to_string(directory.join("report.html")).expect("there");
         assert!(page.contains("5.00 2.50×<br><small>4.50 .. 5.50"), "{page}");
         assert!(page.contains("allotment bench a &amp; b") && page.contains("&lt;odd&gt;") && !page.contains("<odd>"));

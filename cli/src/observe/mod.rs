@@ -38,6 +38,7 @@ pub use view::View;
 
 use crate::args::Stat;
 use crate::code::Failure;
+use crate::file;
 use crate::term::{Paint, finish, print, say};
 use find::Target;
 use render::{is_asking, rendered};
@@ -48,7 +49,7 @@ use std::process::ExitCode;
 pub fn stat(asked: &Stat) -> ExitCode {
     sweep();
     finish(match &asked.target {
-        None if asked.all => fleet::write(asked.output.as_deref(), &fleet::exposition()),
+        None if asked.all => file::write(asked.output.as_deref(), fleet::exposition().as_bytes()),
         None if asked.openmetrics || asked.watch.is_some() => {
             let line = "whose? Name a process (`allotment stat` lists them); --all is for metrics of all";
             return finish(Err(Failure::usage(line)));
@@ -97,5 +98,5 @@ fn once(target: &Target, asked: &Stat) -> Result<(), String> {
         say(&caveat);
     }
     // (Without a file it is standard output.)
-    fleet::write(asked.output.as_deref(), &text)
+    file::write(asked.output.as_deref(), text.as_bytes())
 }

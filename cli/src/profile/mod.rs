@@ -16,7 +16,7 @@ mod symbols;
 use crate::args::Profile as Asked;
 use crate::clock::monotonic_ns;
 use crate::code::Failure;
-use crate::file::Found;
+use crate::file::{self, Found, unwritten};
 use crate::observe::who;
 use crate::proc::Maps;
 use crate::term::{Paint, bytes, count, finish, plain, print, printable, say};
@@ -93,28 +93,17 @@ fn draw(asked: &Asked, named: &Named, of: &str) -> Result<(), String> {
     let is_difference = asked.diff.is_some();
     let lines = named.folded(which, is_difference);
     if let Some(path) = &asked.folded {
-        write(path, |out| lines.iter().try_for_each(|line| writeln!(out, "{line}")))?;
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        file::write(Some(path), text.as_bytes())?;
     }
     if let Some(path) = &asked.flamegraph {
         let title = format!("Heap of {of}");
         // (What cannot be drawn leaves the file as it was.)
         let mut picture = Vec::new();
         named::draw(&lines, &title, which, is_difference, &mut picture).map_err(|why| why.to_string())?;
-        write(path, |out| out.write_all(&picture))?;
+        file::write(Some(path), &picture)?;
     }
     Ok(())
-}
-
-/// Writes a file, or standard output for `-`.
-fn write(path: &Path, with: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result<(), String> {
-    let name = if path == Path::new("-") { "standard output".to_owned() } else { path.display().to_string() };
-    let failed = |error: io::Error| format!("cannot write {name}: {}", plain(&error));
-    let mut out: Box<dyn io::Write> = if path == Path::new("-") {
-        Box::new(io::stdout().lock())
-    } else {
-        Box::new(io::BufWriter::new(File::create(path).map_err(failed)?))
-    };
-    with(&mut out).and_then(|()| out.flush()).map_err(failed)
 }
 
 /// What can be shown.
@@ -157,7 +146,9 @@ fn save(path: &Path, profile: &Profile, symbols: &mut Symbols, seconds: Option<u
         Some(seconds) => seconds * 1_000_000_000,
         None => monotonic_ns().saturating_sub(profile.start_ns),
     };
-    write(path, |out| pprof::write(out, profile, symbols, now, duration))
+    let mut content = Vec::new();
+    pprof::write(&mut content, profile, symbols, now, duration).map_err(|error| unwritten(path, &error))?;
+    file::write(Some(path), &content)
 }
 
 /// An amount of memory; of a difference it may be below zero.
