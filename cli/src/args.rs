@@ -380,10 +380,10 @@ pub struct Profile {
     /// Write pprof's format to FILE (- for standard output)
     #[arg(short, long, value_name = "FILE", conflicts_with = "diff")]
     pub output: Option<PathBuf>,
-    /// Write folded stacks to FILE: a line each, outermost function first, and its bytes in use
+    /// Write folded stacks to FILE (- for standard output): a line each, outermost function first, and its bytes in use
     #[arg(long, value_name = "FILE")]
     pub folded: Option<PathBuf>,
-    /// Draw a flame graph to FILE (SVG)
+    /// Draw a flame graph to FILE (SVG; - for standard output)
     #[arg(long, value_name = "FILE")]
     pub flamegraph: Option<PathBuf>,
     /// In these two, what was ever allocated instead of what is in use

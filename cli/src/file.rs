@@ -29,6 +29,12 @@ pub fn unwritten(path: &Path, error: &io::Error) -> String {
     format!("cannot write {}: {}", path.display(), plain(error))
 }
 
+/// Whether two names are those of one file, as far as they are written alike.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    whole(one) == whole(other)
+}
+
 /// Writes a file that appears when it is whole, or standard output for no file and `-`. What was there stays until then.
 /// In place is written what is no file (a device, a pipe, a link, which may lead to an open one), and where the folder takes no other.
 ///

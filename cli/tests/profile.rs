@@ -363,6 +363,16 @@ fn profiles_are_drawn_and_compared() {
         let drawing = std::fs::read_to_string(scratch.join(name)).unwrap();
         assert!(drawing.contains("<svg") && drawing.contains("site_middle"), "{name}");
     }
+    // It knows neither process nor samples; and of a difference, what became less is called so.
+    assert_eq!(
+        report.lines().next().unwrap(),
+        format!("heap profile: {pid} less {before} (process {pid}; every allocation)")
+    );
+    assert_eq!(asked(&[&before]).unwrap().lines().next().unwrap(), format!("heap profile: {before}"));
+    let later = path("later.pb.gz");
+    asked(&[&pid, "-o", &later]).unwrap();
+    let report = asked(&[&before, "--diff", &later]).unwrap();
+    assert!(report.contains(&format!("in 2,000 objects less than {later}; allocated ")), "{report}");
     // Nothing is more than itself.
     let none = asked(&[&before, "--diff", &before]).unwrap();
     assert!(stacks(&none).is_empty() && none.contains("in use 0 B in 0 objects"), "{none}");
@@ -372,6 +382,42 @@ fn profiles_are_drawn_and_compared() {
     assert!(!Path::new("-").exists());
     for option in ["-o", "--folded", "--flamegraph"] {
         assert!(asked(&[&pid, option, "/dev/full"]).unwrap_err().contains("No space left"), "{option}");
+        // What cannot be written leaves what was there, and nothing beside it.
+        let older = scratch.join("older");
+        std::fs::create_dir_all(&older).unwrap();
+        std::fs::write(older.join("file"), "an older one").unwrap();
+        let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" profile \"$@\"";
+        let file = older.join("file");
+        let words = ["-c", script, ALLOTMENT, &pid, option, file.to_str().unwrap()];
+        let done = Command::new("sh").args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(1) && said.contains("File too large"), "{option}: {said}");
+        assert_eq!(std::fs::read_to_string(older.join("file")).unwrap(), "an older one", "{option}");
+        assert_eq!(std::fs::read_dir(&older).unwrap().count(), 1, "{option}");
+        // A standard output that is closed is said, and a reader that has gone is no failure.
+        let script = format!("exec '{ALLOTMENT}' profile {pid} {option} - >&-");
+        let done = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(said, "allotment: cannot write: standard output is closed\n", "{option}");
+        assert_eq!(done.status.code(), Some(1), "{option}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = Command::new(ALLOTMENT).args(["profile", &pid, option, "-"]).stdout(writer).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && said.is_empty(), "{option}: {said}");
+    }
+    // No place takes two things.
+    let (same, also) = (path("same"), scratch.path().join("./same"));
+    for words in [
+        &["-o", "-", "--leaks"][..],
+        &["-o", "-", "--folded", "-"],
+        &["--folded", "-", "--text"],
+        &["--folded", &same, "--flamegraph", also.to_str().unwrap()],
+    ] {
+        let done = Command::new(ALLOTMENT).args(["profile", &pid]).args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(2) && said.contains("room for one thing"), "{words:?}: {said}");
+        assert!(done.stdout.is_empty() && !Path::new(&same).exists(), "{words:?}");
     }
     assert!(asked(&[&before, "-o", &path("again")]).unwrap_err().contains("pprof's format"));
     let mut cut = std::fs::read(&before).unwrap();

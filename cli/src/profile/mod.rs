@@ -19,7 +19,7 @@ use crate::code::Failure;
 use crate::file::{self, Found, unwritten};
 use crate::observe::who;
 use crate::proc::Maps;
-use crate::term::{Paint, bytes, count, finish, plain, print, printable, say};
+use crate::term::{Paint, bytes, count, finish, plain, plural, print, printable, say};
 use named::{Named, Stack, Which};
 use read::{Amount, Profile};
 use std::fmt::Write as _;
@@ -39,7 +39,26 @@ pub fn profile(asked: &Asked) -> ExitCode {
     if asked.output.as_deref() == Some(Path::new("-")) && io::stdout().is_terminal() {
         return finish(Err(Failure::usage("standard output is a terminal: redirect it, or name a file")));
     }
-    finish(show(asked))
+    finish(apart(asked).map_err(Failure::usage).and_then(|()| Ok(show(asked)?)))
+}
+
+/// Whether a text is printed: if no file was asked for, or by name.
+fn is_text(asked: &Asked) -> bool {
+    let is_written = asked.output.is_some() || asked.folded.is_some() || asked.flamegraph.is_some();
+    !is_written || asked.text || asked.leaks
+}
+
+/// That no two things go to one place.
+fn apart(asked: &Asked) -> Result<(), String> {
+    let output = is_text(asked).then_some(Path::new("-"));
+    let files = [&asked.output, &asked.folded, &asked.flamegraph].map(Option::as_deref);
+    let all: Vec<&Path> = files.into_iter().chain([output]).flatten().collect();
+    let twice = all.iter().enumerate().find(|&(at, path)| all[..at].iter().any(|other| file::is_same(other, path)));
+    match twice {
+        None => Ok(()),
+        Some((_, &path)) if path == Path::new("-") => Err("standard output has room for one thing: name files".into()),
+        Some((_, path)) => Err(format!("{} has room for one thing: name two files", path.display())),
+    }
 }
 
 fn show(asked: &Asked) -> Result<(), String> {
@@ -69,8 +88,7 @@ fn show(asked: &Asked) -> Result<(), String> {
     };
     let of = asked.diff.as_ref().map_or_else(|| what.clone(), |base| format!("{what} less {}", printable(base)));
     draw(asked, &named, &of)?;
-    let is_written = asked.output.is_some() || asked.folded.is_some() || asked.flamegraph.is_some();
-    if is_written && !asked.text && !asked.leaks {
+    if !is_text(asked) {
         return Ok(());
     }
     print(text(&named, &of, asked.leaks, asked.since(), Paint::of(&io::stdout())))
@@ -158,40 +176,48 @@ fn memory(amount: Amount) -> String {
 }
 fn objects(amount: Amount) -> String {
     let sign = if amount.whole() < 0 { "-" } else { "" };
-    format!("{sign}{} object{}", count(amount.whole().unsigned_abs()), if amount.whole() == 1 { "" } else { "s" })
+    let number = amount.whole().unsigned_abs();
+    format!("{sign}{} object{}", count(number), plural(number))
+}
+
+/// How an amount differs from one before, in words: `1.0 MiB in 3 objects more`.
+fn change(amount: Amount) -> String {
+    let number = amount.whole().unsigned_abs();
+    let (size, objects) = (bytes(amount.bytes.unsigned_abs()), format!("{} object{}", count(number), plural(number)));
+    match (amount.bytes.signum(), amount.whole().signum()) {
+        (-1, 1) => format!("{size} less in {objects} more"),
+        (1, -1) => format!("{size} more in {objects} fewer"),
+        (-1, _) | (_, -1) => format!("{size} in {objects} less"),
+        _ => format!("{size} in {objects} more"),
+    }
 }
 
 /// The report for eyes.
 fn text(profile: &Named, what: &str, leaks: bool, since: Option<String>, paint: Paint) -> String {
     let (allocated, live) = profile.totals();
     let mut text = String::new();
-    let mean = match profile.mean {
-        0 => "off now".to_owned(),
-        1 => "every allocation".to_owned(),
-        mean => format!("a sample every {}", bytes(mean)),
-    };
     let of = if profile.ended { ", ended" } else { "" };
+    let process = (profile.pid != 0).then(|| format!("process {}{of}", profile.pid));
+    let mean = match (profile.mean, profile.pid) {
+        // (Of a file in pprof's format: it may be a word for none.)
+        (0 | 1, 0) => None,
+        (0, _) => Some("off now".to_owned()),
+        (1, _) => Some("every allocation".to_owned()),
+        (mean, _) => Some(format!("a sample every {}", bytes(mean))),
+    };
+    let samples = profile.samples.map(|number| format!("{} sample{}", count(number), plural(number)));
+    let how: Vec<String> = [mean, samples].into_iter().flatten().collect();
+    let known: Vec<String> = process.into_iter().chain((!how.is_empty()).then(|| how.join(", "))).collect();
+    let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join("; ")) };
     let title = if leaks { "still in use" } else { "heap profile" };
-    let _ = writeln!(
-        text,
-        "{}",
-        paint.bold(&format!(
-            "{title}: {what} (process {}{of}; {mean}, {} samples)",
-            profile.pid,
-            count(allocated.samples.unsigned_abs())
-        ))
-    );
+    let _ = writeln!(text, "{}", paint.bold(&format!("{title}: {what}{known}")));
     let is_difference = since.is_some();
-    let during = since.map_or_else(String::new, |since| format!(" more than {since}"));
-    let _ = writeln!(
-        text,
-        "  in use {} in {}{during}; allocated {} in {}{}",
-        memory(live),
-        objects(live),
-        memory(allocated),
-        objects(allocated),
-        if profile.mean == 1 { "" } else { " (estimates)" }
-    );
+    let plainly = |amount| format!("{} in {}", memory(amount), objects(amount));
+    let in_use = since.as_ref().map_or_else(|| plainly(live), |since| format!("{} than {since}", change(live)));
+    // (What so many seconds allocated is no difference.)
+    let ever = if is_difference && profile.samples.is_none() { change(allocated) } else { plainly(allocated) };
+    let estimates = if profile.is_exact { "" } else { " (estimates)" };
+    let _ = writeln!(text, "  in use {in_use}; allocated {ever}{estimates}");
     if leaks {
         let _ = writeln!(
             text,
@@ -302,6 +328,56 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
     use clap::Parser as _;
+    use symbols::Function;
+
+    /// A profile of one stack.
+    fn named(pid: u32, mean: u64, bytes: i64, objects: i64) -> Named {
+        let functions = vec![Function { name: "main".into(), ..Function::default() }];
+        let amount = Amount { samples: 1, bytes, objects: objects << 16 };
+        let stack = Stack { functions, allocated: amount, live: amount, ..Stack::default() };
+        let samples = (pid != 0).then_some(2);
+        Named { pid, mean, is_exact: mean == 1, samples, stacks: vec![stack], ..Named::default() }
+    }
+
+    /// The first two lines.
+    fn head(profile: &Named, since: Option<&str>) -> String {
+        let text = text(profile, "it", false, since.map(str::to_owned), Paint::none());
+        text.lines().take(2).collect::<Vec<_>>().join("|")
+    }
+
+    #[test]
+    fn only_what_is_known_is_said() {
+        let amounts = "  in use 1.0 KiB in 3 objects; allocated 1.0 KiB in 3 objects";
+        for (pid, mean, known, estimates) in [
+            (7, 1, " (process 7; every allocation, 2 samples)", ""),
+            (7, 0, " (process 7; off now, 2 samples)", " (estimates)"),
+            (7, 2048, " (process 7; a sample every 2.0 KiB, 2 samples)", " (estimates)"),
+            (0, 2048, " (a sample every 2.0 KiB)", " (estimates)"),
+            (0, 1, "", ""),
+            (0, 0, "", " (estimates)"),
+        ] {
+            let said = head(&named(pid, mean, 1024, 3), None);
+            assert_eq!(said, format!("heap profile: it{known}|{amounts}{estimates}"));
+        }
+    }
+
+    #[test]
+    fn a_difference_is_more_or_less() {
+        for (bytes, objects, said) in [
+            (3072, 5, "2.0 KiB in 2 objects more"),
+            (1024, 3, "0 B in 0 objects more"),
+            (512, 1, "512 B in 2 objects less"),
+            (1024, 2, "0 B in 1 object less"),
+            (512, 3, "512 B in 0 objects less"),
+            (2048, 2, "1.0 KiB more in 1 object fewer"),
+            (512, 4, "512 B less in 1 object more"),
+        ] {
+            let less = named(7, 1, bytes, objects).less(&named(0, 1, 1024, 3));
+            let title = "heap profile: it (process 7; every allocation)";
+            assert_eq!(head(&less, Some("base")), format!("{title}|  in use {said} than base; allocated {said}"));
+        }
+        assert!(head(&named(7, 1, 9, 1).less(&named(0, 9, 1, 1)), Some("base")).ends_with("(estimates)"));
+    }
 
     #[test]
     fn what_cannot_be_drawn_leaves_the_file_as_it_was() {

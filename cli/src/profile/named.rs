@@ -38,6 +38,10 @@ pub struct Named {
     pub mean: u64,
     /// As in [`Profile`].
     pub ended: bool,
+    /// Whether every allocation is in it (of a difference: in both).
+    pub is_exact: bool,
+    /// Samples taken, if it is known, and all are of one profile.
+    pub samples: Option<u64>,
     /// Samples for want of room, in signal handlers, and the bytes that they would have stood for.
     pub lost: [u64; 3],
     /// Stacks, several of which may be of the same functions.
@@ -69,6 +73,10 @@ impl Named {
             pid: profile.pid,
             mean: profile.mean,
             ended: profile.ended,
+            is_exact: profile.mean == 1,
+            samples: Some(
+                profile.stacks.iter().fold(0, |sum, stack| sum.saturating_add(stack.allocated.samples.unsigned_abs())),
+            ),
             lost: [profile.lost_room, profile.lost_busy, profile.lost_bytes],
             stacks: profile.stacks.iter().map(named).collect(),
         }
@@ -105,7 +113,7 @@ impl Named {
             live: stack.live.since(stack.base[1]),
             ..stack
         });
-        Self { stacks: stacks.collect(), lost: [0; 3], ..self }
+        Self { stacks: stacks.collect(), is_exact: self.is_exact && base.is_exact, samples: None, lost: [0; 3], ..self }
     }
 
     /// Folded stacks, outermost function first: `main;work;read 4096`, or with two numbers (before and after) for a

@@ -237,7 +237,8 @@ fn decode(bytes: &[u8], mut room: usize) -> Option<Named> {
         }
         stacks.push(stack);
     }
-    Some(Named { mean: number(&all, 12), stacks, ..Named::default() })
+    let mean = number(&all, 12);
+    Some(Named { mean, is_exact: mean == 1, stacks, ..Named::default() })
 }
 
 fn encode(profile: &Profile, symbols: &mut Symbols, time_ns: u64, duration_ns: u64) -> Vec<u8> {
