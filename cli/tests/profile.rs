@@ -457,6 +457,25 @@ fn a_program_that_is_killed_leaves_its_profile_to_run() {
     agree(&done.out, &done.err, 8192.0, false);
 }
 
+/// What a program had in use when it became another one is no leak of that one; nor are samples of it.
+#[test]
+fn what_was_there_before_an_exec_is_no_leak() {
+    let Some(program) = program("profile.c") else { return };
+    let scratch = Scratch::new("before");
+    for what in ["exec", "leave"] {
+        let (_, said) = leaks(Mode::Auto, "profile_bytes=8K", &[&program, what]);
+        assert!(said.contains("is of the program before its last exec") && !said.contains("still in use"), "{said}");
+        let file = scratch.join(what);
+        let save = format!("--profile={}", file.display());
+        let done = Command::new(ALLOTMENT).args(["run", &save, "--", &program, what]).output().unwrap();
+        assert!(done.status.success() && asked(&[file.to_str().unwrap()]).unwrap().contains("site_middle"));
+    }
+    // Of the one that it became there is what that one did.
+    let script = format!("exec {program} sites");
+    let (said, report) = leaks(Mode::Auto, "profile_bytes=8K", &["sh", "-c", &script]);
+    agree(&said, &report, 8192.0, false);
+}
+
 #[test]
 fn a_sampled_object_freed_twice_is_reported() {
     let Some(program) = program("profile.c") else { return };

@@ -395,6 +395,9 @@ fn a_full_disk_is_said() {
 /// Nor what goes to a standard output that is closed.
 #[test]
 fn a_closed_output_is_said() {
+    let script = format!("exec '{ALLOTMENT}' run --stats=- -- true >&-");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.stderr, b"allotment: cannot write: standard output is closed\n");
     for words in ["lib", "doctor", "stat", "run --knobs", "--help", "-V"] {
         let script = format!("exec '{ALLOTMENT}' {words} >&-");
         let output = Command::new("sh").args(["-c", &script]).output().unwrap();
@@ -434,11 +437,41 @@ fn files_are_made_before_the_program_and_emptied_after() {
         }
         fs::remove_file(&path).unwrap();
     }
+    // So is a folder that takes no file, where the name is not known yet; and one file takes one thing.
+    let run = |words: &[&str], folder: &str| {
+        let output = Command::new(ALLOTMENT).arg("run").args(words).current_dir(folder).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, out, said) = run(&["--profile", "--", "echo", "begun"], "/proc");
+    assert_eq!((code, out.as_str(), said.contains("cannot write allotment-")), (Some(125), "", true), "{said}");
+    let both = run(&["--stats=x", "--profile=./x", "--", "echo", "begun"], scratch.path().to_str().unwrap());
+    assert_eq!(both, (Some(2), String::new(), "allotment: x has room for one thing: name two files\n".into()));
+    let (code, out, _) =
+        run(&["--profile", "--set", "profile_bytes=0", "--", "echo", "begun"], scratch.path().to_str().unwrap());
+    let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!((code, out.as_str(), left), (Some(0), "begun\n", Vec::new()));
     // Nothing is sampled, and a signal ends all.
     let path = scratch.join("none");
     let with = format!("--profile={}", path.display());
-    assert_eq!(run(&with, &["sh", "-c", "kill -KILL $$"]).0, None);
+    assert_eq!(run(&[&with, "--set", "profile_bytes=0", "--", "sh", "-c", "kill -KILL $$"], "/").0, None);
     assert!(!path.exists());
+}
+
+/// Where files may not be so long there is neither board nor profile: of what the program did then nothing is known, and nothing said.
+#[test]
+fn where_there_is_no_board_nothing_is_concluded() {
+    let scratch = Scratch::new("no-board");
+    let run = |option: &str| {
+        let script = format!("ulimit -f 1; exec \"$0\" run {option} -- true");
+        let output = Command::new("sh").args(["-c", &script, ALLOTMENT]).current_dir(scratch.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run("--stats=z.json");
+    assert!(said.lines().count() == 1 && said.contains("no statistics") && said.contains("ulimit -f"), "{said}");
+    let said = run("--leaks");
+    assert!(said.lines().count() == 1 && said.contains("was not sampled"), "{said}");
+    assert!(said.contains("/dev/shm") && said.contains("ulimit -f"), "{said}");
 }
 
 #[test]

@@ -293,29 +293,40 @@ pub fn remove_of_child(pid: u32) {
     let _ = fs::remove_file(read::of_child(pid));
 }
 
+/// The name of a process's profile where none was given.
+pub fn default_name(pid: u32) -> std::path::PathBuf {
+    format!("allotment-{pid}.pb.gz").into()
+}
+
 impl Heir {
-    /// Reads what process `pid` left, tells, and removes it.
-    pub fn tell(&self, pid: u32, name: &str, program: Option<&Path>) {
+    /// Reads what process `pid` left, tells, and removes it. What was sampled before `last_start` (`CLOCK_MONOTONIC`, ns) is of a
+    /// program that the process was before its last exec: that is no leak.
+    pub fn tell(&self, pid: u32, name: &str, program: Option<&Path>, last_start: u64) {
         let path = read::of_child(pid);
         let file = Found::at(&path, false).and_then(|found| found.open(false));
         let _ = fs::remove_file(&path);
         let profile = match file {
             Ok(file) => Profile::read(&file),
-            Err(_) => Err("was not sampled: too little was allocated, or Allotment was not reached".to_owned()),
+            Err(_) => Err("was not sampled: too little was allocated, Allotment was not reached, or its file found no room (/dev/shm, ulimit -f)"
+                .to_owned()),
         };
         let profile = match profile {
             Ok(profile) => profile,
             Err(why) => return say(&format!("{name}: {why}")),
         };
+        let is_before = profile.start_ns < last_start;
+        if is_before {
+            say(&format!("{name}: what was sampled is of the program before its last exec, none of the one after it"));
+        }
         let mut symbols = Symbols::new(&profile, None, program);
         if self.save {
-            let path = self.path.clone().unwrap_or_else(|| format!("allotment-{pid}.pb.gz").into());
+            let path = self.path.clone().unwrap_or_else(|| default_name(pid));
             match save(&path, &profile, &mut symbols, None) {
                 Ok(()) => say(&format!("heap profile in {} (`go tool pprof` reads it)", path.display())),
                 Err(line) => say(&line),
             }
         }
-        if self.leaks {
+        if self.leaks && !is_before {
             let paint = Paint::of(&io::stderr());
             let text = text(&Named::of(&profile, &mut symbols), &printable(name), true, None, paint);
             let _ = io::stderr().lock().write_all(text.as_bytes());

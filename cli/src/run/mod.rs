@@ -30,7 +30,7 @@ pub use program::search;
 use crate::args::Run;
 use crate::code::{self, Failure};
 use crate::conf::{self, Merged};
-use crate::file::Reserved;
+use crate::file::{self, Reserved};
 use crate::observe::{self, Texts, View};
 use crate::profile::{self, Heir};
 use crate::report::{End, Missing, Snapshot};
@@ -60,6 +60,12 @@ const SAMPLED: &str = "profile_bytes=512K";
 pub fn run(asked: &Run) -> ExitCode {
     if asked.knobs {
         return term::finish(term::print(conf::table()));
+    }
+    if let (Some(Some(stats)), Some(Some(profile))) = (&asked.stats, &asked.profile)
+        && file::is_same(stats, profile)
+    {
+        let line = format!("{} has room for one thing: name two files", stats.display());
+        return term::finish(Err(Failure::usage(line)));
     }
     // Whoever runs a program by this command may look into it.
     let defaults = if is_profiled(asked) { &[PUBLISHED, SAMPLED][..] } else { &[PUBLISHED] };
@@ -102,6 +108,8 @@ fn start(asked: &Run, conf: Option<OsString>) -> Result<ExitCode, String> {
     };
     let profile = match &asked.profile {
         Some(Some(path)) if path != Path::new("-") => Some(Reserved::at(path)?),
+        // (Its name is not known yet: whether the folder takes a file.)
+        Some(None) => Reserved::at(&profile::default_name(std::process::id())).map(|_| None)?,
         _ => None,
     };
     let library = library::locate()?;
@@ -166,10 +174,13 @@ fn end(
                 Some(board) if output.is_some() || limit.is_some() => {
                     statistics(asked, &finish, &board, output.as_ref(), limit);
                 }
-                None if !watch.is_said() && (output.is_some() || !watch.is_on()) => say(&match reach.why_not() {
-                    Some(why) => format!("{name} is run without Allotment: {why}"),
-                    None => format!("{name} ended without ever reaching Allotment: {}", Missing::Empty.reason()),
-                }),
+                // (Where it was given no board, that there is none says nothing.)
+                None if watch.was_given() && !watch.is_said() && (output.is_some() || !watch.is_on()) => {
+                    say(&match reach.why_not() {
+                        Some(why) => format!("{name} is run without Allotment: {why}"),
+                        None => format!("{name} ended without ever reaching Allotment: {}", Missing::Empty.reason()),
+                    })
+                }
                 _ => {}
             }
             if !is_profiled(asked) {
@@ -178,7 +189,7 @@ fn end(
             if is_profiled(asked) {
                 let path = asked.profile.clone().flatten();
                 let heir = Heir { save: asked.profile.is_some(), path, leaks: asked.leaks };
-                heir.tell(finish.end.pid, &name.to_string(), found);
+                heir.tell(finish.end.pid, &name.to_string(), found, watch.last_start());
             }
             // (The end may be a signal.)
             drop((output, profile));
@@ -235,7 +246,7 @@ impl Output {
                 // One write: the lines of several programs shall not mix.
                 std::io::stderr().lock().write_all(view.report.text(paint).as_bytes())
             }
-            Self::Standard => std::io::stdout().write_all(view.report.text(Paint::none()).as_bytes()),
+            Self::Standard => return term::print(view.report.text(Paint::none())).unwrap_or_else(|line| say(&line)),
             Self::File { name, json } => File::create(name.path()).and_then(|mut file| match json {
                 true => writeln!(file, "{:#}", observe::object(view, &[])),
                 false => file.write_all(view.report.text(Paint::none()).as_bytes()),

@@ -12,6 +12,7 @@
 //! Cost: a few reads of `/proc` in the first seconds.
 
 use super::program;
+use crate::clock::monotonic_ns;
 use crate::file::{Found, euid};
 use crate::observe::find;
 use crate::proc::{self, Maps};
@@ -35,6 +36,7 @@ pub struct Watch {
     looks: usize,
     /// The board that the process was given.
     given: Option<File>,
+    was_given: bool,
     /// The one that it made itself.
     published: Option<File>,
     /// The program that the last look found without the library.
@@ -42,13 +44,29 @@ pub struct Watch {
     /// The program that it found with the library.
     with: Option<PathBuf>,
     is_said: bool,
+    /// When the last look found one without, and when the last program began, as far as the end tells.
+    without_ns: u64,
+    last_start: u64,
 }
 
 impl Watch {
     /// Of a process that was just started; `is_said`: that it runs without.
     pub fn new(pid: u32, given: Option<File>, start_ns: u64, is_said: bool) -> Self {
         let start = Instant::now();
-        Self { pid, start, start_ns, looks: 0, given, published: None, without: None, with: None, is_said }
+        Self {
+            pid,
+            start,
+            start_ns,
+            looks: 0,
+            was_given: given.is_some(),
+            given,
+            published: None,
+            without: None,
+            with: None,
+            is_said,
+            without_ns: 0,
+            last_start: 0,
+        }
     }
 
     fn due(&self) -> Option<Instant> {
@@ -80,7 +98,7 @@ impl Watch {
         if !maps.has_libc() && program::inspect(&program).why_not().is_none() {
             return;
         }
-        self.with = None;
+        (self.with, self.without_ns) = (None, monotonic_ns());
         if self.without.as_ref() == Some(&program) && !self.is_said {
             self.tell(&program, &self.why(&program));
         }
@@ -138,13 +156,25 @@ impl Watch {
             let is = |path: &Path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name));
             !is(program) && !self.with.as_deref().is_some_and(is)
         });
-        if !self.is_said && board.is_some() && !is_closed && has_left && is_other {
+        let is_left = board.is_some() && !is_closed && has_left && is_other;
+        let start = board.as_ref().and_then(|file| word(file, offset_of!(Board, start_ns)));
+        // (One without the library began after whatever was sampled.)
+        self.last_start = if is_left { u64::MAX } else { self.without_ns.max(start.unwrap_or(0)) };
+        if !self.is_said && is_left {
             let other = name.unwrap_or_default().to_owned();
             self.tell(Path::new(&other), "the library was not reached there, only before");
         }
         board
     }
 
+    /// Whether the process was given a board.
+    pub const fn was_given(&self) -> bool {
+        self.was_given
+    }
+    /// After the end: what was sampled before (`CLOCK_MONOTONIC`, ns) is not of its last program; 0: not known.
+    pub const fn last_start(&self) -> u64 {
+        self.last_start
+    }
     /// Whether it was said that the program runs without.
     pub const fn is_said(&self) -> bool {
         self.is_said

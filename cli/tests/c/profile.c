@@ -157,6 +157,9 @@ int main(int argc, char **argv) {
         }
     }
     if (strcmp(what, "kill") == 0) { sites(); fflush(stdout); raise(SIGKILL); }
+    // Becomes another program, on Allotment, which allocates nothing, or not.
+    if (strcmp(what, "exec") == 0) { sites(); fflush(stdout); execl(argv[0], argv[0], "none", NULL); }
+    if (strcmp(what, "leave") == 0) { char *none[] = {NULL}; sites(); fflush(stdout); execle("/bin/true", "true", NULL, none); }
     if (strcmp(what, "twice") == 0) { void *p = site_middle(); free(p); free(p); }
     return 0;
 }
