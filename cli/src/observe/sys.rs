@@ -1,7 +1,7 @@
 //! # The system calls of observing
 //!
-//! A shared mapping of a board's first pages that survives being cut, futexes that processes share, a lock on a file, signals that set a flag.
-//! Everything else is read through files.
+//! A shared mapping of a board's first pages that survives being cut, futexes that processes share, a lock on a file, signals that set a flag
+//! or put the terminal back. Everything else is read through files.
 #![allow(unsafe_code)] // mapping, futex, flock, signal handlers
 
 use allotment_engine::arch::PAGE;
@@ -10,8 +10,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 /// Where a mapping is (0: none), and whether a page of it was gone when it was needed. Boards of others may be cut at any moment.
@@ -23,7 +23,7 @@ struct Watched {
 /// Mappings at one time, at most.
 static WATCHED: [Watched; 64] = [const { Watched { at: AtomicUsize::new(0), is_cut: AtomicBool::new(false) } }; 64];
 
-/// A page of a file that is gone becomes one of zeros, and is noted; any other fault is what it was.
+/// A page of a file that is gone becomes one of zeros, and is noted; any other fault ends the command.
 extern "C" fn fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid siginfo; the system calls are those that a handler may make, on pages of a mapping of ours.
     unsafe {
@@ -42,7 +42,7 @@ extern "C" fn fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
                 return;
             }
         }
-        libc::signal(signal, libc::SIG_DFL);
+        end(signal);
     }
 }
 
@@ -144,17 +144,79 @@ extern "C" fn stop(_: libc::c_int) {
     STOPPED.store(true, Relaxed);
 }
 
+/// Standard input's terminal as it was, for what ends the command at once.
+static TERMINAL: OnceLock<libc::termios> = OnceLock::new();
+
+/// A signal that cannot be outlived: the terminal is put back, then it does what it does.
+extern "C" fn end(signal: libc::c_int) {
+    const PLAIN: &[u8] = b"\x1b[?1049l\x1b[?25h";
+    // SAFETY: what a handler may call, on values that were made before. (The signal comes when the handler returns.)
+    unsafe {
+        if let Some(terminal) = TERMINAL.get() {
+            libc::tcsetattr(0, libc::TCSANOW, terminal);
+            libc::write(1, PLAIN.as_ptr().cast(), PLAIN.len());
+        }
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+}
+
+/// Sets a handler. No `SA_RESTART`: sleeps end.
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: all-zero bytes are a valid sigaction; the handlers do what a handler may.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_ONSTACK;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(signal, &raw const action, ptr::null_mut());
+    }
+}
+
 /// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT raise a flag instead of ending the command.
 pub fn stop_on_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-        // SAFETY: all-zero bytes are a valid sigaction; the handler stores one atomic. No SA_RESTART: sleeps end.
-        unsafe {
+        handle(signal, stop);
+    }
+}
+
+/// The same with every signal that ends a process. Those of its own faults end it, and put the terminal back before. (SIGPIPE is
+/// ignored, and SIGBUS handled by [`Mapping`].)
+pub fn stop_on_every_signal() {
+    const FAULTS: [libc::c_int; 6] =
+        [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];
+    const OTHERS: [libc::c_int; 10] = [
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGALRM,
+        libc::SIGVTALRM,
+        libc::SIGPROF,
+        libc::SIGXCPU,
+        libc::SIGXFSZ,
+        libc::SIGIO,
+        libc::SIGPWR,
+        libc::SIGSTKFLT,
+    ];
+    // SAFETY: all-zero bytes are valid for both structures, which the calls fill.
+    let (terminal, is_ignored) = unsafe {
+        let mut terminal: libc::termios = std::mem::zeroed();
+        let is_ignored = |signal| {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = stop as *const () as usize;
-            libc::sigemptyset(&raw mut action.sa_mask);
-            libc::sigaction(signal, &raw const action, ptr::null_mut());
+            libc::sigaction(signal, ptr::null(), &raw mut action);
+            action.sa_sigaction == libc::SIG_IGN
+        };
+        ((libc::tcgetattr(0, &raw mut terminal) == 0).then_some(terminal), is_ignored)
+    };
+    if let Some(terminal) = terminal {
+        let _ = TERMINAL.set(terminal);
+    }
+    stop_on_signals();
+    for signal in OTHERS.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+        if !is_ignored(signal) {
+            handle(signal, stop);
         }
     }
+    FAULTS.into_iter().for_each(|signal| handle(signal, end));
 }
 
 /// Whether one of them has come.

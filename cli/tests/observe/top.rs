@@ -160,6 +160,35 @@ fn top_in_a_terminal() {
     screen.shows(&["ended with 0"]);
 }
 
+/// Whatever signal ends it, by a flag or at once, the terminal is as it was.
+#[test]
+fn top_puts_the_terminal_back_at_every_signal() {
+    let test = "top_puts_the_terminal_back_at_every_signal";
+    let Some(tmux) = need(test, "tmux", "tmux") else { return };
+    let Some(watched) = Watched::start(&[]) else { return };
+    let scratch = Scratch::new("signals");
+    let command = |name: &str| {
+        format!(
+            "ulimit -c 0; stty -a > {0}/before; {ALLOTMENT} top {1} --interval 0.2; echo ended with $?; stty -a > {0}/{name}; \
+             sleep 600",
+            scratch.path().display(),
+            watched.pid
+        )
+    };
+    let screen = Screen::open(tmux, &scratch, "sleep 600");
+    for (name, code) in [("USR1", 0), ("USR2", 0), ("ALRM", 0), ("PROF", 0), ("RTMIN", 0), ("SEGV", 139), ("BUS", 135)]
+    {
+        screen.tmux(&["respawn-pane", "-k", &command(name)]);
+        screen.shows(&["resident", "(peak"]);
+        signal(top_of(watched.pid), name);
+        let text = screen.shows(&[&format!("ended with {code}")]);
+        assert!(!text.contains("q quit"), "{name}: the screen was not put back\n{text}");
+        let settings = |name: &str| fs::read_to_string(scratch.join(name)).unwrap_or_default();
+        until("settings", || !settings(name).is_empty());
+        assert_eq!(settings("before"), settings(name), "{name}");
+    }
+}
+
 /// Without colour, without UTF-8, on the plainest terminal that tmux can be: letters only.
 #[test]
 fn top_without_colour() {

@@ -84,7 +84,7 @@ fn watch(target: Target, interval: f64) -> Result<(), String> {
     let interval = Duration::from_secs_f64(interval);
     let first = Sample::of(View::take(&target, true)?);
     let mut state = State::new(first, interval, Look::of_terminal());
-    sys::stop_on_signals();
+    sys::stop_on_every_signal();
     let (requests, asked) = channel();
     let (tell, news) = channel();
     let keys = tell.clone();
