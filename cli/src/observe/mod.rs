@@ -51,7 +51,11 @@ pub fn stat(asked: &Stat) -> ExitCode {
     finish(match &asked.target {
         None if asked.all => file::write(asked.output.as_deref(), fleet::exposition().as_bytes()),
         None if asked.openmetrics || asked.watch.is_some() => {
-            let line = "whose? Name a process (`allotment stat` lists them); --all is for metrics of all";
+            let line = if asked.openmetrics {
+                "whose? Name a process (`allotment stat` lists them); --all is for metrics of all"
+            } else {
+                "whose? --watch wants a process (`allotment stat` lists them)"
+            };
             return finish(Err(Failure::usage(line)));
         }
         None => list(asked),

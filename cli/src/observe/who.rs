@@ -43,6 +43,9 @@ pub fn target(word: &str) -> Result<Target, String> {
 
 /// `None`: a name that nobody has.
 pub fn named(word: &str) -> Result<Option<Target>, String> {
+    if word.is_empty() {
+        return Err("an empty name is nobody's; `allotment stat` lists the programs that there are".into());
+    }
     if let Ok(pid) = word.parse() {
         return Target::of(pid).map(Some);
     }

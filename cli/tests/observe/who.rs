@@ -77,6 +77,15 @@ fn wrong_words_are_answered() {
     for words in [&["--openmetrics"][..], &["--watch", "1"]] {
         fails(&[&["stat"], words].concat(), 2, &["whose?"]);
     }
+    let said = String::from_utf8(allotment(&["stat", "--json", "--watch", "1"]).stderr).unwrap();
+    assert!(said.contains("--watch wants a process") && !said.contains("--all"), "{said}");
+    for command in ["stat", "top", "tune", "drain", "purge", "profile"] {
+        let output = allotment(&[command, ""]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let is_told =
+            said.contains("an empty name is nobody's") || command == "top" && said.contains("wants a terminal");
+        assert!(output.status.code() == Some(1) && is_told, "{command}: {said}");
+    }
     // Metrics only, and of all only metrics.
     let pid = watched.pid.to_string();
     for words in [
