@@ -57,6 +57,21 @@ fn counters_go_on_where_sequences_cannot() {
     });
 }
 
+/// What pkg-config says of a prefix with a space is one word for the shell.
+#[test]
+fn a_prefix_may_have_a_space() {
+    if need("a_prefix_may_have_a_space", "pkg-config", "pkgconf").is_none() {
+        return;
+    }
+    let scratch = Scratch::new("space");
+    let template = fs::read_to_string(root().join("packaging/allotment.pc.in")).unwrap();
+    let filled = template.replace("@PREFIX@", "/in st").replace("@LIBDIR@", "/in st/lib").replace("@VERSION@", "1");
+    fs::write(scratch.join("allotment.pc"), filled).unwrap();
+    let script = "eval \"set -- $(pkg-config --cflags --libs allotment)\"; printf '%s,' \"$@\"";
+    let said = runs(Command::new("sh").args(["-c", script]).env("PKG_CONFIG_PATH", scratch.path()));
+    assert_eq!(said, "-I/in st/include,-L/in st/lib,-lallotment_c,");
+}
+
 /// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(root().join("include/allotment.h")).unwrap();
