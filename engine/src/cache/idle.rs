@@ -7,6 +7,8 @@
 //!                                   │         ├ yes, it grew, and its slabs are hollow ─────────────► was entitled to to the budget
 //!                                   └── LOOKS └ yes, and it grew ──► one of a barn that nobody wanted since then, likewise
 //!
+//! a class of areas lacks room, and the set has no more ──► another hand ──► class of areas: idle? half of what it holds (`heap::front`)
+//!
 //! the keeper, each second ──► barns: all that nobody wanted since
 //! ```
 //! A program that goes from one phase to the next leaves sheaves behind of classes that it needs no more, and the whole budget with
@@ -24,6 +26,7 @@ use super::sheaf::{Barn, Sheaf};
 use super::{Cache, Source};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 use crate::stat::{Event, Level};
 use core::ops::Range;
 
@@ -56,24 +59,40 @@ impl Cache {
     #[inline(never)]
     fn take_from_idle(&self, source: &impl Source, set: &Set, classes: Range<usize>, grew: bool) {
         for _ in 0..LOOKS {
-            let class = set.hand.load(Relaxed) as usize % classes.len() + classes.start;
+            let class = set.hands[0].load(Relaxed) as usize % classes.len() + classes.start;
             let has_much = set.limits[class].load(Relaxed) as usize > Self::least(source.size(class));
             let is_idle = self.is_idle(set, class) && has_much || grew && Self::is_hollow(source, set, class);
             let stays = is_idle && self.give_way(source, set, class);
-            set.hand.store((class - classes.start + usize::from(!stays)) as u8, Relaxed);
+            set.hands[0].store((class - classes.start + usize::from(!stays)) as u8, Relaxed);
             if is_idle || grew && self.barns_give_way(source, set, class) {
                 break;
             }
         }
     }
 
+    /// The class of areas to which another hand comes, if it may hold some and has done nothing since that was there last.
+    pub fn idle_areas(&self, set: &Set) -> Option<usize> {
+        let classes = FIRST_FRONT..CLASSES_MAX;
+        let class = set.hands[1].load(Relaxed) as usize % classes.len() + classes.start;
+        set.hands[1].store((class + 1 - classes.start) as u8, Relaxed);
+        let (now, word) = (self.done(set, class), &set.batches[class]);
+        let [flags, last] = word.load(Relaxed).to_le_bytes();
+        word.store(u16::from_le_bytes([flags, now]), Relaxed);
+        (last == now && set.limits[class].load(Relaxed) > 0).then_some(class)
+    }
+
     /// Whether a class has done nothing since this was asked last (or as many operations as come to the same byte).
     fn is_idle(&self, set: &Set, class: usize) -> bool {
-        let ops = &self.sets.tally_of(set).class[class];
-        let now = ops.allocs.load(Relaxed).wrapping_add(ops.frees.load(Relaxed)) as u8;
+        let now = self.done(set, class);
         let is_idle = set.done[class].load(Relaxed) == now;
         set.done[class].store(now, Relaxed);
         is_idle
+    }
+
+    /// The lowest byte of a class's operations.
+    fn done(&self, set: &Set, class: usize) -> u8 {
+        let ops = &self.sets.tally_of(set).class[class];
+        ops.allocs.load(Relaxed).wrapping_add(ops.frees.load(Relaxed)) as u8
     }
 
     /// Whether what is cached of a class keeps slabs of which hardly anything is out, and more comes back of it than is asked for.

@@ -17,6 +17,9 @@ use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 /// Classes whose objects a set has a barn of its own for: objects of at most 2 KiB.
 pub const NEAR: usize = if CLASSES_MAX < 43 { CLASSES_MAX } else { 43 };
 
+/// In [`Set::batches`] of a class of areas: it was asked for one that it did not have.
+pub const LACKED: u16 = 1;
+
 /// In [`Set::mark`]: nothing is wanted.
 pub(super) const NONE: u32 = 0;
 /// See [`super::drain`].
@@ -50,12 +53,13 @@ pub struct Set {
     /// with use, within the budget, and decays. What all of them may hold is the level `charged`.
     /// (Of the classes of areas: see [`super::front`].)
     pub limits: [AtomicU16; CLASSES_MAX],
-    /// Objects that the next refill from the source takes: doubles with refills, halves with flushes.
+    /// Objects that the next refill from the source takes: doubles with refills, halves with flushes. (Of a class of areas: [`LACKED`], and in
+    /// the other byte what `done` is of others.)
     pub batches: [AtomicU16; CLASSES_MAX],
     /// The lowest byte of a class's operations when [`super::idle`] looked last.
     pub done: [AtomicU8; FIRST_FRONT],
-    /// Where among the classes it looks next.
-    pub hand: AtomicU8,
+    /// Where among the classes it looks next; and among those of areas.
+    pub hands: [AtomicU8; 2],
     /// A class of this set was refused what it would have been entitled to but for the budget.
     pub starves: AtomicBool,
     /// Memory was taken for a class.
@@ -92,7 +96,7 @@ impl Set {
         limits: [const { AtomicU16::new(0) }; CLASSES_MAX],
         batches: [const { AtomicU16::new(0) }; CLASSES_MAX],
         done: [const { AtomicU8::new(0) }; FIRST_FRONT],
-        hand: AtomicU8::new(0),
+        hands: [const { AtomicU8::new(0) }; 2],
         starves: AtomicBool::new(false),
         grew: AtomicBool::new(false),
         mark: AtomicU32::new(0),

@@ -5,7 +5,8 @@
 //! malloc ◄── next class that is long enough ──┘   └── none there: the class behind it, or dirty runs
 //! ```
 //! A sheaf that is full gets twice the room if it was empty meanwhile (its `batch` says so), and its first room whatever was, while
-//! what all such sheaves of a CPU may hold is 16 MiB together at most. Else its older half goes.
+//! what all such sheaves of a CPU may hold is 16 MiB together at most (where they may already, one that idles loses half). Else its older
+//! half goes.
 //! All of them go before a request touches memory that no area used yet: merged with their neighbours they may serve it.
 //!
 //! The last classes of every set hold no objects but areas of at most [`FRONT_BYTES`](crate::knob::FRONT_BYTES), eight lengths to a doubling
@@ -34,7 +35,7 @@ use crate::arch::{PAGE, opaque};
 use crate::cache::Source;
 use crate::cache::front;
 use crate::cache::layout::{OBJECTS, Word};
-use crate::cache::set::Set;
+use crate::cache::set::{LACKED, Set};
 use crate::cache::sheaf::Sheaf;
 use crate::knob::Id;
 use crate::page::{BIASED, Desc, Kind, Pfn};
@@ -145,7 +146,7 @@ impl<E: Environment> Heap<E> {
             && let Some(set) = self.cache.sets.ready()
         {
             // Relaxed: a hint.
-            set.batches[front::serves(size.div_ceil(PAGE))].store(1, Relaxed);
+            set.batches[front::serves(size.div_ceil(PAGE))].store(LACKED, Relaxed);
         }
     }
 
@@ -264,7 +265,11 @@ impl<E: Environment> Heap<E> {
         let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
         let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
         let is_full = |main: Word| main.room() == 0;
-        if push() || self.cache.renew_main(&self.mm().everything(), class, is_full, room) && push() {
+        let push_wider = || {
+            self.front_makes_room(class);
+            self.cache.renew_main(&self.mm().everything(), class, is_full, room) && push()
+        };
+        if push() || push_wider() {
             return Some(lazy() != before);
         }
         desc.set(Kind::Area, desc.rest());
@@ -295,18 +300,32 @@ impl<E: Environment> Heap<E> {
         }
         let pages = |class| self.cache.main_count(class) * front::length(class);
         let class = (FIRST_FRONT..CLASSES_MAX).max_by_key(|&class| pages(class)).unwrap_or(FIRST_FRONT);
-        let is_much = pages(class) >= MUCH;
-        is_much
-            && self.cache.renew_main(
-                &self.mm().everything(),
-                class,
-                |_| true,
-                |set, sheaf| {
-                    self.front_loses(class, sheaf, sheaf.len() - sheaf.len() / 2);
-                    set.entitle_areas(class, sheaf.len());
-                    sheaf.len()
-                },
-            )
+        pages(class) >= MUCH && self.front_halves(class)
+    }
+
+    /// Before a full class gets room that it lacked: where the classes of this CPU may hold all that a set may, one that idles loses half.
+    fn front_makes_room(&self, class: usize) {
+        let Some(set) = self.cache.sets.ready() else { return };
+        // Relaxed, all: hints.
+        let own = (set.limits[class].load(Relaxed) as usize).max(DEPTH) * front::length(class);
+        let is_short = set.batches[class].load(Relaxed) & LACKED != 0 && set.fronts.load(Relaxed) as usize + own > WIDE;
+        if is_short && let Some(idle) = self.cache.idle_areas(set) {
+            self.front_halves(idle);
+        }
+    }
+
+    /// The older half of what this CPU keeps of a class goes, and what may be kept of it is what is left. False where that cannot be.
+    fn front_halves(&self, class: usize) -> bool {
+        self.cache.renew_main(
+            &self.mm().everything(),
+            class,
+            |_| true,
+            |set, sheaf| {
+                self.front_loses(class, sheaf, sheaf.len() - sheaf.len() / 2);
+                set.entitle_areas(class, sheaf.len());
+                sheaf.len()
+            },
+        )
     }
 
     /// Bytes of areas that sets cache, as far as can be seen while they are in use.
@@ -343,7 +362,7 @@ impl<E: Environment> Heap<E> {
     fn front_room(&self, set: &Set, class: usize, sheaf: &mut Sheaf) -> usize {
         let held = sheaf.len();
         // Relaxed: hints, of this CPU's threads alone but for a moment.
-        let lacked = set.batches[class].swap(0, Relaxed) != 0;
+        let lacked = set.batches[class].swap(0, Relaxed) & LACKED != 0;
         let own = set.limits[class].load(Relaxed) as usize * front::length(class);
         let others = (set.fronts.load(Relaxed) as usize).saturating_sub(own);
         let most = (WIDE.saturating_sub(others) / front::length(class)).min(OBJECTS);

@@ -191,6 +191,27 @@ fn areas_of_one_length_are_cached_up_to_a_bound() {
     });
 }
 
+/// One that comes when others have it all takes of theirs, though nobody asks for them any more.
+#[test]
+fn a_class_takes_room_from_one_that_idles() {
+    each(|heap| {
+        soon(|| {
+            // (From the longest on, so that none needs memory that no area used yet.)
+            for pages in (18..=96).rev().step_by(6) {
+                (0..10).for_each(|_| pass(heap, &[pages * PAGE], 4096 / pages));
+            }
+            (0..200).for_each(|_| pass(heap, &[5 * PAGE], 16));
+            let areas: Vec<usize> = (0..16).map(|_| take(heap, 5 * PAGE)).collect();
+            areas.iter().for_each(|&area| give(heap, area));
+            let again: Vec<usize> = (0..16).map(|_| take(heap, 5 * PAGE)).collect();
+            again.iter().for_each(|&area| give(heap, area));
+            let all = again.iter().rev().eq(&areas);
+            heap.trim();
+            all
+        });
+    });
+}
+
 /// All classes have those 16 MiB together.
 #[test]
 fn classes_share_the_bound() {
