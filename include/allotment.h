@@ -37,7 +37,8 @@
  * makes no counter pays nothing but the mapping of this library. The first
  * counter reads two files of /sys and reserves 256 KiB of address space for
  * each possible CPU; only touched pages become resident. Make it before a filter
- * of system calls that kills: later ones need mmap and membarrier only.
+ * of system calls that kills: later ones need mmap, munmap, madvise and
+ * membarrier only.
  *
  * Linking: pkg-config --cflags --libs allotment (docs/c.md).
  */
@@ -140,7 +141,10 @@ void allotment_counter_quota_free(allotment_counter_quota *counter);
 /* Uses n if they fit: 1, else 0. Never beyond the limit, and never refuses what
  * fits. One sequence; a lock for every batch; near the limit one
  * compare-and-swap on the shared total, and one system call (membarrier) when
- * that begins. */
+ * that begins. Where that call is refused, or the process has filtered its calls
+ * or promised to (prctl with PR_SET_NO_NEW_PRIVS) while `allotment run` watches,
+ * it may refuse what fits by what other indices have in stock, until each of them
+ * has an update that the total refuses. */
 int allotment_counter_quota_try_add(allotment_counter_quota *counter, uint64_t n);
 
 /* Returns n that were used: 1. Returns 0 and does nothing if it sees that they

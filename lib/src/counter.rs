@@ -282,6 +282,9 @@ impl LevelCounter {
 }
 
 /// Counts what is in use of something limited: adding never exceeds the limit, and what fits is never refused.
+///
+/// (Where `membarrier` is refused, or may not be asked because the process filters its calls, what fits may be refused by what other indices
+/// have in stock, until each of them has an update that the total refuses.)
 #[derive(Debug)]
 pub struct QuotaCounter {
     quota: Quota,

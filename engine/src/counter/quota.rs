@@ -35,8 +35,9 @@
 //! `charged` grows only by a compare-and-swap to at most `limit`, and stocks are part of `charged`. A smaller limit begins
 //! with a tight phase if less than `charged`.
 //!
-//! If the kernel refuses the fence (a filter installed later) the stocks are left where they are: the limit holds,
-//! refusals may come early by what is in them.
+//! If the kernel refuses the fence, or may not be asked any more (a filter, or the promise that lets one), no stock is used from the first refusal on. Each goes
+//! into the total with the next update of its index that the total refuses: the limit holds, refusals may come early by what other
+//! indices had.
 //!
 //! Locks: `Units::folding`; not for signal handlers. Cost: 20 instructions inlined and none locked, a
 //! lock and a compare-and-swap per batch; while tight one compare-and-swap on the shared total.
@@ -185,6 +186,22 @@ impl Quota {
         done
     }
 
+    /// The stock of this index into the total, where there was no fence for the others. The lock is held.
+    fn give_own(&self, units: &Units) {
+        /// `cap` refuses all sequences by now, but this one.
+        static OPEN: AtomicU64 = AtomicU64::new(LIMIT_MAX);
+        let index = units.here();
+        if index >= units.high() {
+            return;
+        }
+        // SAFETY: the word of `new`, read.
+        let stock = unsafe { units.shared_word(self.at, index) }.load(Relaxed);
+        // SAFETY: the word of `new`. (A thread that is moved takes as much of another's, or is refused.)
+        if stock > 0 && unsafe { units.move_slowly(self.at, stock.wrapping_neg(), &OPEN) } {
+            self.discharge(stock);
+        }
+    }
+
     /// All stocks into the total.
     fn sweep(&self, units: &Units) {
         for index in 0..units.high() {
@@ -226,6 +243,7 @@ impl Quota {
                     continue; // tight meanwhile
                 }
                 // There was no fence: without the stocks.
+                self.give_own(units);
                 return self.charge(n);
             }
             if n <= batch && self.charge(n + batch) {
@@ -239,6 +257,7 @@ impl Quota {
                 return true;
             }
             if !self.tighten(units) {
+                self.give_own(units);
                 return self.charge(n);
             }
         }

@@ -436,7 +436,7 @@ fn a_return_of_what_was_not_used_leaves_nothing_charged() {
     assert_eq!(of(&counter, &fixture), (0, 0, false));
 }
 
-/// A kernel that refuses the fence: stocks are left where they are, what does not fit beside them is refused.
+/// A kernel that refuses the fence: stocks of other CPUs are left where they are, what does not fit beside them is refused.
 #[test]
 fn without_a_fence_the_limit_holds() {
     let Some(fixture) = Fixture::new(Mode::Sequences, 4096) else { return };
@@ -446,11 +446,12 @@ fn without_a_fence_the_limit_holds() {
     assert!(counter.sub(units, 1000) && !counter.is_tight());
     units.confine();
     assert!(counter.try_add(units, 1));
-    let charged = counter.charged();
-    assert!(!counter.try_add(units, 1000));
-    assert_eq!(of(&counter, &fixture), (charged, 1, true));
-    assert!(counter.try_add(units, 1000 - charged) && !counter.try_add(units, 1));
-    assert_eq!(of(&counter, &fixture), (1000, 1001 - charged, true));
+    // Its own it gives up. (If the thread is moved, not at once.)
+    let given = (0..10).any(|_| !counter.try_add(units, 1000) && counter.charged() == 1);
+    assert!(given && counter.used(units) == 1);
+    assert!(counter.try_add(units, 999) && !counter.try_add(units, 1));
+    assert!(counter.sub(units, 1000) && counter.try_add(units, 1000) && !counter.try_add(units, 1));
+    assert_eq!(counter.used(units), 1000);
 }
 
 /// A return takes no lock, which a thread would wait for, while somebody forks.
