@@ -21,7 +21,7 @@ use crate::arch::{PAGE, sys};
 use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::stat::{Event, Timing};
 use crate::vmap::Fresh;
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 /// Bytes in use from which a heap asks whose it is.
 const LARGE: u64 = 16 << 20;
@@ -216,6 +216,7 @@ impl<E: Environment> Heap<E> {
         } else {
             self.alloc_area(size, PAGE, false).map(|fresh| fresh.address)
         };
+        let object = object.or_else(|| self.alloc_left_aside(size, 16));
         self.cold_end(Event::AllocSlowpath, start, object.is_none());
         if size <= SMALL_MAX {
             self.cache.sets.time(Timing::Refill, start);
@@ -370,6 +371,7 @@ impl<E: Environment> Heap<E> {
         }
         let front = self.front_alloc_slow(size, PAGE).map(|address| Fresh { address, zero: false });
         let fresh = front.or_else(|| self.alloc_area(size, PAGE, true));
+        let fresh = fresh.or_else(|| Some(Fresh { address: self.alloc_left_aside(size, align)?, zero: false }));
         self.cold_end(Event::AllocSlowpath, start, fresh.is_none());
         let Some(fresh) = fresh else { return ptr::null_mut() };
         if self.is_due(size) {
@@ -427,6 +429,7 @@ impl<E: Environment> Heap<E> {
                 area.map(|area| area.address)
             })
         };
+        let object = object.or_else(|| self.alloc_left_aside(size, align));
         if is_due && let Some(object) = object {
             self.sample(object, size);
         }
@@ -434,11 +437,22 @@ impl<E: Environment> Heap<E> {
         self.checked(object.unwrap_or(0) as *mut u8)
     }
 
-    /// `size` bytes beside a fork.
+    /// Where the heap has no memory: what forks have left of the side arena.
     #[cold]
-    fn alloc_aside(&self, size: usize, align: usize) -> *mut u8 {
+    #[inline(never)]
+    fn alloc_left_aside(&self, size: usize, align: usize) -> Option<usize> {
+        if !self.side.is_used() {
+            return None;
+        }
+        // (What was kept is held already.)
+        let block = self.take_aside(|| self.side.alloc_left(size, align), 0)?;
+        Some(block.as_ptr() as usize)
+    }
+
+    /// A block of the side arena, as far as the hard limit allows.
+    fn take_aside(&self, take: impl FnOnce() -> Option<NonNull<u8>>, size: usize) -> Option<NonNull<u8>> {
         // Looked at before, and counted and then looked at, as areas are: of two at the same time one sees both.
-        let could = if self.is_refused_aside(size) { None } else { self.side.alloc(size, align) };
+        let could = if self.is_refused_aside(size) { None } else { take() };
         self.tell_aside();
         let is_over = could.is_some() && self.is_refused_aside(0);
         if let Some(block) = could
@@ -448,7 +462,13 @@ impl<E: Environment> Heap<E> {
             unsafe { self.side.free(block.as_ptr() as usize) };
             self.tell_aside();
         }
-        let block = if is_over { None } else { could };
+        if is_over { None } else { could }
+    }
+
+    /// `size` bytes beside a fork.
+    #[cold]
+    fn alloc_aside(&self, size: usize, align: usize) -> *mut u8 {
+        let block = self.take_aside(|| self.side.alloc(size, align), size);
         if block.is_none() && self.is_refused_aside(size) {
             self.count_if_open(Event::LimitRefused);
         }
@@ -458,7 +478,7 @@ impl<E: Environment> Heap<E> {
                 E::no_memory();
                 ptr::null_mut()
             },
-            ptr::NonNull::as_ptr,
+            NonNull::as_ptr,
         )
     }
 }

@@ -29,6 +29,8 @@ use core::ptr::NonNull;
 const LARGE: usize = 8 << 20;
 /// Bytes that the hard limit never refuses: a fork's own frames cannot wait until something is free.
 pub const LEAST: u64 = CHUNK as u64;
+/// Lists of longer blocks in which a request looks that has no other memory: two doublings.
+const WIDER: usize = 8;
 /// Largest request, and alignment.
 const MOST: usize = 1 << 46;
 /// In a link of what is put off: the entry lies in the object that is to be freed.
@@ -137,15 +139,28 @@ impl Side {
             return None;
         }
         let shape = Shape::of(size, align);
-        if let Some(block) = self.chunks().find_map(|chunk| chunk.take_kept(shape, &self.held)) {
-            return Some(block);
-        }
         loop {
-            if let Some(block) = self.chunks().find_map(|chunk| chunk.take(shape, &self.held)) {
+            if let Some(block) = self.take_block(shape, 0) {
                 return Some(block);
             }
             self.add(shape)?;
         }
+    }
+
+    /// The same of the chunks that there are, where there is no other memory: also a block that was kept for what is several times as long.
+    pub fn alloc_left(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+        if size > MOST || align > MOST {
+            return None;
+        }
+        self.take_block(Shape::of(size, align), WIDER)
+    }
+
+    /// A block that was kept, in its list or one of so many behind it, or that nobody had.
+    fn take_block(&self, shape: Shape, wider: usize) -> Option<NonNull<u8>> {
+        let kept = |shape| self.chunks().find_map(|chunk| chunk.take_kept(shape, &self.held));
+        let shapes = core::iter::successors(Some(shape), |shape| Some(shape.longer()));
+        let block = shapes.take(1 + wider).find_map(kept);
+        block.or_else(|| self.chunks().find_map(|chunk| chunk.take(shape, &self.held)))
     }
 
     /// Whether a request of so many bytes takes a block that was kept, as far as can be seen.

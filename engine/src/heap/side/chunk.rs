@@ -102,6 +102,11 @@ impl Shape {
         Self { size: ((steps + 1) << (doubling - 2)) * 16, align, kind, list: 8 + 4 * (doubling - 3) + steps - 4 }
     }
 
+    /// That of the next list.
+    pub(super) const fn longer(self) -> Self {
+        Self::of(self.size + 1, self.align)
+    }
+
     /// Whether its pages stay when it is freed.
     pub(super) const fn stays(self) -> bool {
         self.size < GOES

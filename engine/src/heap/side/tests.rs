@@ -141,6 +141,25 @@ fn heads_count_their_changes() {
     assert_eq!(heads.collect::<Vec<_>>(), [(chunk.base() + 4096, 0), (last, 1), (0, 2)]);
 }
 
+/// Who has no other memory gets what is up to four times as long, and no chunk is made for it.
+#[test]
+fn what_is_kept_serves_shorter_requests_in_need() {
+    let side = Side::new();
+    let take = |size: usize| side.alloc(size, 16).expect("memory").as_ptr() as usize;
+    let (_stays, block) = (take(16), take(40_000));
+    // (No room behind it.)
+    while side.chunks().next().unwrap().has_room(Shape::of(64, 16)) {
+        take(64);
+    }
+    let count = side.chunks().count();
+    assert_eq!(side.alloc_left(10_000, 16), None);
+    unsafe { side.free(block) };
+    assert_eq!([41_000, usize::MAX].map(|size| side.alloc_left(size, 16)), [None; 2]);
+    assert_eq!(side.alloc_left(8_000, 16), None, "it would waste most of it");
+    assert_eq!(side.alloc_left(11_000, 16).map(|block| block.as_ptr() as usize), Some(block));
+    assert!(side.size(block).unwrap() >= 40_000 && side.chunks().count() == count);
+}
+
 #[test]
 fn what_is_kept_serves_others_of_its_length_and_goes_in_the_end() {
     let side = Side::new();

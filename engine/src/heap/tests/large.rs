@@ -27,6 +27,33 @@ fn a_moved_area_that_grows_much_moves_again() {
     assert_empty(&HEAP);
 }
 
+/// What a fork has left of the side arena is there where the heap has nothing more.
+#[test]
+fn what_forks_leave_serves_who_is_refused() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    HEAP.cache.knobs.set(Id::HardLimit as usize, 8 << 20);
+    assert!(HEAP.fork_begin(u32::MAX));
+    let aside = [(); 12].map(|()| HEAP.malloc(40_000));
+    HEAP.fork_end(false);
+    let is_aside = |block: &*mut u8| HEAP.side.size(*block as usize).is_some();
+    assert!(aside.iter().all(is_aside));
+    aside[1..].iter().for_each(|&block| unsafe { HEAP.free(block) });
+    // Also for what is shorter, aligned or zeroed.
+    let request = |at: usize| match at % 3 {
+        0 => HEAP.malloc(40_000),
+        1 => HEAP.aligned(20_000, 16),
+        _ => HEAP.calloc(30_000),
+    };
+    let got: Vec<*mut u8> = (0..).map(request).take_while(|block| !block.is_null()).collect();
+    // (Those of the chunk that was not empty meanwhile. For more of another the limit has no room.)
+    assert_eq!(got.iter().filter(|block| is_aside(block)).count(), 5);
+    assert!(got.iter().skip(2).step_by(3).all(|&block| (0..30_000).all(|at| unsafe { *block.add(at) } == 0)));
+    got.into_iter().chain([aside[0]]).for_each(|block| unsafe { HEAP.free(block) });
+    HEAP.cache.knobs.set(Id::HardLimit as usize, 0);
+    assert_empty(&HEAP);
+}
+
 /// What the side arena gives counts for the hard limit, and what is freed counts no more. The forking thread waits for nothing.
 #[test]
 fn the_side_arena_keeps_the_hard_limit() {

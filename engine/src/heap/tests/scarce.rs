@@ -54,7 +54,7 @@ fn pages_change_hands_and_none_is_lost() {
             assert!(heap.mm().scrape_pages(order, || (managed(heap) > before.1).then_some(())).is_some());
             // (Our own structures take some pages for good, if they are short of memory.)
             let fed = (board(heap).level(Level::Meta) - before.2) as usize / PAGE;
-            assert!(fed <= 8, "{fed} pages fed");
+            assert!(fed <= 32, "{fed} pages fed");
             assert_eq!(unused(heap) + fed, before.0);
             assert!(managed(heap) + fed >= before.1 + (1 << order));
         }
