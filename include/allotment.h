@@ -313,7 +313,7 @@ size_t allotment_zoneinfo(char *text, size_t size);
 
 /* At least `size` bytes with whatever contents, aligned to pages and to
  * `alignment` (a power of two, or 0). NULL with errno = ENOMEM without memory (with
- * a guard also above half a GiB and before Linux 6.13), EINVAL for an alignment or
+ * a guard also from half a GiB on, alignment included, and before Linux 6.13), EINVAL for an alignment or
  * flag that does not exist. Some tens of ns for a reused one. */
 void *allotment_area_alloc(size_t size, size_t alignment, unsigned flags);
 

@@ -34,8 +34,8 @@ pub use crate::pages::BadFree;
 pub enum Error {
     /// The alignment is no power of two.
     Align,
-    /// The system has no more memory; or it has no guard pages (before Linux 6.13), or none for areas of more than
-    /// half a GiB.
+    /// The system has no more memory; or it has no guard pages (before Linux 6.13), or none for areas that with
+    /// guard and alignment come to half a GiB or more.
     Exhausted,
 }
 

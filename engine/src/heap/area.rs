@@ -13,8 +13,8 @@ use crate::vmap::Fresh;
 
 impl<E: Environment> Heap<E> {
     /// An area of at least `bytes`, aligned to `align` (a power of two) and to pages, with whatever contents; behind
-    /// its last page one where every access faults if `guard`. `None` without memory; with a guard also above half
-    /// a GiB, and where the kernel has no such pages (before Linux 6.13).
+    /// its last page one where every access faults if `guard`. `None` without memory; with a guard also from half
+    /// a GiB on, alignment included, and where the kernel has no such pages (before Linux 6.13).
     pub fn area_alloc(&self, bytes: usize, align: usize, guard: bool) -> Option<usize> {
         let start = self.cache.sets.clock.ticks();
         let _inside = self.enter_patiently()?;
