@@ -20,7 +20,7 @@ use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
-use crate::knob::Id;
+use crate::knob::{FRONT_BYTES, Id};
 use crate::page::BIASED;
 use crate::slab::class::{self, SIZES, SLAB_ORDER, SMALL_MAX};
 use crate::stat::Event;
@@ -37,6 +37,13 @@ const SHRUNK: usize = 4;
 /// wraps.)
 const fn serves(old: usize, size: usize) -> bool {
     size.wrapping_sub(1) < old && (size * 2 > old || old <= 64)
+}
+
+/// Whether an area that was to have `old` bytes stays as it is for `size`, less by an eighth or a page at most: a program that goes to and fro
+/// about a length would have it copied each time.
+const fn is_hardly_less(old: usize, size: usize) -> bool {
+    let part = if old / 8 > PAGE { old / 8 } else { PAGE };
+    old <= FRONT_BYTES && size <= old && size.next_multiple_of(PAGE) + part >= old
 }
 
 /// Whether what has `old` bytes will do so again: some room is for that.
@@ -181,7 +188,10 @@ impl<E: Environment> Heap<E> {
         }
         let fits = match old {
             ..=SMALL_MAX => serves(old, size),
-            _ => size <= old && (self.is_as_long(size, old) || self.had_room(object as usize, size)),
+            _ => {
+                size <= old
+                    && (is_hardly_less(old, size) || self.is_as_long(size, old) || self.had_room(object as usize, size))
+            }
         };
         // (A sampled object has more room than it shows; it is exchanged for one that is counted.)
         if fits && !(self.profile.is_used() && self.profile.samples.may_have(object as usize)) {
@@ -277,9 +287,10 @@ impl<E: Environment> Heap<E> {
         if may { room } else { size }
     }
 
-    /// Whether an area that is too long for `size` has its room to grow for that: no less was asked for than before.
+    /// Whether an area that is too long for `size` has its room to grow for that: no less was asked for than before, or hardly.
     fn had_room(&self, address: usize, size: usize) -> bool {
-        self.vmap().find(address).is_some_and(|area| (1..=size.div_ceil(PAGE)).contains(&self.vmap().asked(&area)))
+        let asked = self.vmap().find(address).map_or(0, |area| self.vmap().asked(&area));
+        asked > 0 && (asked <= size.div_ceil(PAGE) || is_hardly_less(asked * PAGE, size))
     }
 
     /// The area there has room to grow, or as much as was asked for.

@@ -27,6 +27,29 @@ fn a_moved_area_that_grows_much_moves_again() {
     assert_empty(&HEAP);
 }
 
+/// What goes to and fro about a length stays where it is, whether or not it has room to grow; what shrinks by more does not.
+#[test]
+fn a_block_that_shrinks_by_little_stays() {
+    static HEAP: Heap<Test> = Heap::new();
+    assert!(open(&HEAP, Mode::Simulated));
+    let realloc = |block, size| unsafe { HEAP.realloc(block, size) };
+    for (short, long) in [(16_384, 16_385), (16_000, 18_000), (32_768, 32_769), (131_072, 131_073), (56_000, 60_000)] {
+        let block = realloc(HEAP.malloc(short), long);
+        let usable = HEAP.usable(block).unwrap();
+        for size in [short, long, short] {
+            assert_eq!((realloc(block, size), HEAP.usable(block)), (block, Some(usable)), "{short} {long}");
+        }
+        let shorter = realloc(block, short / 2 + 1);
+        assert!(HEAP.usable(shorter).unwrap() <= short / 8 * 7);
+        unsafe { HEAP.free(shorter) };
+    }
+    let large = HEAP.malloc(3 << 20);
+    let cut = realloc(large, (3 << 20) - PAGE);
+    assert_eq!(HEAP.usable(cut), Some((3 << 20) - PAGE));
+    unsafe { HEAP.free(cut) };
+    assert_empty(&HEAP);
+}
+
 /// What a fork has left of the side arena is there where the heap has nothing more.
 #[test]
 fn what_forks_leave_serves_who_is_refused() {
