@@ -320,7 +320,8 @@ void *allotment_area_alloc(size_t size, size_t alignment, unsigned flags);
 /* Takes an area back, one of these or of this heap's malloc. 0; or -1 with errno =
  * EINVAL and nothing changed for what is free already, inside an area or foreign.
  * (Two threads that free it at the same moment may both be told 0; above 64 KiB it
- * is free once.) NULL is ignored. Some tens of ns, now and then a slice of a purge. */
+ * is free once. Up to 64 KiB a second free on another CPU may be told 0, too: it is
+ * reported later, as malloc's is; at once with the knob bad_free=abort.) NULL is ignored. Some tens of ns, now and then a slice of a purge. */
 int allotment_area_free(void *area);
 
 /* Bytes of an area in use, whole pages without its guard; 0 if it is none. */

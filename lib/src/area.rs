@@ -78,7 +78,8 @@ pub fn alloc_guarded(bytes: usize, align: usize) -> Result<NonNull<u8>, Error> {
 /// Takes an area back: one of these, or of malloc's. Cost: a few tens of ns; now and then a slice of a purge.
 ///
 /// # Errors
-/// [`BadFree`]: a free twice, an address inside an area, a foreign one. Nothing was changed.
+/// [`BadFree`]: a free twice, an address inside an area, a foreign one. Nothing was changed. (Up to 64 KiB a second free on another CPU may
+/// pass: it is reported later, as `malloc`'s is; at once with the knob `bad_free=abort`.)
 ///
 /// # Safety
 /// If it is an area, nobody uses it any more.

@@ -506,8 +506,13 @@ impl Sets {
 
     /// Objects of `class` that the set of `index` may hold, as far as can be seen while it is in use: each was
     /// in this list a moment ago, or in another of these classes.
-    pub fn peek(&self, index: usize, class: usize, mut each: impl FnMut(usize)) {
-        let Some((set, _)) = self.home_of(index) else { return };
+    pub fn peek(&self, index: usize, class: usize, each: impl FnMut(usize)) {
+        if let Some((set, _)) = self.home_of(index) {
+            self.peek_into(set, class, each);
+        }
+    }
+    /// The same of a set.
+    pub fn peek_into(&self, set: &Set, class: usize, mut each: impl FnMut(usize)) {
         let pair = &set.pairs[class];
         for word in [&pair.main, &pair.spare].map(|word| Word(word.load(Acquire))) {
             for at in 0..word.count() {

@@ -340,13 +340,17 @@ impl<E: Environment> Heap<E> {
         sum
     }
 
-    /// Whether an area that is in use, as far as its descriptor says, is in some front. Cost: a load for each area of that length that fronts have.
+    /// Whether an area that is in use, as far as its descriptor says, is in this CPU's front. (Those of others are theirs to write to.) Cost: a
+    /// load for each area of that length that it has.
     pub(super) fn front_has(&self, address: usize) -> bool {
         let Some((_, desc)) = self.pages.windows.look(address) else { return false };
-        let (sets, class) = (&self.cache.sets, front::holds(desc.len()));
+        let class = front::holds(desc.len());
         let mut has = false;
-        if desc.len() <= front::LONGEST && !self.is_marked(class) {
-            sets.used().for_each(|index| sets.peek(index, class, |area| has |= area == address));
+        if desc.len() <= front::LONGEST
+            && !self.is_marked(class)
+            && let Some(set) = self.cache.sets.ready()
+        {
+            self.cache.sets.peek_into(set, class, |area| has |= area == address);
         }
         has
     }
