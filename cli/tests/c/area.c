@@ -42,7 +42,7 @@ int main(void)
     errno = 0;
     CHECK(!allotment_area_alloc((size_t)1 << 60, 0, 0) && errno == ENOMEM);
 
-    unsigned char *wide = (unsigned char *)allotment_area_alloc(10 * PAGE, (size_t)1 << 21, 0);
+    unsigned char *wide = (unsigned char *)allotment_area_alloc(100 * PAGE, (size_t)1 << 21, 0);
     CHECK(wide && (uintptr_t)wide % ((size_t)1 << 21) == 0);
     errno = 0;
     CHECK(allotment_area_free(wide + PAGE) == -1 && errno == EINVAL);
