@@ -75,9 +75,10 @@ impl<E: Environment> Heap<E> {
     pub(super) fn front_alloc(&self, size: usize, pop: impl FnOnce(usize) -> Outcome<usize>) -> *mut u8 {
         let more = (size - 1) / PAGE;
         // SAFETY: it is for the front.
-        match pop(unsafe { front::offset_unchecked(more) }) {
-            Outcome::Done(address) if self.front_fits(address, front::serves(more + 1), more) => address as *mut u8,
-            Outcome::Done(misfit) => self.front_misfit(misfit, front::serves(more + 1), size),
+        let offset = unsafe { front::offset_unchecked(more) };
+        match pop(offset) {
+            Outcome::Done(address) if self.front_fits(address, offset / 16, more) => address as *mut u8,
+            Outcome::Done(misfit) => self.front_misfit(misfit, offset / 16, size),
             _ => self.front_next(size),
         }
     }
@@ -128,13 +129,12 @@ impl<E: Environment> Heap<E> {
         lacks: impl FnOnce(),
     ) -> Option<usize> {
         let pages = size.div_ceil(PAGE);
-        match pop(front::serves(pages)) {
-            Outcome::Done(address)
-                if address.is_multiple_of(align) && self.front_fits(address, front::serves(pages), pages - 1) =>
-            {
+        let class = front::serves(pages);
+        match pop(class) {
+            Outcome::Done(address) if address.is_multiple_of(align) && self.front_fits(address, class, pages - 1) => {
                 return Some(address);
             }
-            Outcome::Done(misfit) => self.front_misses(misfit, front::serves(pages)),
+            Outcome::Done(misfit) => self.front_misses(misfit, class),
             _ => lacks(),
         }
         None
