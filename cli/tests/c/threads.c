@@ -161,14 +161,18 @@ static void short_threads(void)
         for (int which = 0; which < 8; which++)
             CHECK(!pthread_join(thread[which], NULL));
     }
-    /* Detached ones: their stacks and tables are freed by whoever comes next. */
+    /* Detached ones: their stacks and tables are freed by whoever comes next. (From the beginning: glibc's pthread_detach looks at
+     * the thread once more when its stack may be unmapped already.) */
+    pthread_attr_t detached;
+    CHECK(!pthread_attr_init(&detached) && !pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED));
     for (int at = 0; at < total / 4; at++) {
         pthread_t thread;
-        start(&thread, short_lived, (uintptr_t)at);
-        CHECK(!pthread_detach(thread));
+        int failed = pthread_create(&thread, &detached, short_lived, (void *)(uintptr_t)at);
+        CHECK(!failed, "pthread_create: %d", failed);
         if (at % 16 == 0)
             sched_yield();
     }
+    CHECK(!pthread_attr_destroy(&detached));
     pause_for(0.2);
     empty_slots();
 }
