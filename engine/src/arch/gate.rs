@@ -46,7 +46,7 @@ use super::sys;
 /// Threads that can be inside at a time; more wait for one of them.
 const ROOMS: usize = 128;
 /// Forks that can be in flight at a time; more wait for one of them. Vforks have half of the notes, or none.
-const NOTES: usize = 512;
+const NOTES: usize = 448;
 /// Looks at most that a thread waits for a fork that is not yet in flight: a tenth of a second, with what timers add up to a quarter.
 pub const SEAL_NAPS: u32 = 2000;
 /// Looks at most that one of our threads waits for a program's only thread.
@@ -74,8 +74,6 @@ struct Room(AtomicUsize);
 #[derive(Debug)]
 #[repr(C)]
 pub struct Gate {
-    /// A process of one thread uses the last one, beside the rest, and touches no page for the others.
-    rooms: [Room; ROOMS],
     state: AtomicU32,
     /// Changes when a thread leaves that somebody waits for.
     left: AtomicU32,
@@ -97,6 +95,17 @@ pub struct Gate {
     /// How often the last fork in flight has ended.
     gaps: AtomicU32,
     notes: [AtomicUsize; NOTES],
+    /// A process of one thread uses the first one, and touches no page for the others.
+    rooms: [Room; ROOMS],
+}
+
+/// Bytes of a gate that a process of one thread touches, and its fork: those at the beginning. (See [`on_a_page`].)
+const TOUCHED: usize = core::mem::offset_of!(Gate, rooms) + size_of::<Room>();
+
+/// Whether a gate that lies so many bytes behind the beginning of a page needs no other for that: a page that a process writes is another
+/// fault of it and of each child that it forks.
+pub const fn on_a_page(at: usize) -> bool {
+    at + TOUCHED <= super::PAGE
 }
 
 /// The right to be inside.
@@ -167,7 +176,6 @@ impl Gate {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            rooms: [const { Room(AtomicUsize::new(0)) }; ROOMS],
             state: AtomicU32::new(0),
             left: AtomicU32::new(0),
             waits: AtomicU32::new(0),
@@ -180,6 +188,7 @@ impl Gate {
             vain: AtomicU32::new(0),
             gaps: AtomicU32::new(0),
             notes: [const { AtomicUsize::new(0) }; NOTES],
+            rooms: [const { Room(AtomicUsize::new(0)) }; ROOMS],
         }
     }
 
@@ -221,7 +230,7 @@ impl Gate {
     fn find_room(&self, me: usize) -> Option<&AtomicUsize> {
         // Nobody else comes, but a handler, which leaves what it found.
         if sys::single_threaded()
-            && let Some(Room(room)) = self.rooms.iter().rev().find(|room| room.0.load(Relaxed) == 0)
+            && let Some(Room(room)) = self.rooms.iter().find(|room| room.0.load(Relaxed) == 0)
         {
             room.store(me, Relaxed);
             return Some(room);

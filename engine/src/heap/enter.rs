@@ -144,8 +144,9 @@ impl<E: Environment> Heap<E> {
     pub(super) fn unshare(&self) {
         self.unshare_board();
         let aside = self.side.inherit();
-        if self.is_open() {
-            self.cache.sets.board().set(Level::Aside, aside);
+        let board = self.cache.sets.board();
+        if self.is_open() && board.level(Level::Aside) != aside {
+            board.set(Level::Aside, aside);
         }
     }
 

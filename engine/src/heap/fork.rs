@@ -16,6 +16,7 @@
 
 use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::settle;
 use crate::arch::gate::Begun;
 use crate::stat::Event;
 
@@ -29,7 +30,7 @@ impl<E: Environment> Heap<E> {
         self.mm().dismiss_threads();
         let seal = |is_closed: bool| {
             if !is_closed {
-                self.fenced.store(self.cache.sets.close(), Relaxed);
+                settle!(self.fenced, self.cache.sets.close());
             }
             self.cache.sets.snapshot();
         };
@@ -47,8 +48,7 @@ impl<E: Environment> Heap<E> {
             self.profile.samples.inherit();
             self.reclaim.relax();
         }
-        // Relaxed: policy.
-        self.vain.store(false, Relaxed);
+        settle!(self.vain, false);
         let lost = self.gate.fork_end(child, || self.cache.sets.reopen());
         if child {
             self.areas.inherit(lost);

@@ -207,6 +207,10 @@ impl Samples {
     /// In a forked child, which forgets all. (If it was forked in a handler that came while this thread had the table, the
     /// frame below goes on with it.)
     pub fn inherit(&self) {
+        // (Where nothing was ever sampled there is nothing to forget, and no page to write.)
+        if self.shown.load(Relaxed) == 0 {
+            return;
+        }
         self.shown.store(0, Relaxed);
         if let Some(mut turn) = self.enter() {
             turn.table.drop_all();

@@ -20,6 +20,7 @@
 mod chunk;
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::arch::atomic::settle;
 use crate::arch::atomic::{AtomicU64, AtomicUsize};
 use crate::page::{Desc, Kind};
 use chunk::{CHUNK, Chunk, Shape};
@@ -117,8 +118,8 @@ impl Side {
     #[must_use]
     pub fn inherit(&self) -> u64 {
         let held = self.chunks().map(Chunk::held).sum();
-        self.held.store(held, Relaxed);
-        self.told.store(held, Relaxed);
+        settle!(self.held, held);
+        settle!(self.told, held);
         held
     }
 

@@ -33,6 +33,7 @@ pub use zone::{Growth, Zone, ZoneRequest};
 
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::settle;
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use crate::arch::sort::sort;
 use crate::cache::{Cache, Sheaf, Source};
@@ -107,7 +108,7 @@ impl Pages {
     /// Zones of so many pages and more ask for huge ones for what they grow by (`usize::MAX`: none does).
     pub fn set_huge(&self, pages: usize) {
         // Relaxed: policy. (Zero bytes are none.)
-        self.huge.store(!pages, Relaxed);
+        settle!(self.huge, !pages);
     }
 
     /// How the zone of a node grows, with so many nodes in use.

@@ -25,9 +25,10 @@
 //! kernel's `mm_cid` (Linux 6.3); a call more where it is the CPU's number.
 #![allow(unsafe_code)] // addresses of copies
 
+use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicIsize, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
-use crate::arch::gate::{Gate, Inside};
+use crate::arch::gate::{self, Gate, Inside};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq;
@@ -125,7 +126,7 @@ macro_rules! sequence {
 }
 
 /// See the module.
-#[repr(C, align(64))]
+#[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Units {
     // What the fast path reads, on one line.
@@ -144,6 +145,7 @@ pub struct Units {
     /// Who holds a lock of per-CPU memory or of a counter is inside; a fork waits for them, and they for a fork.
     pub gate: Gate,
 }
+const _: () = assert!(gate::on_a_page(core::mem::offset_of!(Units, gate)) && align_of::<Units>() == PAGE);
 
 /// The turn to fold a counter.
 #[derive(Debug)]

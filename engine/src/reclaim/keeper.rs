@@ -46,6 +46,7 @@
 //! Locks: none held while it sleeps. Cost: a look is a few hundred loads; two system calls every [`LIFE`].
 
 use crate::arch::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::arch::atomic::settle;
 use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::arch::sys::{self, Clock};
 
@@ -495,10 +496,12 @@ impl Keeper {
 
     /// There is no thread any more: this is a forked child.
     pub fn gone(&self) {
-        self.exposed.store(0, Relaxed);
-        self.holds.store(0, Relaxed);
-        self.outlived.store(false, Relaxed);
-        self.end();
+        settle!(self.exposed, 0);
+        settle!(self.holds, 0);
+        settle!(self.outlived, false);
+        if !self.is_none() || self.files.load(Relaxed) {
+            self.end();
+        }
     }
 
     /// The thread ends; another may be started.

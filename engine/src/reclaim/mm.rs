@@ -15,7 +15,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::crew::Crew;
-use crate::arch::gate::{Gate, Inside};
+use crate::arch::gate::{self, Gate, Inside};
 use crate::cache::{Cache, Sheaf, Source};
 use crate::page::{LISTED, PageSource, Pages};
 use crate::slab::class::{CLASSES, SIZES};
@@ -24,6 +24,7 @@ use crate::stat::BadPointer;
 use crate::stat::board::FIRST_FRONT;
 use crate::vmap::{Areas, Vmap};
 use core::fmt;
+use core::mem::offset_of;
 use core::ops::Deref;
 
 /// All classes of a set: sizes, then page lists.
@@ -62,10 +63,10 @@ pub trait Host {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Parts {
-    /// Where a fork waits for those inside.
-    pub gate: Gate,
     /// Decisions, limits, threads.
     pub reclaim: Reclaim,
+    /// Where a fork waits for those inside.
+    pub gate: Gate,
     /// The per-CPU sets, with knobs and board.
     pub cache: Cache,
     /// Zones and lists.
@@ -75,6 +76,8 @@ pub struct Parts {
     /// Areas.
     pub areas: Areas,
 }
+
+const _: () = assert!(gate::on_a_page(offset_of!(Parts, gate)) && offset_of!(Parts, reclaim) == 0);
 
 impl Default for Parts {
     fn default() -> Self {
@@ -87,8 +90,8 @@ impl Parts {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            gate: Gate::new(),
             reclaim: Reclaim::new(),
+            gate: Gate::new(),
             cache: Cache::new(),
             pages: Pages::new(),
             slabs: Slabs::new(),

@@ -10,6 +10,7 @@ use super::keeper::{Keeper, Tending, Youth};
 use super::limits::Limits;
 use super::workers::Workers;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::settle;
 use crate::arch::atomic::{AtomicBool, AtomicU32};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::{sys, topology};
@@ -133,7 +134,7 @@ impl Reclaim {
 
     /// Nobody looks at the pressure any more: memory was short once, and nothing may stay of that.
     pub fn relax(&self) {
-        self.set_short(false);
+        settle!(self.short, false);
     }
 
     /// Waits a moment.

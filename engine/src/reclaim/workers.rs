@@ -26,6 +26,7 @@
 
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
+use crate::arch::atomic::settle;
 use crate::arch::sys::{self, Clock};
 
 /// ns that a worker waits for more, in naps: a deferred free wakes no thread, which might take its CPU before it has
@@ -167,8 +168,8 @@ impl Workers {
 
     /// In a forked child: they stayed behind.
     pub fn gone(&self) {
-        self.alive.store(0, Relaxed);
-        self.sleeping.store(0, Relaxed);
+        settle!(self.alive, 0);
+        settle!(self.sleeping, 0);
     }
 }
 

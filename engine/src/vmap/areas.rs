@@ -13,6 +13,7 @@
 use super::flight::Flights;
 use super::space::{ALONE, CONGRUENT, GUARD, HOME, HOME_SHIFT, HUGE, Space, State};
 use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
+use crate::arch::atomic::settle;
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
 use crate::arch::gate::Gate;
 use crate::arch::lock::Guard;
@@ -219,8 +220,9 @@ impl Areas {
     /// In a forked child; whether threads of the parent had slices in hand ([`crate::arch::gate`]).
     pub fn inherit(&self, lost: bool) {
         self.flights.lose();
-        // Relaxed: there is nobody else.
-        self.orphaned.fetch_or(lost, Relaxed);
+        if lost {
+            settle!(self.orphaned, true);
+        }
     }
 
     /// From now on only plain calls: the process is about to filter its own, or is emulated.

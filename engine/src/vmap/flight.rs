@@ -13,6 +13,7 @@
 
 use crate::arch::atomic::AtomicU32;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::settle;
 use crate::arch::lock::{Guard, Lock};
 
 /// A queue and what was taken from it.
@@ -67,7 +68,7 @@ impl<T> Flights<T> {
 
     /// In a forked child: nothing that threads of the parent had in hand will land.
     pub fn lose(&self) {
-        self.flying.store(0, Relaxed);
+        settle!(self.flying, 0);
     }
 }
 

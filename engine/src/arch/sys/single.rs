@@ -8,6 +8,7 @@
 
 use crate::arch::atomic::AtomicBool;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::settle;
 
 /// Whether no thread of ours has ever been started in this process. (True at first: a static with a value lies on a page
 /// that the loader writes anyhow.)
@@ -51,7 +52,7 @@ pub fn share() {
 /// The caller is about to start a thread of ours, or (`false`) is a forked child, which has none, or has seen all of them dead.
 pub(in crate::arch) fn has_ours(are: bool) {
     // Relaxed: as in `single_threaded`.
-    ALONE.store(!are, Relaxed);
+    settle!(ALONE, !are);
 }
 
 /// A child of a test, which has one thread, is to be as a program of one is: whatever threads there were where it comes from.
