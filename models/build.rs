@@ -83,7 +83,7 @@ const GATE: &[(&str, &str)] = &[
     ("use super::naps", "use crate::arch::naps"),
     ("use super::sys", "use crate::arch::sys"),
     ("ROOMS: usize = 128;", "ROOMS: usize = 4;"),
-    ("NOTES: usize = 512;", "NOTES: usize = 4;"),
+    ("NOTES: usize = 448;", "NOTES: usize = 4;"),
     ("\n#[cfg(test)]\nmod tests;\n", "\n"),
 ];
 /// The gate as it is, and canaries.

@@ -99,14 +99,9 @@ pub struct Gate {
     rooms: [Room; ROOMS],
 }
 
-/// Bytes of a gate that a process of one thread touches, and its fork: those at the beginning. (See [`on_a_page`].)
-const TOUCHED: usize = core::mem::offset_of!(Gate, rooms) + size_of::<Room>();
-
-/// Whether a gate that lies so many bytes behind the beginning of a page needs no other for that: a page that a process writes is another
-/// fault of it and of each child that it forks.
-pub const fn on_a_page(at: usize) -> bool {
-    at + TOUCHED <= super::PAGE
-}
+/// Bytes of a gate that a process of one thread touches, and its fork: those at the beginning. They should lie on one page: each that a process
+/// writes is another fault, its own and of each child that it forks.
+pub const TOUCHED: usize = core::mem::offset_of!(Gate, rooms) + size_of::<Room>();
 
 /// The right to be inside.
 #[derive(Debug)]

@@ -34,12 +34,14 @@ pub use zone::{Growth, Zone, ZoneRequest};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::settle;
-use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicUsize};
 use crate::arch::sort::sort;
 use crate::cache::{Cache, Sheaf, Source};
 use crate::cpu::NODES;
-use crate::stat::{Board, Event};
+use crate::stat::{Board, Event, Level};
 
+/// Of all bytes of slabs one part in so many at most is of objects longer than a page, where zones ask for huge pages.
+const LONG: u64 = 8;
 /// Orders that have per-CPU lists: the kernel's (order 9 is a huge page).
 pub const LISTED: [usize; 5] = [0, 1, 2, 3, 9];
 /// In a descriptor's tag: the block is the program's own.
@@ -64,6 +66,8 @@ pub struct Pages {
     confined: AtomicBool,
     /// What [`Pages::set_huge`] said, inverted.
     huge: AtomicUsize,
+    /// Pages of slabs whose objects are longer than a page.
+    long: AtomicIsize,
 }
 
 impl Default for Pages {
@@ -102,6 +106,7 @@ impl Pages {
             order: [const { [const { AtomicU8::new(0) }; NODES] }; NODES],
             confined: AtomicBool::new(false),
             huge: AtomicUsize::new(0),
+            long: AtomicIsize::new(0),
         }
     }
 
@@ -111,9 +116,22 @@ impl Pages {
         settle!(self.huge, !pages);
     }
 
-    /// How the zone of a node grows, with so many nodes in use.
-    fn growth(&self, node: usize, nodes: usize) -> Growth {
-        Growth { node, bind: self.places(node, nodes), huge: !self.huge.load(Relaxed) }
+    /// So many pages more are of slabs whose objects are longer than a page.
+    pub fn note_long(&self, pages: isize) {
+        // Relaxed: policy.
+        self.long.fetch_add(pages, Relaxed);
+    }
+
+    /// Whether programs touch what slabs have, as far as can be said: of an object that is no longer than a page they touch each page as a rule, of
+    /// longer ones (buffers, stacks) perhaps a few bytes.
+    fn is_dense(&self, slabs: u64) -> bool {
+        self.long.load(Relaxed).max(0) as u64 * PAGE as u64 * LONG <= slabs
+    }
+
+    /// How the zone of a node grows, with so many nodes in use, and so many bytes of slabs.
+    fn growth(&self, node: usize, nodes: usize, slabs: u64) -> Growth {
+        let huge = if self.is_dense(slabs) { !self.huge.load(Relaxed) } else { usize::MAX };
+        Growth { node, bind: self.places(node, nodes), huge }
     }
 
     /// The process is about to filter its system calls: new memory lies where it is first touched from now on.
@@ -177,7 +195,8 @@ impl PageSource<'_> {
     ) -> usize {
         let (pages, board) = (self.pages, self.cache.sets.board());
         let limit = self.cache.knobs.hard_limit();
-        let want = ZoneRequest { growth: pages.growth(node, self.cache.sets.cpus.nodes()), order, flags, limit };
+        let growth = pages.growth(node, self.cache.sets.cpus.nodes(), board.level(Level::Slabs));
+        let want = ZoneRequest { growth, order, flags, limit };
         let (got, grew) = pages.zones[node].alloc(&pages.windows, board, want, n, |word| take(word, node));
         if grew {
             self.cache.sets.count(Event::ZoneGrow, 1);
@@ -193,8 +212,9 @@ impl PageSource<'_> {
     /// Opens more address space for zones that are below their `low`, before somebody has to wait for it.
     pub fn prepare_more(&self) {
         let (pages, sets) = (self.pages, &self.cache.sets);
+        let slabs = sets.board().level(Level::Slabs);
         for (node, zone) in pages.zones.iter().enumerate() {
-            if zone.prepare_more(&pages.windows, sets.board(), pages.growth(node, sets.cpus.nodes())) {
+            if zone.prepare_more(&pages.windows, sets.board(), pages.growth(node, sets.cpus.nodes(), slabs)) {
                 sets.count(Event::ZoneGrow, 1);
             }
         }

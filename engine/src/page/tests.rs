@@ -370,12 +370,19 @@ fn memory_is_placed_where_there_are_nodes_and_no_filter() {
 #[test]
 fn huge_pages_are_for_zones_that_are_large_enough() {
     let pages = unsafe { Box::<Pages>::new_zeroed().assume_init() };
-    assert_eq!(pages.growth(0, 1).huge, usize::MAX, "none is");
+    assert_eq!(pages.growth(0, 1, 0).huge, usize::MAX, "none is");
     for from in [0, 512, usize::MAX] {
         pages.set_huge(from);
-        let Growth { node, bind, huge } = pages.growth(3, 4);
+        let Growth { node, bind, huge } = pages.growth(3, 4, 0);
         assert_eq!((node, bind, huge), (3, true, from));
     }
+    // And where hardly anything is of objects of which a program may touch little.
+    pages.set_huge(512);
+    pages.note_long(100);
+    let slabs = 800 * PAGE as u64;
+    assert_eq!([slabs - 1, slabs, slabs + 1].map(|slabs| pages.growth(0, 1, slabs).huge), [usize::MAX, 512, 512]);
+    pages.note_long(-100);
+    assert_eq!(pages.growth(0, 1, 0).huge, 512);
 }
 
 #[test]

@@ -145,7 +145,7 @@ pub struct Units {
     /// Who holds a lock of per-CPU memory or of a counter is inside; a fork waits for them, and they for a fork.
     pub gate: Gate,
 }
-const _: () = assert!(gate::on_a_page(core::mem::offset_of!(Units, gate)) && align_of::<Units>() == PAGE);
+const _: () = assert!(core::mem::offset_of!(Units, gate) + gate::TOUCHED <= PAGE && align_of::<Units>() == PAGE);
 
 /// The turn to fold a counter.
 #[derive(Debug)]

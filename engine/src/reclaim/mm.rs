@@ -77,7 +77,7 @@ pub struct Parts {
     pub areas: Areas,
 }
 
-const _: () = assert!(gate::on_a_page(offset_of!(Parts, gate)) && offset_of!(Parts, reclaim) == 0);
+const _: () = assert!(offset_of!(Parts, gate) + gate::TOUCHED <= PAGE && offset_of!(Parts, reclaim) == 0);
 
 impl Default for Parts {
     fn default() -> Self {

@@ -281,6 +281,9 @@ impl SlabSource<'_> {
             }
         }
         board.raise(Level::Slabs, PAGE << order);
+        if size > PAGE {
+            self.pages.note_long(pages as isize);
+        }
         self.slabs.free[class].fetch_add(objects as isize, Relaxed);
         board.class[class].slabs.fetch_add(1, Relaxed);
         self.cache.sets.count(Event::AllocSlab, 1);
@@ -306,6 +309,9 @@ impl SlabSource<'_> {
             self.cache.meta.free(NonNull::new_unchecked(slab).cast(), self.block_bytes(objects));
             let board = self.cache.sets.board();
             board.lower(Level::Slabs, PAGE << order);
+            if SIZES[class] as usize > PAGE {
+                self.pages.note_long(-(1 << order));
+            }
             self.slabs.free[class].fetch_sub(objects as isize, Relaxed);
             board.class[class].slabs.fetch_sub(1, Relaxed);
             self.cache.sets.count(Event::FreeSlab, 1);
