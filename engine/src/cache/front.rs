@@ -88,9 +88,12 @@ impl Set {
         self.fronts.fetch_sub((before as usize * length(class)) as u32, Relaxed);
     }
 
-    /// No class of areas may hold any.
+    /// No class of areas may hold any, and none was asked for.
     pub fn forget_areas(&self) {
-        (0..CLASSES_MAX).skip(FIRST_FRONT).for_each(|class| self.entitle_areas(class, 0));
+        (0..CLASSES_MAX).skip(FIRST_FRONT).for_each(|class| {
+            self.entitle_areas(class, 0);
+            self.batches[class].store(0, Relaxed);
+        });
     }
 }
 

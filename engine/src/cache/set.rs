@@ -19,6 +19,8 @@ pub const NEAR: usize = if CLASSES_MAX < 43 { CLASSES_MAX } else { 43 };
 
 /// In [`Set::batches`] of a class of areas: it was asked for one that it did not have.
 pub const LACKED: u16 = 1;
+/// Likewise: it was asked for one at all since the set was made, or drained.
+pub const WANTED: u16 = 2;
 
 /// In [`Set::mark`]: nothing is wanted.
 pub(super) const NONE: u32 = 0;
@@ -53,8 +55,8 @@ pub struct Set {
     /// with use, within the budget, and decays. What all of them may hold is the level `charged`.
     /// (Of the classes of areas: see [`super::front`].)
     pub limits: [AtomicU16; CLASSES_MAX],
-    /// Objects that the next refill from the source takes: doubles with refills, halves with flushes. (Of a class of areas: [`LACKED`], and in
-    /// the other byte what `done` is of others.)
+    /// Objects that the next refill from the source takes: doubles with refills, halves with flushes. (Of a class of areas: [`LACKED`],
+    /// [`WANTED`], and in the other byte what `done` is of others.)
     pub batches: [AtomicU16; CLASSES_MAX],
     /// The lowest byte of a class's operations when [`super::idle`] looked last.
     pub done: [AtomicU8; FIRST_FRONT],

@@ -7,6 +7,7 @@
 //! A sheaf that is full gets twice the room if it was empty meanwhile (its `batch` says so), and its first room whatever was, while
 //! what all such sheaves of a CPU may hold is 16 MiB together at most (where they may already, one that idles loses half). Else its older
 //! half goes.
+//! Where a CPU never asked for areas of a class those that others give it to free go among the dirty runs at once, which serve whoever asks.
 //! All of them go before a request touches memory that no area used yet: merged with their neighbours they may serve it.
 //!
 //! The last classes of every set hold no objects but areas of at most [`FRONT_BYTES`](crate::knob::FRONT_BYTES), eight lengths to a doubling
@@ -35,7 +36,7 @@ use crate::arch::{PAGE, opaque};
 use crate::cache::Source;
 use crate::cache::front;
 use crate::cache::layout::{OBJECTS, Word};
-use crate::cache::set::{LACKED, Set};
+use crate::cache::set::{LACKED, Set, WANTED};
 use crate::cache::sheaf::Sheaf;
 use crate::knob::Id;
 use crate::page::{BIASED, Desc, Kind, Pfn};
@@ -146,7 +147,7 @@ impl<E: Environment> Heap<E> {
             && let Some(set) = self.cache.sets.ready()
         {
             // Relaxed: a hint.
-            set.batches[front::serves(size.div_ceil(PAGE))].store(LACKED, Relaxed);
+            set.batches[front::serves(size.div_ceil(PAGE))].store(LACKED | WANTED, Relaxed);
         }
     }
 
@@ -256,6 +257,9 @@ impl<E: Environment> Heap<E> {
     #[inline(never)]
     pub(super) fn front_free_slow(&self, address: usize) -> Option<bool> {
         let (_, desc, class) = self.front_takes(address)?;
+        if self.cache.sets.ready().is_none_or(|set| !Self::is_wanted(set, class)) {
+            return None;
+        }
         let lazy = || self.cache.sets.board().level(Level::Lazy);
         let before = lazy();
         if self.is_marked(class) {
@@ -274,6 +278,12 @@ impl<E: Environment> Heap<E> {
         }
         desc.set(Kind::Area, desc.rest());
         None
+    }
+
+    /// Whether this CPU ever asked for areas of a class: where only others' come to be freed they serve those, among the dirty runs.
+    fn is_wanted(set: &Set, class: usize) -> bool {
+        // Relaxed: a hint.
+        set.batches[class].load(Relaxed) & WANTED != 0
     }
 
     /// Before memory is touched that no area used yet: what this CPU keeps goes where it serves any length.
@@ -366,7 +376,7 @@ impl<E: Environment> Heap<E> {
     fn front_room(&self, set: &Set, class: usize, sheaf: &mut Sheaf) -> usize {
         let held = sheaf.len();
         // Relaxed: hints, of this CPU's threads alone but for a moment.
-        let lacked = set.batches[class].swap(0, Relaxed) & LACKED != 0;
+        let lacked = set.batches[class].swap(WANTED, Relaxed) & LACKED != 0;
         let own = set.limits[class].load(Relaxed) as usize * front::length(class);
         let others = (set.fronts.load(Relaxed) as usize).saturating_sub(own);
         let most = (WIDE.saturating_sub(others) / front::length(class)).min(OBJECTS);

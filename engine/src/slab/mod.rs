@@ -280,15 +280,27 @@ impl SlabSource<'_> {
                 Mode::Closed | Mode::Simulated => {}
             }
         }
-        board.raise(Level::Slabs, PAGE << order);
-        if size > PAGE {
-            self.pages.note_long(pages as isize);
-        }
-        self.slabs.free[class].fetch_add(objects as isize, Relaxed);
-        board.class[class].slabs.fetch_add(1, Relaxed);
-        self.cache.sets.count(Event::AllocSlab, 1);
+        self.note_slab(class, objects, true);
         self.cache.grew();
         Some(slab)
+    }
+
+    /// A slab of a class with so many free objects is made, or gone. (Out of line: a drain needs nothing of this frame.)
+    #[inline(never)]
+    fn note_slab(&self, class: usize, objects: usize, is_made: bool) {
+        let (bytes, board) = (PAGE << SLAB_ORDER[class], self.cache.sets.board());
+        if is_made {
+            board.raise(Level::Slabs, bytes);
+        } else {
+            board.lower(Level::Slabs, bytes);
+        }
+        let sign = if is_made { 1 } else { -1 };
+        if SIZES[class] as usize > PAGE {
+            self.pages.note_long(sign * (bytes / PAGE) as isize);
+        }
+        self.slabs.free[class].fetch_add(sign * objects as isize, Relaxed);
+        board.class[class].slabs.fetch_add(sign as u64, Relaxed);
+        self.cache.sets.count(if is_made { Event::AllocSlab } else { Event::FreeSlab }, 1);
     }
 
     /// Gives a slab's pages back.
@@ -307,14 +319,7 @@ impl SlabSource<'_> {
             }
             windows.desc(pfn).set(Kind::Pages, order as u32);
             self.cache.meta.free(NonNull::new_unchecked(slab).cast(), self.block_bytes(objects));
-            let board = self.cache.sets.board();
-            board.lower(Level::Slabs, PAGE << order);
-            if SIZES[class] as usize > PAGE {
-                self.pages.note_long(-(1 << order));
-            }
-            self.slabs.free[class].fetch_sub(objects as isize, Relaxed);
-            board.class[class].slabs.fetch_sub(1, Relaxed);
-            self.cache.sets.count(Event::FreeSlab, 1);
+            self.note_slab(class, objects, false);
             self.page_source().free(pfn, order);
         }
     }

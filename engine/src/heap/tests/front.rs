@@ -4,7 +4,7 @@ use super::*;
 use crate::cache::front as lengths;
 use crate::cache::layout::OBJECTS;
 use crate::knob::FRONT_BYTES;
-use crate::page::BIASED;
+use crate::page::{BIASED, Kind};
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 const BYTES: usize = lengths::UNMARKED * PAGE;
@@ -156,6 +156,59 @@ fn what_is_cached_gives_way_to_another_length_before_memory_is_touched() {
     });
 }
 
+/// Where nobody asks for a length it is only freed: there it serves others.
+#[test]
+fn areas_that_nobody_asked_for_here_are_not_cached() {
+    for size in [BYTES, MARKED] {
+        each(|heap| {
+            let made = || {
+                let inside = heap.enter().unwrap();
+                let area = heap.alloc_area(size, PAGE, false).unwrap().address;
+                drop(inside);
+                area
+            };
+            (0..4).for_each(|_| give(heap, made()));
+            assert_eq!(cached(heap), 0);
+            soon(|| {
+                let area = take(heap, size);
+                give(heap, area);
+                let is_cached = cached(heap) == 1;
+                heap.trim();
+                is_cached
+            });
+        });
+    }
+}
+
+/// What came in twice (two threads freed it at the same moment) is handed out once, and the other time told to be freed twice.
+#[test]
+fn what_came_in_twice_comes_out_once() {
+    each(|heap| {
+        soon(|| {
+            let area = take(heap, MARKED);
+            give(heap, area);
+            let same = take(heap, MARKED);
+            give(heap, same);
+            let class = lengths::holds(MARKED / PAGE);
+            let desc = heap.pages.windows.look(area).unwrap().1;
+            let is_in = desc.kind() == Kind::Front;
+            if !is_in || !unsafe { heap.cache.sets.push(class, area) }.is_done() {
+                return false;
+            }
+            let told = BAD.lock().unwrap().len();
+            let out = [(); 3].map(|()| take(heap, MARKED));
+            assert!(out[0] != out[1] && out[1] != out[2] && out[0] != out[2], "{out:x?}");
+            // (Where a thread was moved in between it is told when that set is drained.)
+            let is_told = BAD.lock().unwrap()[told..].contains(&(area, BadPointer::Double));
+            let told = BAD.lock().unwrap().len();
+            out.into_iter().for_each(|area| give(heap, area));
+            assert!(BAD.lock().unwrap()[told..].iter().all(|bad| !is_told || bad.0 != area), "it was in use once");
+            heap.trim();
+            is_told
+        });
+    });
+}
+
 /// What is freed once and not wanted again makes no more room than two.
 #[test]
 fn areas_that_are_freed_for_good_are_not_cached() {
@@ -233,8 +286,14 @@ fn what_a_purge_or_a_limit_treats_by_itself_stays_out() {
             cached(heap) == 0
         };
         assert!(stays_out(FRONT_BYTES + PAGE));
+        let known = take(heap, MARKED);
+        give(heap, known);
+        let known = take(heap, MARKED);
         knobs.set(Id::SyncFree as usize, 1);
         assert!(stays_out(BYTES));
+        // Nor does one whose class is known.
+        give(heap, known);
+        assert_eq!(cached(heap), 0);
         knobs.set(Id::SyncFree as usize, 0);
         knobs.set(Id::SoftLimit as usize, 1 << 20);
         let full = take(heap, 2 << 20);
