@@ -10,6 +10,7 @@ mod arm64;
 mod bench;
 mod binary;
 mod counters;
+mod database;
 mod drain;
 mod layers;
 mod limits;
