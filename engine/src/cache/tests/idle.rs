@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::arch::atomic::Ordering::Relaxed;
+use crate::cache::set::{LACKED, WANTED};
 use crate::cache::sheaf::Barn;
 use crate::stat::Level;
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 const BUSY: usize = 2;
 const IDLE: usize = 5;
@@ -57,6 +59,7 @@ fn who_does_nothing_gives_way_to_who_starves() {
     assert_eq!(board.level(Level::Charged), 16 * 64 * 2, "the budget has it back");
     let near = cache.sets.near(IDLE).map(Barn::objects).sum::<usize>();
     assert_eq!((cache.sets.list(0, IDLE).unwrap().0, near), (0, 0), "its sheaves are gone");
+    assert!(cache.barn(IDLE).empties() > 0, "and serve again");
     for now in [32, 64, 128, 254] {
         use_class(cache, &bag, BUSY, 2000);
         assert!(limit(cache, BUSY) >= now, "it grows");
@@ -197,4 +200,28 @@ fn once_in_a_while_barns_give_up_what_is_unused() {
     cache.relieve_barns(&bag, CLASSES, || false);
     assert_eq!((cache.barn(IDLE).objects(), cache.sets.board().level(Level::Barns)), (0, 0));
     assert_none_is_lost(cache, &bag);
+}
+
+/// Of the classes of areas that may hold some, another hand finds those that have done nothing since it came by last.
+#[test]
+fn lengths_that_do_nothing_are_found_as_a_hand_goes_round() {
+    let cache = caches(1, 1, 254, 64);
+    cache.alloc(&Bag::new(64, 100), BUSY).unwrap();
+    let set = cache.sets.ready().unwrap();
+    let (one, other) = (FIRST_FRONT + 3, FIRST_FRONT + 7);
+    if other >= CLASSES_MAX {
+        return;
+    }
+    [one, other].iter().for_each(|&class| set.limits[class].store(2, Relaxed));
+    let round = || -> Vec<usize> { (FIRST_FRONT..CLASSES_MAX).filter_map(|_| cache.idle_areas(set)).collect() };
+    let work = |class: usize| cache.sets.tally_of(set).class[class].frees.fetch_add(1, Relaxed);
+    set.batches[other].store(LACKED | WANTED, Relaxed);
+    assert_eq!(round(), [one, other]);
+    work(other);
+    assert_eq!(round(), [one]);
+    assert_eq!(round(), [one, other], "it has done nothing since");
+    work(one);
+    set.limits[other].store(0, Relaxed);
+    assert!(round().is_empty(), "one works, and the other may hold none");
+    assert_eq!(set.batches[other].load(Relaxed) & (LACKED | WANTED), LACKED | WANTED);
 }
