@@ -499,16 +499,16 @@ impl Keeper {
         settle!(self.exposed, 0);
         settle!(self.holds, 0);
         settle!(self.outlived, false);
-        if !self.is_none() || self.files.load(Relaxed) {
-            self.end();
-        }
+        self.end();
     }
 
     /// The thread ends; another may be started.
     pub fn end(&self) {
-        self.files.store(false, Relaxed);
-        // Release: whoever starts the next comes behind what this one did.
-        self.state.store(State::None as u32, Release);
+        settle!(self.files, false);
+        if !self.is_none() {
+            // Release: whoever starts the next comes behind what this one did.
+            self.state.store(State::None as u32, Release);
+        }
     }
 }
 

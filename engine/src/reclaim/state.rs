@@ -114,7 +114,7 @@ impl Reclaim {
     /// Whether memory is short. For whoever knows the pressure (the keeper).
     pub fn set_short(&self, is_short: bool) {
         // Relaxed: for a heuristic.
-        self.short.store(is_short, Relaxed);
+        settle!(self.short, is_short);
     }
 
     /// Whether memory is short.
@@ -134,7 +134,7 @@ impl Reclaim {
 
     /// Nobody looks at the pressure any more: memory was short once, and nothing may stay of that.
     pub fn relax(&self) {
-        settle!(self.short, false);
+        self.set_short(false);
     }
 
     /// Waits a moment.

@@ -13,7 +13,6 @@
 use super::flight::Flights;
 use super::space::{ALONE, CONGRUENT, GUARD, HOME, HOME_SHIFT, HUGE, Space, State};
 use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
-use crate::arch::atomic::settle;
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
 use crate::arch::gate::Gate;
 use crate::arch::lock::Guard;
@@ -221,7 +220,8 @@ impl Areas {
     pub fn inherit(&self, lost: bool) {
         self.flights.lose();
         if lost {
-            settle!(self.orphaned, true);
+            // Relaxed: there is nobody else.
+            self.orphaned.store(true, Relaxed);
         }
     }
 
