@@ -98,7 +98,8 @@ int64_t allotment_counter_level_approximate(const allotment_counter_level *count
 uint64_t allotment_counter_level_error_bound(const allotment_counter_level *counter);
 
 /* The sum. Exact if nobody counts meanwhile; else it may miss 1.5 thresholds
- * for each spill that overlaps with the call, and never counts any twice.
+ * for each spill that overlaps with the call, and counts none twice, unless a
+ * fold comes between in each of 8 tries: then it is off by that either way.
  * AS-SAFE. No lock; two loads for each index in use, 8 times that at most. */
 int64_t allotment_counter_level_exact(const allotment_counter_level *counter);
 

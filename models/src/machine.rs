@@ -25,7 +25,7 @@ use shuttle::rand::RngCore;
 use shuttle::sync::atomic::AtomicBool;
 use shuttle::thread::Thread;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// What a canary leaves out.
@@ -36,16 +36,10 @@ pub enum Sabotage {
     None,
     /// Fences against sequences do nothing.
     NoFence,
-    /// A drain fences the CPU that it read before the switch.
-    EarlyCpu,
-    /// A set is adopted and used without looking at the slot again.
-    AdoptStays,
-    /// The void set belongs to CPU 0 instead of none.
-    VoidOfCpu0,
+    /// Sequences write to the void set.
+    VoidServes,
     /// A futex sleeps without comparing its word.
     BlindSleep,
-    /// `fence(SeqCst)` does nothing.
-    NoStoreFence,
     /// An owner's switch is committed though the thread was preempted.
     SwitchAnyhow,
     /// Main and spare change places by a store each.
@@ -57,16 +51,6 @@ struct Cpu {
     epoch: u64,
     on: Option<usize>,
     index: u32,
-}
-
-/// A place in a sequence at which a scripted thread can be held up. (It keeps its CPU, as
-/// when a hypervisor stops the virtual one: no kernel sees it, so nothing aborts.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// `adopt` has read the slot and not stored the CPU.
-    Adopting,
-    /// A sequence has found the set its CPU's.
-    Owning,
 }
 
 struct Block {
@@ -86,9 +70,6 @@ struct World {
     used: BTreeSet<usize>,
     point: Option<Rc<AtomicBool>>,
     sabotage: Sabotage,
-    early: BTreeMap<(usize, usize), u64>,
-    phase: u32,
-    script: Vec<(usize, Place, u32, u32)>,
     /// The relaxed load that a thread repeats, and how often.
     spin: (usize, usize, u32),
 }
@@ -236,20 +217,6 @@ pub fn assert_unused(range: Range<usize>) {
 pub fn sabotage() -> Sabotage {
     with(|world| world.sabotage)
 }
-/// What a load finds. A canary: a SeqCst load returns what this thread found there by its last relaxed one.
-#[must_use]
-pub fn early(address: usize, again: bool, value: u64) -> u64 {
-    let me = me();
-    with(|world| match world.sabotage {
-        Sabotage::EarlyCpu if again => world.early.get(&(me, address)).copied().unwrap_or(value),
-        Sabotage::EarlyCpu => {
-            world.early.insert((me, address), value);
-            value
-        }
-        _ => value,
-    })
-}
-
 impl World {
     /// Writes the oldest buffered store of a thread.
     fn write_one(&mut self, thread: usize) {
@@ -419,35 +386,6 @@ pub fn begin() -> Ticket {
         let cpu = world.run(me);
         Ticket { cpu, index: world.cpus[cpu].index, epoch: world.cpus[cpu].epoch }
     })
-}
-
-/// When this thread comes to `place`, `phase` begins, and it waits for phase `until`. Once.
-pub fn script(place: Place, phase: u32, until: u32) {
-    let me = me();
-    with(|world| world.script.push((me, place, phase, until)));
-}
-/// A place of the script.
-pub fn at(place: Place) {
-    let me = me();
-    let entry = with(|world| {
-        let at = world.script.iter().position(|entry| entry.0 == me && entry.1 == place)?;
-        Some(world.script.swap_remove(at))
-    });
-    if let Some((_, _, phase, until)) = entry {
-        reach(phase);
-        wait_for(until);
-    }
-}
-/// At least `phase` has come.
-pub fn reach(phase: u32) {
-    with(|world| world.phase = world.phase.max(phase));
-}
-/// Waits for `phase`.
-pub fn wait_for(phase: u32) {
-    while with(|world| world.phase < phase) {
-        // Not a `point`, which PCT takes for progress.
-        shuttle::thread::yield_now();
-    }
 }
 
 /// Lets others go on; what this thread has stored is seen.

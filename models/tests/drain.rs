@@ -1,7 +1,8 @@
-//! Push and pop against a drain (DESIGN 5; `engine/src/cache/drain.rs`: fences, answers, parking; `sets.rs`: `ready`, `adopt`).
+//! Push and pop against a drain, and sets that follow their indices (DESIGN 5; `engine/src/cache/drain.rs`: fences, answers, parking;
+//! `sets.rs`: `ready`, `follow`).
 //!
-//! Bound: 2 workers × 4 operations against 3 drains on 2 CPUs whose indices move,
-//! in mode `Sequences` (40,000 schedules) and in mode `Fallback` (20,000): 10 seconds, 0.2 minutes.
+//! Bound: 2 workers × 4 operations against 3 drains on 2 and 3 CPUs whose indices move,
+//! in mode `Sequences` (40,000 schedules each) and in mode `Fallback` (20,000): 10 seconds, 0.2 minutes.
 //! At the end every object and every sheaf is in exactly one place.
 #![allow(unsafe_code, missing_docs)]
 
@@ -13,7 +14,7 @@ use allotment_models::cache::cpuset::CpuSet;
 use allotment_models::cache::layout::Word;
 use allotment_models::cache::sets::Sets;
 use allotment_models::harness::{fails, holds, spawn};
-use allotment_models::machine::{self, Place, Sabotage};
+use allotment_models::machine::{self, Sabotage};
 use allotment_models::stat::Mode;
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ impl Found {
     /// All, with one fence.
     fn drain_all(&mut self, sets: &Sets) {
         sets.switch_off(&indices(0..sets.top()));
-        (0..2).for_each(|index| self.collect(sets, index));
+        (0..machine::cpus()).for_each(|index| self.collect(sets, index));
     }
 }
 
@@ -129,6 +130,8 @@ enum DrainMode {
     All,
     /// Owners answer, or park; and now and then a fence.
     Gentle,
+    /// Not at all.
+    None,
 }
 
 fn model(mode: Mode, way: DrainMode) {
@@ -157,13 +160,14 @@ fn model_of(sets: &Arc<Sets>, way: DrainMode, is_biased: bool) {
         spawn(move || {
             let mut found = Found::default();
             for _ in 0..3 {
-                let index = machine::choose(2);
+                let index = machine::choose(machine::cpus());
                 match way {
+                    DrainMode::None => {}
                     DrainMode::One => found.drain(&sets, index),
                     DrainMode::All => found.drain_all(&sets),
                     DrainMode::Gentle => {
                         sets.ask(index);
-                        found.collect(&sets, machine::choose(2));
+                        found.collect(&sets, machine::choose(machine::cpus()));
                         if machine::choose(3) == 0 {
                             sets.withdraw(index);
                         }
@@ -182,8 +186,9 @@ fn model_of(sets: &Arc<Sets>, way: DrainMode, is_biased: bool) {
         all.objects.extend(found.objects);
         all.sheaves.extend(found.sheaves);
     }
-    (0..2).for_each(|index| all.drain(sets, index));
-    assert!((0..2).all(|index| !sets.holds(index) && !sets.is_answered(index)), "VIOLATION: something is left");
+    let cpus = machine::cpus();
+    (0..cpus).for_each(|index| all.drain(sets, index));
+    assert!((0..cpus).all(|index| !sets.holds(index) && !sets.is_answered(index)), "VIOLATION: something is left");
     all.objects.sort_unstable();
     all.sheaves.sort_unstable();
     let sheaves = all.sheaves.len();
@@ -248,79 +253,32 @@ fn canary_an_owner_that_was_preempted_switches() {
     fails("gentle drain", 2, 400_000, Sabotage::SwitchAnyhow, sequences_gentle);
 }
 #[test]
-fn canary_fence_of_the_cpu_read_before_the_switch() {
-    fails("drain", 2, 50_000, Sabotage::EarlyCpu, sequences);
-}
-#[test]
-fn canary_adopt_without_a_second_look() {
-    fails("drain", 2, 50_000, Sabotage::AdoptStays, sequences);
-}
-#[test]
-fn canary_without_the_full_fences() {
-    fails("drain", 2, 50_000, Sabotage::NoStoreFence, sequences);
-}
-#[test]
-fn canary_void_set_of_cpu_0() {
-    fails("drain", 2, 50_000, Sabotage::VoidOfCpu0, sequences);
+fn canary_a_void_set_that_serves() {
+    fails("drain", 2, 50_000, Sabotage::VoidServes, sequences);
 }
 
-/// A thread is stopped in `adopt` (its CPU with it), while its set is drained and the other
-/// index drained twice, which must not make that set another index's. The old CPU that it then stores
-/// must not lead the second drain to the wrong CPU.
-fn stopped_in_adopt() {
-    let sets = sets(Mode::Sequences);
-    while sets.top() < 2 {
-        let _ = sets.ready();
-    }
-    let adopter = {
-        let sets = Arc::clone(&sets);
-        spawn(move || {
-            machine::script(Place::Adopting, 1, 3);
-            let _ = sets.ready();
-            machine::reach(1);
-            machine::wait_for(3);
-            machine::flush();
-            machine::reach(4);
-        })
-    };
-    let owner = {
-        let sets = Arc::clone(&sets);
-        spawn(move || {
-            let own = sheaf(0, 1);
-            machine::wait_for(2);
-            let _ = sets.ready();
-            machine::script(Place::Owning, 3, 5);
-            // SAFETY: the sheaf is ours, and there if done.
-            let gone = unsafe { sets.swap(CLASS, false, Word::NONE, own) } == Outcome::Done(());
-            machine::reach(3);
-            let mut found = Found::default();
-            found.sheaf(if gone { Word::NONE } else { own });
-            found
-        })
-    };
-    let drainer = {
-        let sets = Arc::clone(&sets);
-        spawn(move || {
-            let mut found = Found::default();
-            let index = machine::choose(2);
-            machine::wait_for(1);
-            found.drain(&sets, index);
-            found.drain(&sets, 1 - index);
-            machine::reach(2);
-            machine::wait_for(4);
-            found.drain(&sets, 1 - index);
-            machine::reach(5);
-            found
-        })
-    };
-    adopter.join().expect("no panic");
-    let mut all = drainer.join().expect("no panic");
-    all.sheaves.extend(owner.join().expect("no panic").sheaves);
-    (0..2).for_each(|index| all.drain(&sets, index));
-    assert!(all.sheaves.len() == 1, "VIOLATION: {} sheaves instead of one", all.sheaves.len());
+/// Nothing but sets that follow.
+fn moves() {
+    model(Mode::Sequences, DrainMode::None);
 }
 
 #[test]
-fn a_late_adopt_does_not_mislead_a_drain() {
-    holds("late adopt", 2, 5_000, stopped_in_adopt);
+fn sets_follow_their_indices() {
+    holds("moves", 3, 40_000, moves);
+}
+#[test]
+fn sets_follow_against_drain() {
+    holds("moves and drain", 3, 40_000, sequences);
+}
+#[test]
+fn sets_follow_against_a_drain_of_all() {
+    holds("moves and drain of all", 3, 20_000, sequences_all);
+}
+#[test]
+fn sets_follow_against_answers_and_parking() {
+    holds("moves and gentle drain", 3, 40_000, sequences_gentle);
+}
+#[test]
+fn canary_a_set_follows_without_a_fence() {
+    fails("moves", 3, 400_000, Sabotage::NoFence, moves);
 }

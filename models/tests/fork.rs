@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// (Class 0 is the self-test's.)
 const CLASS: usize = 1;
 
-/// The sets as memory shows them: of each its CPU, words and objects.
-fn picture(base: usize) -> Vec<(u32, Vec<Word>, Vec<usize>)> {
+/// The sets as memory shows them: of each its words and objects.
+fn picture(base: usize) -> Vec<(Vec<Word>, Vec<usize>)> {
     (1..SETS_MAX)
         .map(|number| {
             // SAFETY: a set of the mapping.
@@ -38,7 +38,7 @@ fn picture(base: usize) -> Vec<(u32, Vec<Word>, Vec<usize>)> {
             };
             let objects =
                 words.iter().flat_map(|word| (0..word.count()).map(|at| slot(word.objects() + at * 8))).collect();
-            (set.cpu.peek(), words, objects)
+            (words, objects)
         })
         .collect()
 }
@@ -83,7 +83,7 @@ fn fork(World { sets, gate }: &World, base: usize, whole: bool) {
     gate.fork_begin(|| _ = sets.close());
     let before = picture(base);
     if whole {
-        let mut all: Vec<_> = before.iter().flat_map(|set| set.2.clone()).chain(machine::used()).collect();
+        let mut all: Vec<_> = before.iter().flat_map(|set| set.1.clone()).chain(machine::used()).collect();
         all.sort_unstable();
         assert!(all == [10, 11, 12, 20, 21, 22], "VIOLATION: a child would find {all:?}");
     }

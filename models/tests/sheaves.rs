@@ -141,6 +141,6 @@ fn canary_exchange_in_halves() {
     fails("sheaves", 2, 50_000, Sabotage::ExchangeInHalves, sequences);
 }
 #[test]
-fn canary_void_set_of_cpu_0() {
-    fails("sheaves", 2, 50_000, Sabotage::VoidOfCpu0, sequences);
+fn canary_a_void_set_that_serves() {
+    fails("sheaves", 2, 50_000, Sabotage::VoidServes, sequences);
 }

@@ -384,33 +384,6 @@ fn a_swap_publishes_what_the_sheaf_holds() {
     });
 }
 
-/// `adopt` by the owner against the drainer's look at `set.cpu`: one of them sees the other, by a full fence on both sides.
-#[test]
-fn an_adoption_and_a_drain_see_each_other() {
-    rule(|fenced| {
-        // On CPU 1: the set becomes its, then a pop that wants its own CPU's (registers as in `pop`, 5: whose it is).
-        let mut owner = sequence(
-            0,
-            &[load(6, (&[], |_| SLOT)), store((&[], |_| CPU), (&[], |_| 1)).only_if((&[6], |r| r[6] == OLD))],
-        );
-        owner.extend(fenced.then(fence));
-        owner.extend(pop(1));
-        // The drainer fences CPU 1 only if it sees it there.
-        let mut drain = vec![
-            store((&[], |_| SLOT), (&[], |_| NEW)).release_if(true),
-            fence(),
-            load(3, (&[], |_| CPU)),
-            fence_cpu().only_if((&[3], |r| r[3] == 1)),
-        ];
-        drain.extend(gather());
-        let check = |model: &Model, state: &State| {
-            let hand: &[u8] = if model.committed(state, 0, 1) { &[state.values[0][2], B] } else { &[B] };
-            nothing_is_lost(state, hand)
-        };
-        Model { threads: [owner, drain], start: starts(), check }
-    });
-}
-
 /// A byte that a spill commits (`unit_seq::swap`) is seen only with what was announced before it; the reader looks
 /// at the announcement last (`counter/level.rs`).
 #[test]

@@ -16,21 +16,19 @@
 //! ## Before (what the caller sees to)
 //! | | for |
 //! |---|---|
-//! | `area` is the calling thread's own, as `rseq::area` found it; a thread without registration has no CPU in `cpu_id`, and is refused | all |
+//! | `area` is the calling thread's own, as `rseq::area` found it; a thread without registration has −1 or −2 in `cpu_id`: on sets, the two slots before the first lead to the void set; on units it is refused | all |
 //! | a set, a sheaf or a unit that was ever reachable is mapped for ever: a sequence that will abort may still read and write it | all |
 //! | `class` is the offset of a class's pair of words, `at` that of a word which this operation may change | all on sets |
 //! | `object` is a live object of that class, and given up if the result is done | `push`, `push_batch` |
 //! | `new` is a valid word: `NONE`, or a sheaf that nobody else has | `swap` |
 //! | the lock of the slots is held; `new` leads to a set that nobody else uses, or is 0 | `switch` |
-//! | a full fence follows before the set is used (`cache::Sets::adopt`) | `adopt` |
 //! | `at` is aligned and allocated, its copies below `high` mapped for writing | all on units |
 //! | `delta` is at most 128 | `up`, `down` |
 //!
 //! ## On sets: every one begins
 //! ```text
 //! 1  area.rseq_cs = descriptor                    from here on an interruption aborts
-//! 2  set = board + board.slots[area.index]        the only switch: a drain, a fork or vfork changes the slot
-//! 3  if set.cpu != area.cpu_id: refused           index moved to another CPU, unregistered thread, void set
+//! 2  set = board + board.slots[area.cpu_id]       the only switch: a drain, a fork or vfork changes the slot
 //! ```
 //! | name | then | commits with |
 //! |---|---|---|
@@ -41,8 +39,7 @@
 //! | `swap` | (void: refused); `set[at] != old`: refused | `set[at] = new` (compare and store) |
 //! | `exchange` | (void: refused); `w = set[class]`, `s` the word behind it; `w & wanted != 0` or `s & wanted == 0`: refused | both, `s` and `w`, by one store; where the processor has none that an interruption cannot split, refused |
 //! | `add` | (void: refused) | `tally[at] += n` |
-//! | `adopt` | without line 3; (void: refused) | `set.cpu = area.cpu_id` |
-//! | `switch` | `set != old`: refused | `board.slots[area.index] = new` |
+//! | `switch` | `set != old`: refused | `board.slots[area.cpu_id] = new` |
 //!
 //! A word is `(top >> 3) << 20 | room << 10 | count`, so `one` is `1 << 20 - 1 << 10 + 1`: tops lie below 2^47 (see `meta`).
 //!

@@ -3,9 +3,9 @@
 //! Where they find what they work on: the same for every processor.
 //!
 //! ```text
-//! board ──► [ void set ][ … ][ slots[index] ]         board is a `cache::Sets`
-//!                 ▲               │ offset from board to the set of this index; 0 is the void set
-//!                 └───────────────┴──► set: words[class]{main, spare} … cpu
+//! board ──► [ void set ][ … ][ slots[cpu_id] ]        board is a `cache::Sets`
+//!                 ▲               │ offset from board to the set of this CPU; 0 is the void set
+//!                 └───────────────┴──► set: words[class]{main, spare} …
 //!                                           ├─ + TALLY ─► tally: events, …
 //!                                           └─ + COUNTS ─► {allocs, frees} per class: in the tally, too
 //!
@@ -17,9 +17,7 @@
 use super::atomic::AtomicUsize;
 
 /// Bytes from the board to `slots`. (`cache` asserts that its types agree with these.)
-pub const SLOTS: usize = 5240;
-/// Bytes from a set to the CPU that owns it.
-pub const CPU: usize = 2048;
+pub const SLOTS: usize = 5256;
 /// Bytes from a set to its tally: a bit that no address of a set has (`cache` aligns them), so that adding it is setting it.
 pub const TALLY: usize = 1 << 26;
 /// Bytes from a set to its tally's counts by class.

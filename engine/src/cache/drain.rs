@@ -3,16 +3,16 @@
 //! After Nicolas Saenz Julienne, "mm/page_alloc: Remote per-cpu lists drain support" (Linux, 2022).
 //!
 //! ```text
-//! slots[index] ──► home[index]   used by the owner      other[index]   used by nobody: empty, or to be collected
+//! slots[CPU] ────► home[CPU]     used by its threads    other[CPU]     used by nobody: empty, or to be collected
 //!       └───── switch ─────► the two change places; then what is in `other` belongs to whoever takes the lock
 //! ```
 //! What makes sure that no sequence still uses the set that was switched off:
 //!
 //! | mode | who switches | the proof | the owner |
 //! |---|---|---|---|
-//! | *parked* | the owner, before it says that it will not allocate for a while | committed by a sequence on its own index: any other thread of that index has been preempted since it began, and aborts | is not touched |
+//! | *parked* | the owner, before it says that it will not allocate for a while | committed by a sequence on its own CPU: any other thread of it has been preempted since it began, and aborts | is not touched |
 //! | *asked* | the owner, at its next slow path, because of the set's mark | the same | one sequence on a slow path |
-//! | *fence* | the drainer | the fence of the set's CPU (`sets.rs`) | one interruption, if our process runs there; else none |
+//! | *fence* | the drainer | the fence of that CPU (`sets.rs`) | one interruption, if our process runs there; else none |
 //!
 //! | [`mark`](Set::mark) | of | means |
 //! |---|---|---|
@@ -21,7 +21,7 @@
 //! | `PARKED` | `home` | the slot is void; whoever allocates there puts `home` back |
 //! | `UNFENCED` | `other` | the system refused the fence: sequences may still be in it |
 //!
-//! Invariant: no sequence uses `other[index]`, unless it is `UNFENCED`. A thread that holds the lock of the slots may take
+//! Invariant: no sequence uses `other[CPU]`, unless it is `UNFENCED`. A thread that holds the lock of the slots may take
 //! what is in it. So an answer waits there for whoever asked, and survives a fork.
 //!
 //! Unreached is what an isolated CPU's set, or a *gentle* drain's, holds when nobody answers; it is reported.
@@ -33,8 +33,7 @@ use super::cpuset::CpuSet;
 use super::layout::Word;
 use super::set::{ASKED, NONE, PARKED, Set, UNFENCED};
 use super::sets::{STEP, Sets, Words};
-use crate::arch::atomic::Ordering::{Relaxed, Release, SeqCst};
-use crate::arch::atomic::fence;
+use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq;
@@ -63,40 +62,34 @@ impl Set {
     }
 
     /// Whether it holds objects but in its barns, which a thread that has lost the set to a drain may still fill.
-    fn has_sheaves(&self) -> bool {
+    pub(super) fn has_sheaves(&self) -> bool {
         self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != 0 || pair.spare.load(Relaxed) != 0)
     }
 }
 
 impl Sets {
-    /// The set that `index` uses when nothing is in flight, and its CPU.
-    pub fn home_of(&self, index: usize) -> Option<(&Set, u32)> {
+    /// The set that CPU `index` uses when nothing is in flight.
+    pub fn home_of(&self, index: usize) -> Option<&Set> {
         // Relaxed: whoever trusts what is in the set holds the lock.
         let home = self.home[index].load(Relaxed);
-        if home == 0 {
-            return None;
-        }
-        let set = self.set_at(home);
-        // In the fallback an index is a CPU, and nobody writes it into a set.
-        let cpu = if self.mode() == Mode::Fallback { index as u32 } else { set.cpu.load(Relaxed) };
-        Some((set, cpu))
+        (home != 0).then(|| self.set_at(home))
     }
 
     /// Whether there is something to drain at `index`.
     pub fn holds(&self, index: usize) -> bool {
-        self.home_of(index).is_some_and(|(set, _)| set.holds())
+        self.home_of(index).is_some_and(Set::holds)
     }
 
     /// Whether `index` caches areas (see `heap::front`).
     #[must_use]
     pub fn holds_areas(&self, index: usize) -> bool {
         let fronts = |set: &Set| set.pairs[FIRST_FRONT..].iter().any(|pair| Word(pair.main.load(Relaxed)).count() > 0);
-        self.home_of(index).is_some_and(|(set, _)| fronts(set))
+        self.home_of(index).is_some_and(fronts)
     }
 
     /// Whether the owner of `index` has parked.
     pub fn is_parked(&self, index: usize) -> bool {
-        self.home_of(index).is_some_and(|(set, _)| set.mark.load(Relaxed) == PARKED)
+        self.home_of(index).is_some_and(|set| set.mark.load(Relaxed) == PARKED)
     }
 
     /// Whether there is something that [`Sets::collect`] would return.
@@ -113,8 +106,6 @@ impl Sets {
     /// The empty set that takes the place of `set`, entitled to what it was; `None` if there are no more, or
     /// the last one has not been collected. The caller holds the lock.
     fn substitute(&self, state: &Held<'_>, index: usize, set: &Set) -> Option<usize> {
-        // A set never serves another index: an `adopt` that began before the switch may still
-        // store its CPU into it, and only an owner of this index can be in one.
         let new = match self.other[index].load(Relaxed) {
             0 => {
                 let new = self.fresh(state)?;
@@ -139,8 +130,6 @@ impl Sets {
             return None;
         }
         fresh.node.store(set.node.load(Relaxed), Relaxed);
-        // So that the owner need not adopt it; if it is wrong by now, it does.
-        fresh.cpu.store(set.cpu.load(Relaxed), Relaxed);
         // (What areas may stay begins anew: see `heap::front`.)
         for (to, from) in fresh.limits.iter().zip(&set.limits).take(FIRST_FRONT) {
             // Added: a thread that was about to raise the old set's limit when that was drained
@@ -198,8 +187,7 @@ impl Sets {
                 fenced.insert(index);
             }
         }
-        // The new pointers come before our loads of the CPUs: pairs with `adopt`.
-        fence(SeqCst);
+        // (The fences order: what they interrupt goes on behind our stores.)
         let mut fences = |done: bool| {
             switched.fences += 1;
             done
@@ -208,7 +196,7 @@ impl Sets {
         let fenced_all = all && fences(self.cpus.fence_all());
         for index in fenced.iter() {
             let set = self.set_at(self.other[index].load(Relaxed));
-            if !fenced_all && (all || !fences(self.cpus.fence_cpu(set.cpu.load(SeqCst)))) {
+            if !fenced_all && (all || !fences(self.cpus.fence_cpu(index as u32))) {
                 set.mark.store(UNFENCED, Relaxed);
                 switched.done.remove(index);
                 switched.refused += 1;
@@ -249,7 +237,7 @@ impl Sets {
     /// Asks the owner of `index` to switch at its next slow path; whether it was asked.
     pub fn ask(&self, index: usize) -> bool {
         let _state = self.cpus.lock();
-        let Some((set, _)) = self.home_of(index) else { return false };
+        let Some(set) = self.home_of(index) else { return false };
         // In the fallback anybody may switch; a parked set has been given up already.
         let asked = self.mode() != Mode::Fallback && set.mark.load(Relaxed) == NONE;
         if asked {
@@ -262,7 +250,7 @@ impl Sets {
     /// The owner of `index` need not answer any more; false if it has, or nobody asked.
     pub fn withdraw(&self, index: usize) -> bool {
         let _state = self.cpus.lock();
-        let Some((set, _)) = self.home_of(index) else { return false };
+        let Some(set) = self.home_of(index) else { return false };
         let asked = set.mark.load(Relaxed) == ASKED;
         if asked {
             set.mark.store(NONE, Relaxed);
@@ -270,7 +258,7 @@ impl Sets {
         asked
     }
 
-    /// The owner's answer: this index goes to an empty set. False if it could not be done now.
+    /// The owner's answer: this CPU goes to an empty set. False if it could not be done now.
     #[cold]
     pub(super) fn answer(&self, index: usize, set: &Set) -> bool {
         let Some(state) = self.cpus.try_lock() else { return false };
@@ -331,7 +319,7 @@ impl Sets {
         false
     }
 
-    /// Commits `slots[this index] = new` if that is `old` now. The caller holds the lock.
+    /// Commits `slots[this CPU] = new` if that is `old` now. The caller holds the lock.
     fn switch(&self, old: &Set, new: usize) -> Outcome<()> {
         match self.mode() {
             // SAFETY: `self` is the board, the area right, `new` a set that nobody uses, or none.
@@ -344,7 +332,7 @@ impl Sets {
     /// One eighth less of what this index's sheaves are entitled to (the kernel's decay of `high`), and told
     /// by `lowered` (class, objects), so that the budget gets it back.
     pub fn decay(&self, index: usize, mut lowered: impl FnMut(usize, usize)) {
-        let Some((set, _)) = self.home_of(index) else { return };
+        let Some(set) = self.home_of(index) else { return };
         for (class, limit) in set.limits.iter().enumerate().take(FIRST_FRONT) {
             let now = limit.load(Relaxed);
             let less = now.div_ceil(8);

@@ -654,7 +654,10 @@ impl Cache {
         self.collect(source, &mut taken, report);
         taken = wanted.none();
         wanted.retain(|index| {
-            let Some((_, cpu)) = sets.home_of(index) else { return false };
+            if sets.home_of(index).is_none() {
+                return false;
+            }
+            let cpu = index as u32;
             let gentle = mode == DrainMode::Gentle || mode == DrainMode::Auto && sets.isolated.contains(cpu);
             let silent =
                 gentle && sets.mode() != Mode::Fallback && sets.holds(index) && !sets.is_parked(index) && runs(cpu);

@@ -1,7 +1,7 @@
 //! # What one CPU index caches
 //!
 //! ```text
-//! set: [ main, spare ] by class │ cpu … │ limits, batches by class │ … │ near: a barn by class of small objects
+//! set: [ main, spare ] by class │ … │ limits, batches by class │ … │ near: a barn by class of small objects
 //!        ▲ sequences, at fixed offsets      └─ slow paths
 //! ```
 //! Objects that come and go on one CPU pass main, spare and its own barn, four sheaves in all, before anybody else's line is touched.
@@ -47,8 +47,6 @@ pub struct Pair {
 pub struct Set {
     /// By class. A class's offset in a set is 16 × its number, as in a tally.
     pub pairs: [Pair; CLASSES_MAX],
-    /// The CPU whose sequences may use this set.
-    pub cpu: AtomicU32,
     /// Fallback mode: who is inside.
     pub held: crate::arch::lock::Lock<()>,
     /// Objects that a sheaf of a class is entitled to (the kernel's `high` is two of them); doubles
@@ -93,7 +91,6 @@ impl Set {
     #[allow(clippy::declare_interior_mutable_const, reason = "a constructor for statics")]
     pub const VOID: Self = Self {
         pairs: [const { Pair { main: AtomicU64::new(0), spare: AtomicU64::new(0) } }; CLASSES_MAX],
-        cpu: AtomicU32::new(0),
         held: crate::arch::lock::Lock::new(()),
         limits: [const { AtomicU16::new(0) }; CLASSES_MAX],
         batches: [const { AtomicU16::new(0) }; CLASSES_MAX],

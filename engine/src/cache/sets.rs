@@ -1,25 +1,29 @@
-//! # The sets of all CPU indices, and the one switch
+//! # The sets of all CPUs, and the one switch
 //!
 //! ```text
-//! Sets: ┌ void ┬ … ┬ slots[index] ────────┐      slots: where the fast path goes now (offset from Sets; 0 = void)
-//!       └──────┴───┴ home[index] ─────────┤      home:  where it goes when nothing is in flight
+//! Sets: ┌ void ┬ … ┬ slots[CPU] ──────────┐      slots: where the fast path goes now (offset from Sets; 0 = void)
+//!       └──────┴───┴ home[CPU] ───────────┤      home:  where it goes when nothing is in flight
 //!                                         ▼
 //! sets mapping:  set 0 │ set 1 │ …  SETS_MAX │ board │ tally 0 │ tally 1 │ …        at a multiple of 2 × TALLY
 //! ```
-//! Set 0 serves no index; its tally counts what happens outside any set. Sets and tallies are mapped as they are made
+//! Set 0 serves no CPU; its tally counts what happens outside any set. Sets and tallies are mapped as they are made
 //! (see [`room`]). Of a shared board the texts are a mapping of their own.
 //!
 //! | state | slots | who may change a set |
 //! |---|---|---|
-//! | open | = home | sequences of its index on its CPU |
+//! | open | = home | sequences on its CPU |
 //! | closed (fork or vfork in flight) | all void | nobody |
 //! | drained | home is another set, this one in `other` | the drainer that switched it off |
 //!
 //! ## Switching a set off
-//! Store the new pointer into the slot; full fence; read `set.cpu`; fence that
-//! CPU: the old set is the drainer's. An owner whose index moves to another CPU commits the new
-//! CPU into the set, then a full fence, then reads the slot again. Of the two
-//! either the drainer sees the new CPU or the owner sees the new pointer.
+//! Store the new pointer into the slot and fence that CPU: the old set is the drainer's.
+//!
+//! ## As many sets as threads run at once
+//! A thread that comes to a CPU without a set has an index, which the kernel gives to one running thread at a time, as low as may be
+//! (`mm_cid`; where there is none it is the CPU). The set of the CPU on which that index was last comes along
+//! ([`Sets::follow`]): switched off there, behind the fence it is this CPU's. So there are no more sets than indices, but
+//! where the system refuses the fence or an isolated CPU would feel it. Another thread may run on that other CPU by now: it takes its own
+//! index's set in the same way.
 //!
 //! Locks: `state`, taken before any other, also outside the gate, by vforks; a handler that forks or vforks passes through
 //! what it interrupted, and leaves slots void then: [`Sets::ready`] fills them one by one. Cost: nothing on the fast path but the load of the slot.
@@ -35,7 +39,7 @@ use super::sheaf::{Barn, Sheaf};
 use super::steps::{self, Locked, Simulated, Steps};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use crate::arch::atomic::{AtomicU64, AtomicUsize, fence};
+use crate::arch::atomic::{AtomicU16, AtomicU64, AtomicUsize};
 use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::{self, RseqArea, TALLY};
@@ -46,8 +50,6 @@ use crate::meta::Meta;
 use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, FIRST_FRONT, SETS_MAX, TALLY_BYTES};
 use crate::stat::{Board, Event, Mode, Tally};
 
-/// A CPU that never is, and that no unregistered thread reads as its own (those read −1 or −2).
-const NO_CPU: u32 = 0x7fff_ffff;
 /// Bytes of sets, board and tallies, all that can ever be.
 pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
 
@@ -56,7 +58,8 @@ const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
 const _: () = assert!(core::mem::offset_of!(Sets, void) == 0, "a slot is an offset from the void set");
 const _: () =
     assert!(core::mem::offset_of!(Sets, slots) == seq::SLOTS, "SLOTS of arch/operands.rs is where the slots are");
-const _: () = assert!(core::mem::offset_of!(Set, cpu) == seq::CPU);
+// What an unregistered thread reads as its CPU.
+const _: () = assert!(core::mem::offset_of!(Sets, strangers) + 2 * size_of::<usize>() == seq::SLOTS);
 const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
 const _: () = assert!(TALLY + core::mem::offset_of!(Tally, class) == seq::COUNTS);
 // Behind the words of most classes, and before the counts.
@@ -78,22 +81,26 @@ pub struct Sets {
     void: Set,
     /// Address of set 0.
     pub(super) base: AtomicUsize,
-    /// Highest index that ever had a set, plus one.
+    /// Highest CPU that ever had a set, plus one.
     top: AtomicUsize,
     /// What slow paths know the time by.
     pub clock: Clock,
-    /// Sets made so far: 1 to this (set 0 serves no index). Under the lock of the switch.
+    /// Sets made so far: 1 to this (set 0 serves no CPU). Under the lock of the switch.
     pub(super) made: AtomicUsize,
     /// CPUs that drains leave alone. (Between what is written and what fast paths read.)
     pub isolated: Isolated,
     /// Who runs where, and the switch of all slots.
     pub cpus: Cpus,
+    /// The slots of the CPUs −2 and −1: void.
+    strangers: [AtomicUsize; 2],
     pub(crate) slots: [AtomicUsize; INDICES],
     pub(super) home: [AtomicUsize; INDICES],
-    /// The set that an index had before its last drain: empty, or to be collected (see [`super::drain`]).
+    /// The set that a CPU had before its last drain: empty, or to be collected (see [`super::drain`]).
     pub(super) other: [AtomicUsize; INDICES],
-    /// Indices that ever had a set, a bit each.
+    /// CPUs that ever had a set, a bit each.
     used: [AtomicU64; INDICES / 64],
+    /// By index: the CPU that a thread of it made or fetched a set for last, plus one. Under the lock of the switch.
+    last: [AtomicU16; INDICES],
     /// Sets that are mapped; 0: all. Changed under the lock of the state.
     mapped: AtomicUsize,
     /// Who else sees the board.
@@ -124,10 +131,12 @@ impl Sets {
             mapped: AtomicUsize::new(0),
             isolated: Isolated::new(),
             cpus: Cpus::new(),
+            strangers: [const { AtomicUsize::new(0) }; 2],
             slots: [const { AtomicUsize::new(0) }; INDICES],
             home: [const { AtomicUsize::new(0) }; INDICES],
             other: [const { AtomicUsize::new(0) }; INDICES],
             used: [const { AtomicU64::new(0) }; INDICES / 64],
+            last: [const { AtomicU16::new(0) }; INDICES],
             share: Share::new(),
         }
     }
@@ -150,8 +159,8 @@ impl Sets {
     }
 
     #[inline]
-    pub(super) fn area(&self) -> RseqArea {
-        self.cpus.area()
+    pub(super) fn area(&self) -> isize {
+        self.cpus.area_base()
     }
 
     #[inline]
@@ -178,7 +187,7 @@ impl Sets {
         // SAFETY: a non-zero offset in a slot or home leads to a set of the mapping.
         unsafe { &*(((&raw const *self) as usize).wrapping_add(offset) as *const Set) }
     }
-    /// The tally of a set that serves, or served, an index.
+    /// The tally of a set that serves, or served, a CPU.
     pub(crate) fn tally_of(&self, set: &Set) -> &Tally {
         debug_assert!(self.number_of(set) < SETS_MAX);
         // SAFETY: as in `board`; see `TALLY`.
@@ -188,7 +197,8 @@ impl Sets {
         ((&raw const *set) as usize - self.base.load(Relaxed)) / PAGE
     }
 
-    /// The set of this index, made and adopted if need be; `None` while closed.
+    /// The set of this CPU, made or fetched if need be; `None` while closed, and for a thread that is not registered (a child of a vfork
+    /// that was not wrapped).
     pub fn ready(&self) -> Option<&Set> {
         let is_fallback = self.mode() == Mode::Fallback;
         if is_fallback && !self.cpus.may_use() {
@@ -197,75 +207,88 @@ impl Sets {
         // A thread that is single-stepped never commits; others need one or two rounds.
         for _ in 0..16 {
             let (index, cpu) = self.cpus.here();
-            let index = index % INDICES;
+            let cpu = if is_fallback { cpu as usize % INDICES } else { cpu as usize };
             // Acquire pairs with the Release in `make`: a set is seen whole.
-            let offset = self.slots[index].load(Acquire);
+            let offset = self.slots.get(cpu)?.load(Acquire);
             if offset == 0 {
-                if !self.make(index) {
+                if !self.make(index % INDICES, cpu) {
                     return None;
                 }
                 continue;
             }
             let set = self.set_at(offset);
-            if set.cpu.load(Relaxed) == cpu || is_fallback {
-                if set.mark.load(Relaxed) == ASKED && self.answer(index, set) {
-                    continue;
-                }
-                return Some(set);
+            if set.mark.load(Relaxed) == ASKED && self.answer(cpu, set) {
+                continue;
             }
-            if cpu as usize >= INDICES {
-                return None; // an unregistered thread (a child of vfork that was not wrapped)
-            }
-            self.adopt();
+            return Some(set);
         }
         None
     }
 
-    /// Makes the set of this index this CPU's.
-    fn adopt(&self) {
-        let outcome = match self.mode() {
-            // SAFETY: `self` is the board and the area is right.
-            Mode::Sequences => unsafe { seq::adopt(self.board_pointer(), self.area()) },
-            Mode::Simulated => self.simulated(
-                |_, _| true,
-                |running, _, set, cpu| running.step(|| set.cpu.store(cpu, SeqCst)).map(Outcome::Done),
-            ),
-            _ => Outcome::Refused,
-        };
-        // The store of the new CPU comes before our next load of the slot: pairs with
-        // the fence in `switch`.
-        fence(SeqCst);
-        if outcome == Outcome::Done(()) {
-            self.count(Event::SetAdopt, 1);
-        }
-    }
-
-    /// The set of `index` into its slot, a new one if it has none; false while closed, or when there are no more.
-    fn make(&self, index: usize) -> bool {
+    /// A set into the slot of `cpu`, if it has none the one of the CPU where `index` was, or a new one; false while closed, or when there are
+    /// no more.
+    fn make(&self, index: usize, cpu: usize) -> bool {
         let node = self.cpus.node();
         let state = self.cpus.lock();
         if self.cpus.is_closed() || self.mode() == Mode::Closed {
             return false;
         }
-        if self.home[index].load(Relaxed) == 0 {
-            let Some(offset) = self.fresh(&state) else { return false };
-            self.home[index].store(offset, Relaxed);
+        let mut follows = false;
+        if self.home[cpu].load(Relaxed) == 0 {
+            follows = self.follow(&state, index, cpu);
+            if !follows {
+                let Some(offset) = self.fresh(&state) else { return false };
+                self.home[cpu].store(offset, Relaxed);
+            }
             // Relaxed: walks that must see the set hold the lock; others may miss it.
-            self.used[index / 64].fetch_or(1 << (index % 64), Relaxed);
-            self.top.fetch_max(index + 1, Relaxed);
-            // A drain takes a second set for each index, and is what is needed where no memory can be had: there before that.
+            self.used[cpu / 64].fetch_or(1 << (cpu % 64), Relaxed);
+            self.top.fetch_max(cpu + 1, Relaxed);
+            // A drain takes a second set for each CPU, and is what is needed where no memory can be had: there before that.
             if self.mapped.load(Relaxed) <= 2 * self.made.load(Relaxed) {
                 self.map_more();
             }
         }
-        let home = self.home[index].load(Relaxed);
+        let home = self.home[cpu].load(Relaxed);
         let set = self.set_at(home);
         set.node.store(node as u32, Relaxed);
         if set.mark.load(Relaxed) == PARKED {
             set.mark.store(NONE, Relaxed);
         }
+        self.last[index].store(cpu as u16 + 1, Relaxed);
         // Release: the set's words are seen by whoever sees the pointer.
-        self.slots[index].store(home, Release);
+        self.slots[cpu].store(home, Release);
+        drop(state);
+        if follows {
+            self.count(Event::SetAdopt, 1);
+        }
+        true
+    }
+
+    /// The set of the CPU where `index` was last becomes `cpu`'s, which has none. False if that CPU has none either, was asked for what it
+    /// has, or drained and not yet collected, or cannot be fenced.
+    fn follow(&self, _: &Held<'_>, index: usize, cpu: usize) -> bool {
+        let Some(from) = usize::from(self.last[index].load(Relaxed)).checked_sub(1) else { return false };
+        let home = self.home[from].load(Relaxed);
+        let is_awaited = |other: &Set| other.has_sheaves() || other.mark.load(Relaxed) == UNFENCED;
+        if home == 0 || self.set_at(home).mark.load(Relaxed) == ASKED || self.other_of(from).is_some_and(is_awaited) {
+            return false;
+        }
+        // (A void slot is that of a set that was parked, or that a handler's fork left so behind a fence.)
+        if self.slots[from].load(Relaxed) != 0 {
+            if self.isolated.contains(from as u32) {
+                return false;
+            }
+            self.slots[from].store(0, Relaxed);
+            // (The fence orders: what it interrupts goes on behind our store.)
+            if !self.cpus.fence_cpu(from as u32) {
+                // Release: as in `make`.
+                self.slots[from].store(home, Release);
+                return false;
+            }
+        }
+        self.home[from].store(0, Relaxed);
+        self.home[cpu].store(home, Relaxed);
+        self.other[cpu].store(self.other[from].swap(0, Relaxed), Relaxed);
         true
     }
 
@@ -279,28 +302,19 @@ impl Sets {
         self.made.store(number, Relaxed);
         self.board().sets.store(number as u32 + 1, Relaxed);
         let address = self.base.load(Relaxed) + number * PAGE;
-        let offset = address.wrapping_sub((&raw const *self) as usize);
-        // No CPU may use it yet.
-        self.set_at(offset).cpu.store(NO_CPU, Relaxed);
-        Some(offset)
+        Some(address.wrapping_sub((&raw const *self) as usize))
     }
 
     /// Runs `body` as a sequence on a fake CPU.
     fn simulated<T>(
         &self,
-        owned: impl FnOnce(&Set, u32) -> bool,
-        body: impl FnOnce(&sim::Running<'_>, usize, &Set, u32) -> Result<Outcome<T>, Interrupted>,
+        body: impl FnOnce(&sim::Running<'_>, usize, &Set) -> Result<Outcome<T>, Interrupted>,
     ) -> Outcome<T> {
-        let (running, index, cpu) = self.cpus.simulation().begin();
+        let (running, _, cpu) = self.cpus.simulation().begin();
         // SeqCst as all steps of a simulation: pairs with the store in `switch`.
-        let offset = self.slots[index].load(SeqCst);
-        if offset == 0 {
-            return Outcome::Refused;
-        }
-        let set = self.set_at(offset);
-        match running.step(|| set.cpu.load(SeqCst) == cpu) {
-            Ok(owns) if owns || owned(set, cpu) => body(&running, index, set, cpu).unwrap_or(Outcome::Aborted),
-            Ok(_) => Outcome::Refused,
+        match running.step(|| self.slots[cpu as usize].load(SeqCst)) {
+            Ok(0) => Outcome::Refused,
+            Ok(offset) => body(&running, cpu as usize, self.set_at(offset)).unwrap_or(Outcome::Aborted),
             Err(Interrupted) => Outcome::Aborted,
         }
     }
@@ -313,16 +327,16 @@ impl Sets {
         if !self.cpus.may_use() {
             return Outcome::Aborted;
         }
-        let (index, _) = self.cpus.here();
+        let cpu = self.cpus.cpu();
         // Acquire: as in `ready`.
-        let offset = self.slots[index % INDICES].load(Acquire);
+        let offset = self.slots[cpu].load(Acquire);
         if offset == 0 {
             return Outcome::Refused;
         }
         let set = self.set_at(offset);
         let _held = set.held.lock();
         // A set that was switched off meanwhile is the drainer's.
-        if self.slots[index % INDICES].load(Acquire) != offset {
+        if self.slots[cpu].load(Acquire) != offset {
             return Outcome::Aborted;
         }
         body(&Locked { tally: self.tally_of(set) }, set)
@@ -359,25 +373,21 @@ impl Sets {
 
     /// `switch` of the contracts on a fake CPU.
     pub(super) fn switch_simulated(&self, old: &Set, new: usize) -> Outcome<()> {
-        self.simulated(
-            |_, _| false,
-            |running, index, set, _| {
-                if !core::ptr::eq(set, old) {
-                    return Ok(Outcome::Refused);
-                }
-                // SeqCst as all steps of a simulation.
-                running.step(|| self.slots[index].store(new, SeqCst)).map(Outcome::Done)
-            },
-        )
+        self.simulated(|running, cpu, set| {
+            if !core::ptr::eq(set, old) {
+                return Ok(Outcome::Refused);
+            }
+            // SeqCst as all steps of a simulation.
+            running.step(|| self.slots[cpu].store(new, SeqCst)).map(Outcome::Done)
+        })
     }
 
     fn stepped<T>(&self, body: impl FnOnce(&dyn Steps, &Set) -> Outcome<T>) -> Outcome<T> {
         match self.mode() {
             Mode::Fallback => self.locked(|steps, set| body(steps, set)),
-            Mode::Simulated => self.simulated(
-                |_, _| false,
-                |running, _, set, _| Ok(body(&Simulated { running, tally: self.tally_of(set) }, set)),
-            ),
+            Mode::Simulated => {
+                self.simulated(|running, _, set| Ok(body(&Simulated { running, tally: self.tally_of(set) }, set)))
+            }
             _ => Outcome::Refused,
         }
     }
@@ -481,10 +491,10 @@ impl Sets {
         }
     }
 
-    /// For the keeper alone: for how many looks the set of `index` has done no operation, for how many none on the page lists,
+    /// For the keeper alone: for how many looks the set of CPU `index` has done no operation, for how many none on the page lists,
     /// which begin at class `pages`, and for how many none on areas.
     pub fn quiet(&self, index: usize, pages: usize) -> [u32; 3] {
-        let Some((set, _)) = self.home_of(index) else { return [0; 3] };
+        let Some(set) = self.home_of(index) else { return [0; 3] };
         let ops = &self.tally(self.number_of(set)).class;
         let mut sums = [0_u64; 3];
         for (class, ops) in ops.iter().enumerate() {
@@ -507,7 +517,7 @@ impl Sets {
     /// Objects of `class` that the set of `index` may hold, as far as can be seen while it is in use: each was
     /// in this list a moment ago, or in another of these classes.
     pub fn peek(&self, index: usize, class: usize, each: impl FnMut(usize)) {
-        if let Some((set, _)) = self.home_of(index) {
+        if let Some(set) = self.home_of(index) {
             self.peek_into(set, class, each);
         }
     }
@@ -556,7 +566,7 @@ impl Sets {
             }
             for index in self.used() {
                 let home = self.home[index].load(Relaxed);
-                if self.set_at(home).mark.load(Relaxed) != PARKED {
+                if home != 0 && self.set_at(home).mark.load(Relaxed) != PARKED {
                     // Release: as in `make`.
                     self.slots[index].store(home, Release);
                 }
@@ -586,7 +596,7 @@ impl Sets {
                 self.swap(0, true, seen(true), Word::NONE) == Outcome::Done(())
                     && self.swap(0, false, seen(false), word) == Outcome::Done(())
                     && self.push(0, 0x1230) == Outcome::Done(())
-                    && self.refuses_strangers()
+                    && self.refuses_when_void()
                     && self.push_batch(0, &[0x4560, 0x7890]) == 2
                     && (!seq::EXCHANGES || self.changes_places())
                     && self.pop(0) == Outcome::Done(0x7890)
@@ -624,29 +634,29 @@ impl Sets {
         is_back && stays && Word(pair.main.load(Relaxed)) == main && Word(pair.spare.load(Relaxed)) == Word::NONE
     }
 
-    /// Whether every sequence leaves this index's set alone while it is another CPU's; class 0 has an object and room.
+    /// Whether every sequence leaves this CPU's set alone while its slot is void; class 0 has an object and room.
     ///
     /// # Safety
     /// As in [`Sets::self_test`], which owns all of it.
-    unsafe fn refuses_strangers(&self) -> bool {
+    unsafe fn refuses_when_void(&self) -> bool {
         let (board, area) = (self.board_pointer(), self.area());
-        let Some(set) = self.ready() else { return false };
-        let (word, at) = (set.pairs[0].main.load(Relaxed), &raw const *set as usize);
-        let cpu = set.cpu.swap(NO_CPU, Relaxed);
+        let cpu = self.cpus.cpu();
+        let home = self.slots[cpu].swap(0, Relaxed);
+        let at = board.wrapping_add(home) as usize;
         let mut objects = [0; 2];
-        // SAFETY: the caller's promise; a sequence that is done after all does no harm: it moves numbers of class 0.
+        // SAFETY: the caller's promise; a sequence that is done after all (on another CPU by now) does no harm: it moves numbers of class 0.
         let refused = unsafe {
             seq::pop::<false>(board, area, 0) == Outcome::Refused
                 && seq::push::<false>(board, area, 0, 0x1230) == Outcome::Refused
                 && seq::pop_batch(board, area, 0, objects.as_mut_ptr(), 2) == Outcome::Refused
                 && seq::push_batch(board, area, 0, objects.as_ptr(), 2) == Outcome::Refused
-                && seq::swap(board, area, 0, word, word) == Outcome::Refused
+                && seq::swap(board, area, 0, 0, 0) == Outcome::Refused
                 && seq::exchange(board, area, 0, Word::mask(false)) == Outcome::Refused
                 && seq::add(board, area, 0, 0) == Outcome::Refused
-                && seq::switch(board, area, at, at.wrapping_sub(board as usize)) == Outcome::Refused
+                && seq::switch(board, area, at, home) == Outcome::Refused
         };
-        set.cpu.store(cpu, Relaxed);
-        refused
+        self.slots[cpu].store(home, Relaxed);
+        refused && home != 0
     }
 
     /// In a forked child, whose thread has so many vforks in flight: they and the fork close the sets. If
@@ -683,7 +693,7 @@ impl Sets {
     /// takes; `None` without a set.
     #[must_use]
     pub fn list(&self, index: usize, class: usize) -> Option<(usize, usize, usize)> {
-        let (set, _) = self.home_of(index)?;
+        let set = self.home_of(index)?;
         let pair = &set.pairs[class];
         let count = Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count();
         let (limit, batch) = (set.limits[class].load(Relaxed) as usize, set.batches[class].load(Relaxed) as usize);

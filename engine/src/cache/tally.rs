@@ -14,7 +14,6 @@ use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::seq;
-use crate::cpu::INDICES;
 use crate::stat::board::{self, LEVEL_THRESHOLD, TALLY_BYTES, TIMES, Times, fold};
 use crate::stat::{Event, Level, Mode, Tally, Timing};
 
@@ -72,8 +71,8 @@ impl Sets {
             return true;
         }
         self.add(at, by as u64);
-        // The tally of this index; 0 while closed, whose differential is folded at once.
-        let offset = self.slots[self.cpus.here().0 % INDICES].load(Acquire);
+        // The tally of this CPU; 0 while closed, whose differential is folded at once.
+        let offset = self.slots[self.cpus.cpu()].load(Acquire);
         let number = if offset == 0 { 0 } else { self.number_of(self.set_at(offset)) };
         let word = self.word(self.tally(number), at);
         let differential = word.load(Relaxed);

@@ -115,14 +115,14 @@ pub fn vmallocinfo<E: Environment>(heap: &Heap<E>, out: &mut impl Write) -> fmt:
     if more > 0 { writeln!(out, "... {more} more areas, {bytes} bytes") } else { Ok(()) }
 }
 
-/// A line for each CPU index that has a set: what it caches.
+/// A line for each CPU that has a set: what it caches.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn sets<E: Environment>(heap: &Heap<E>, out: &mut impl Write) -> fmt::Result {
     let sets = &heap.cache().sets;
     for index in sets.used() {
-        let Some((set, cpu)) = sets.home_of(index) else { continue };
+        let Some(set) = sets.home_of(index) else { continue };
         let (mut objects, mut bytes) = (0, 0);
         for class in 1..ALL_CLASSES {
             let near = set.near.get(class).map_or(0, Barn::objects);
@@ -131,7 +131,7 @@ pub fn sets<E: Environment>(heap: &Heap<E>, out: &mut impl Write) -> fmt::Result
             bytes += count * bytes_of(class);
         }
         let (node, parked) = (set.node.load(Relaxed), u32::from(sets.is_parked(index)));
-        writeln!(out, "index={index} cpu={cpu} node={node} objects={objects} bytes={bytes} parked={parked}")?;
+        writeln!(out, "index={index} cpu={index} node={node} objects={objects} bytes={bytes} parked={parked}")?;
     }
     Ok(())
 }

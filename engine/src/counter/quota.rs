@@ -152,9 +152,15 @@ impl Quota {
         let mut now = self.shared.0.load(Acquire);
         loop {
             let Some(new) = now.checked_add(n).filter(|&new| new <= self.limit.load(Relaxed)) else { return false };
-            // Relaxed: a number; who owns the stocks is decided by `phase` and the fence.
-            match self.shared.0.compare_exchange(now, new, Relaxed, Acquire) {
-                Ok(_) => return true,
+            // SeqCst, with the look behind it and the store in `set_limit`: who charges without the lock finds a smaller limit, or was
+            // before it. (Who owns the stocks is decided by `phase` and the fence.)
+            match self.shared.0.compare_exchange(now, new, SeqCst, Acquire) {
+                Ok(_) if new <= self.limit.load(SeqCst) => return true,
+                // (Meanwhile others were refused, as beside each change of the limit.)
+                Ok(_) => {
+                    self.discharge(n);
+                    return false;
+                }
                 Err(other) => now = other,
             }
         }
@@ -366,7 +372,8 @@ impl Quota {
     /// used. Costs a fence if less than that is charged now.
     pub fn set_limit(&self, units: &Units, limit: u64) {
         let _turn = units.folding(self.at);
-        self.limit.store(limit.min(LIMIT_MAX), Relaxed);
+        // SeqCst: see `charge`.
+        self.limit.store(limit.min(LIMIT_MAX), SeqCst);
         if self.is_tight() {
             self.loosen(units);
         } else if self.charged() > limit {

@@ -108,6 +108,13 @@ impl Cpus {
         RseqArea { base: self.area_base.load(Relaxed), index: self.area_index.load(Relaxed) }
     }
 
+    /// Where they begin, from the thread pointer.
+    #[inline]
+    pub fn area_base(&self) -> isize {
+        // Relaxed: as in `area`.
+        self.area_base.load(Relaxed)
+    }
+
     /// The fake CPUs.
     ///
     /// # Panics
@@ -140,6 +147,12 @@ impl Cpus {
     #[inline]
     pub fn index(&self) -> usize {
         self.here().0 % INDICES
+    }
+
+    /// The CPU that runs us now; a moment later it may be another.
+    #[inline]
+    pub fn cpu(&self) -> usize {
+        self.here().1 as usize % INDICES
     }
 
     /// The NUMA node that runs us now, below [`Cpus::nodes`]. The caller holds no lock.

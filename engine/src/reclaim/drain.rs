@@ -103,7 +103,10 @@ impl Mm<'_> {
         let (sets, everything) = (&self.cache.sets, self.everything());
         let mut wanted = CpuSet::around(window);
         for index in sets.used_of(window) {
-            let Some((_, cpu)) = sets.home_of(index) else { continue };
+            if sets.home_of(index).is_none() {
+                continue;
+            }
+            let cpu = index as u32;
             let is_wanted = match target {
                 DrainTarget::All => true,
                 DrainTarget::Cpu(number) => cpu == number,
@@ -231,7 +234,7 @@ impl Mm<'_> {
     /// Whether the page lists of an index hold pages of another node.
     fn holds_foreign_pages(&self, index: usize) -> bool {
         let (sets, windows) = (&self.cache.sets, &self.pages.windows);
-        let Some((set, _)) = sets.home_of(index).filter(|_| sets.cpus.nodes() > 1) else { return false };
+        let Some(set) = sets.home_of(index).filter(|_| sets.cpus.nodes() > 1) else { return false };
         let node = set.node.load(Relaxed) as usize;
         let mut foreign = false;
         for class in CLASSES..ALL_CLASSES {

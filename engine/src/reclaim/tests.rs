@@ -29,9 +29,8 @@ impl Environment for Test {
 }
 
 std::thread_local! {
-    /// The index of the calling thread, and the fake CPU that it is on: the same, unless a test says otherwise.
+    /// The index of the calling thread, and the fake CPU that it is on.
     pub(super) static HERE: Cell<usize> = const { Cell::new(0) };
-    pub(super) static CPU: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// A heap and its host.
@@ -91,7 +90,7 @@ impl Rig {
     /// The same with a board in a file.
     pub(super) fn shared(cpus: usize, nodes: usize, share: Option<usize>) -> Self {
         let heap: &'static Heap<Test> = Box::leak(unsafe { Box::<Heap<Test>>::new_zeroed().assume_init() });
-        let here = || (HERE.get(), CPU.get().unwrap_or(HERE.get()) as u32);
+        let here = || (HERE.get(), HERE.get() as u32);
         let opening = Opening {
             mode: Mode::Simulated,
             reason: Reason::Asked,

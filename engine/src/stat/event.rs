@@ -37,7 +37,7 @@ table! {
         FreeSlowpath = "free_slowpath", "frees that went beyond this CPU's set";
         SlowpathTicks = "slowpath_ticks", "time-stamp ticks spent in slow paths";
         SeqAbort = "seq_abort", "sequences that were interrupted and tried again";
-        SetAdopt = "set_adopt", "times a set was taken over by the CPU its index moved to";
+        SetAdopt = "set_adopt", "times a set came along to the CPU its index moved to";
         Direct = "direct", "objects taken from or given to a slab one by one (fork, vfork, three aborts)";
         SheafSwap = "sheaf_swap", "empty or full main sheaves exchanged for the CPU's own spare";
         BarnGet = "barn_get", "full sheaves taken from a barn";

@@ -9,7 +9,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq;
-use crate::arch::seq::{self, CPU, RseqArea, SLOTS, TALLY};
+use crate::arch::seq::{self, RseqArea, SLOTS, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::arch::unit_seq::{self, Place, UNIT};
 use crate::cache::layout::Word;
@@ -67,7 +67,7 @@ const OWNER: u32 = 5;
 const CLASS: usize = 2 * 16;
 const OBJECT: usize = 0x5550;
 
-/// A board whose index 3 leads to a set of CPU 5: two objects in a sheaf that takes two more, and a spare with four.
+/// A board whose CPU 5 leads to a set: two objects in a sheaf that takes two more, and a spare with four.
 struct Board {
     map: usize,
     base: usize,
@@ -83,8 +83,7 @@ impl Board {
         let map = sys::map(0, Self::BYTES, Access::ReadWrite).unwrap();
         let base = map.next_multiple_of(2 * TALLY);
         let board = Self { map, base, sheaf: Box::new([OBJECT, OBJECT + 16, 0, 0].map(Cell::new)) };
-        board.word(SLOTS + INDEX * 8).store(Self::SET as u64, Relaxed);
-        board.cpu().store(OWNER, Relaxed);
+        board.word(SLOTS + OWNER as usize * 8).store(Self::SET as u64, Relaxed);
         board.word(Self::SET + CLASS).store(board.full().0, Relaxed);
         board.word(Self::SET + CLASS + 8).store(board.spare().0, Relaxed);
         board
@@ -92,10 +91,6 @@ impl Board {
     fn word(&self, at: usize) -> &AtomicU64 {
         // SAFETY: inside our own mapping.
         unsafe { &*((self.base + at) as *const AtomicU64) }
-    }
-    fn cpu(&self) -> &AtomicU32 {
-        // SAFETY: as above.
-        unsafe { &*((self.base + Self::SET + CPU) as *const AtomicU32) }
     }
     /// The word of the sheaf as it is at first.
     fn full(&self) -> Word {
@@ -105,12 +100,12 @@ impl Board {
     fn spare(&self) -> Word {
         Word::new(self.sheaf.as_ptr() as u64, 4, 4)
     }
-    /// All that a sequence may change, and the owner.
-    fn state(&self) -> ([u64; 5], u32, [usize; 4]) {
-        let at = [SLOTS + INDEX * 8, Self::SET + CLASS, Self::SET + CLASS + 8].map(|at| self.word(at));
+    /// All that a sequence may change.
+    fn state(&self) -> ([u64; 5], [usize; 4]) {
+        let at = [SLOTS + OWNER as usize * 8, Self::SET + CLASS, Self::SET + CLASS + 8].map(|at| self.word(at));
         let tally = [0, 8].map(|at| self.word(Self::SET + TALLY + CLASS + at));
         let words = [at[0], at[1], at[2], tally[0], tally[1]].map(|word| word.load(Relaxed));
-        (words, self.cpu().load(Relaxed), [0, 1, 2, 3].map(|at| self.sheaf[at].get()))
+        (words, [0, 1, 2, 3].map(|at| self.sheaf[at].get()))
     }
 }
 
@@ -132,30 +127,29 @@ fn done<T>(outcome: Outcome<T>) -> Outcome<()> {
     }
 }
 
-/// All that compare the set's CPU, each with arguments for which nothing else is in its way.
+/// All, each with arguments for which nothing else is in its way.
 // SAFETY (of all of them): the board, the set, the sheaf and the area are the test's own.
 const ON_SETS: &[(&str, OnSet)] = &[
-    ("pop", |board, area| done(unsafe { seq::pop::<false>(board.base as *const u8, area, CLASS) })),
-    ("push", |board, area| unsafe { seq::push::<false>(board.base as *const u8, area, CLASS, OBJECT + 32) }),
+    ("pop", |board, area| done(unsafe { seq::pop::<false>(board.base as *const u8, area.base, CLASS) })),
+    ("push", |board, area| unsafe { seq::push::<false>(board.base as *const u8, area.base, CLASS, OBJECT + 32) }),
     ("pop_batch", |board, area| {
         let mut into = [0; 2];
-        done(unsafe { seq::pop_batch(board.base as *const u8, area, CLASS, into.as_mut_ptr(), 2) })
+        done(unsafe { seq::pop_batch(board.base as *const u8, area.base, CLASS, into.as_mut_ptr(), 2) })
     }),
     ("push_batch", |board, area| {
         let from = [OBJECT + 32, OBJECT + 48];
-        done(unsafe { seq::push_batch(board.base as *const u8, area, CLASS, from.as_ptr(), 2) })
+        done(unsafe { seq::push_batch(board.base as *const u8, area.base, CLASS, from.as_ptr(), 2) })
     }),
-    ("swap", |board, area| unsafe { seq::swap(board.base as *const u8, area, CLASS, board.full().0, 0) }),
+    ("swap", |board, area| unsafe { seq::swap(board.base as *const u8, area.base, CLASS, board.full().0, 0) }),
     #[cfg(target_arch = "x86_64")]
-    ("exchange", |board, area| unsafe { seq::exchange(board.base as *const u8, area, CLASS, 4) }),
-    ("add", |board, area| unsafe { seq::add(board.base as *const u8, area, CLASS, 7) }),
-    ("switch", |board, area| unsafe { seq::switch(board.base as *const u8, area, board.base + Board::SET, 0) }),
+    ("exchange", |board, area| unsafe { seq::exchange(board.base as *const u8, area.base, CLASS, 4) }),
+    ("add", |board, area| unsafe { seq::add(board.base as *const u8, area.base, CLASS, 7) }),
+    ("switch", |board, area| unsafe { seq::switch(board.base as *const u8, area.base, board.base + Board::SET, 0) }),
 ];
 
-/// On its own CPU each is done; a set that another CPU owns, a thread that is not registered and the void set refuse
-/// it, and nothing has changed.
+/// On its own CPU each is done; a CPU without a set and a thread that is not registered are refused, and nothing has changed.
 #[test]
-fn sequences_refuse_the_set_of_another_cpu() {
+fn sequences_refuse_who_has_no_set() {
     for (name, run) in ON_SETS {
         let board = Board::new();
         let before = board.state();
@@ -165,9 +159,6 @@ fn sequences_refuse_the_set_of_another_cpu() {
             assert_eq!(board.state(), before, "{name} on CPU {stranger}");
             assert_ne!(made.rseq_cs.get(), 0, "{name} announces itself");
         }
-        let made = Made::new(INDEX as u32 + 1, 0);
-        assert_eq!(run(&board, made.area()), Outcome::Refused, "{name} on the void set");
-        assert_eq!(board.state(), before, "{name} on the void set");
         let made = Made::new(INDEX as u32, OWNER);
         assert_eq!(run(&board, made.area()), Outcome::Done(()), "{name}");
         assert_ne!(board.state(), before, "{name}");
@@ -181,7 +172,7 @@ fn places_are_changed_for_what_is_wanted() {
     let made = Made::new(INDEX as u32, OWNER);
     let board = Board::new();
     // SAFETY: the test's own board and area.
-    let exchange = |wanted| unsafe { seq::exchange(board.base as *const u8, made.area(), CLASS, wanted) };
+    let exchange = |wanted| unsafe { seq::exchange(board.base as *const u8, made.area().base, CLASS, wanted) };
     let before = board.state();
     // Counts of two and four, rooms of two and none: both, main alone, none.
     for (wanted, has) in [(Word::mask(false), "both count"), (Word::mask(true), "main has room"), (8, "neither")] {
@@ -193,21 +184,6 @@ fn places_are_changed_for_what_is_wanted() {
     assert!(board.state() == changed && changed != before);
     assert_eq!(exchange(Word::mask(true)), Outcome::Done(()), "the spare has room, main has none");
     assert_eq!(board.state(), before);
-}
-
-/// Adopted, a set is the new CPU's and not the old one's; nobody adopts the void set.
-#[test]
-fn a_set_is_adopted_by_the_cpu_that_runs() {
-    let (owner, other) = (Made::new(INDEX as u32, OWNER), Made::new(INDEX as u32, OWNER + 1));
-    for (name, run) in ON_SETS {
-        let board = Board::new();
-        // SAFETY: the test's own board and area.
-        let adopt = |area| unsafe { seq::adopt(board.base as *const u8, area) };
-        assert_eq!(adopt(Made::new(INDEX as u32 + 1, OWNER + 1).area()), Outcome::Refused);
-        assert_eq!((adopt(other.area()), board.cpu().load(Relaxed)), (Outcome::Done(()), OWNER + 1));
-        assert_eq!(run(&board, owner.area()), Outcome::Refused, "{name}");
-        assert_eq!(run(&board, other.area()), Outcome::Done(()), "{name}");
-    }
 }
 
 type OnUnit = fn(Place<'_>) -> Outcome<()>;

@@ -3,7 +3,7 @@
 //! engine's layouts hold.
 #![allow(unsafe_code)] // a buffered store is known by its address
 
-use crate::machine::{self, Sabotage};
+use crate::machine;
 use core::marker::PhantomData;
 pub use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -38,7 +38,7 @@ macro_rules! atomic {
                 if !machine::quiet(self.0.as_ptr() as usize) {
                     machine::point_of(self.0.as_ptr() as usize, ordering == Ordering::Relaxed);
                 }
-                machine::early(self.0.as_ptr() as usize, ordering == Ordering::SeqCst, self.peek() as u64) as $int
+                self.peek()
             }
             /// As in `core`.
             pub fn store(&self, value: $int, ordering: Ordering) {
@@ -143,7 +143,7 @@ impl<T> AtomicPtr<T> {
 
 /// As in `core`.
 pub fn fence(ordering: Ordering) {
-    if ordering == Ordering::SeqCst && machine::sabotage() != Sabotage::NoStoreFence {
+    if ordering == Ordering::SeqCst {
         machine::point();
         machine::flush();
     }

@@ -1,10 +1,10 @@
 //! What `arch/contract.rs` of the engine says of sets, step by step.
 //!
 //! A sequence begins on the CPU that runs the thread; every step finds out whether it
-//! still does. Index and CPU cannot change within it: both changing is a preemption.
+//! still does. The CPU cannot change within it: that is a preemption.
 #![allow(unsafe_code)] // the board's words by address
 
-use super::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use super::atomic::{AtomicU64, AtomicUsize};
 pub use super::operands::{BITS, ONE, REACH, RseqArea, TOP};
 pub use super::outcome::Outcome;
 use crate::cache::layout::{SLOT, Word};
@@ -12,13 +12,11 @@ use crate::cache::set::{Pair, Set};
 use crate::cache::sets::Sets;
 use crate::cache::steps::{self, Steps};
 use crate::cpu::sim::Interrupted;
-use crate::machine::{self, Place, Sabotage, Ticket};
+use crate::machine::{self, Sabotage, Ticket};
 use crate::stat::board::{BOARD_BYTES, SETS_MAX};
 
 /// Bytes from the board to `slots`.
 pub const SLOTS: usize = core::mem::offset_of!(Sets, slots);
-/// Bytes from a set to its CPU.
-pub const CPU: usize = core::mem::offset_of!(Set, cpu);
 /// Bytes from a set to its tally.
 pub const TALLY: usize = SETS_MAX * 4096 + BOARD_BYTES;
 /// Bytes from a set to its counts by class.
@@ -36,16 +34,13 @@ impl Running {
             Err(Interrupted)
         }
     }
-    /// `set = board + board.slots[area.index]`, and whether it is the void set.
+    /// `set = board + board.slots[area.cpu_id]`, and whether it is the void set.
     fn set(&self, board: *const u8) -> Result<(&'static Set, bool), Interrupted> {
         // SAFETY: a word of the board.
-        let slot = unsafe { &*board.add(SLOTS + self.0.index() as usize * 8).cast::<AtomicUsize>() };
+        let slot = unsafe { &*board.add(SLOTS + self.0.cpu() as usize * 8).cast::<AtomicUsize>() };
         let offset = self.step(|| slot.peek())?;
         // SAFETY: an offset in a slot leads to a set.
         Ok((unsafe { &*board.wrapping_add(offset).cast::<Set>() }, offset == 0))
-    }
-    fn cpu(&self, cpu: &AtomicU32) -> Result<bool, Interrupted> {
-        self.step(|| cpu.peek() == self.0.cpu())
     }
 }
 
@@ -82,22 +77,10 @@ fn sequence<T>(board: *const u8, body: impl FnOnce(&Running, &'static Set) -> Ou
     machine::trace(|| format!("sequence: index {} cpu {}", running.0.index(), running.0.cpu()));
     let done = (|| -> Result<_, Interrupted> {
         let (set, void) = running.set(board)?;
-        let owns = match (void, machine::sabotage()) {
-            (true, Sabotage::VoidOfCpu0) => running.step(|| running.0.cpu() == 0)?,
-            // The void set is all zero, so CPU 0 "owns" it: it holds nothing to pop and has no
-            // room to push, and the contracts that would write to it refuse it.
-            (true, _) => false,
-            (false, _) => running.cpu(&set.cpu)?,
-        };
-        if !owns {
-            if machine::sabotage() != Sabotage::AdoptStays || void {
-                return Ok(Outcome::Refused);
-            }
-            // The canary takes the set over and uses it without looking at the slot again.
-            running.step(|| set.cpu.poke(running.0.cpu()))?;
-            running.step(machine::flush)?;
+        // (The void set holds nothing to pop and has no room to push, and the contracts that would write to it refuse it.)
+        if void && machine::sabotage() != Sabotage::VoidServes {
+            return Ok(Outcome::Refused);
         }
-        machine::at(Place::Owning);
         Ok(body(&running, set))
     })();
     done.unwrap_or(Outcome::Aborted)
@@ -107,21 +90,21 @@ fn sequence<T>(board: *const u8, body: impl FnOnce(&Running, &'static Set) -> Ou
 ///
 /// # Safety
 /// `board` is a `cache::Sets`.
-pub unsafe fn pop<const BARE: bool>(board: *const u8, _: RseqArea, class: usize) -> Outcome<usize> {
+pub unsafe fn pop<const BARE: bool>(board: *const u8, _: isize, class: usize) -> Outcome<usize> {
     sequence(board, |running, set| steps::pop(running, set, class / 16))
 }
 /// See the contracts.
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn push<const BARE: bool>(board: *const u8, _: RseqArea, class: usize, object: usize) -> Outcome<()> {
+pub unsafe fn push<const BARE: bool>(board: *const u8, _: isize, class: usize, object: usize) -> Outcome<()> {
     sequence(board, |running, set| steps::push(running, set, class / 16, object))
 }
 /// See the contracts.
 ///
 /// # Safety
 /// As [`pop`]; `into` has room for `n`.
-pub unsafe fn pop_batch(board: *const u8, _: RseqArea, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
+pub unsafe fn pop_batch(board: *const u8, _: isize, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
     batch(board, class, n, true, |at, slot| {
         // SAFETY: `at < n`.
         unsafe { into.add(at).write(slot.peek() as usize) };
@@ -131,7 +114,7 @@ pub unsafe fn pop_batch(board: *const u8, _: RseqArea, class: usize, into: *mut 
 ///
 /// # Safety
 /// As [`pop`]; `from` has `n`.
-pub unsafe fn push_batch(board: *const u8, _: RseqArea, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
+pub unsafe fn push_batch(board: *const u8, _: isize, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
     batch(board, class, n, false, |at, slot| {
         // SAFETY: `at < n`.
         slot.poke(unsafe { from.add(at).read() } as u64);
@@ -163,7 +146,7 @@ fn batch(board: *const u8, class: usize, n: usize, out: bool, copy: impl Fn(usiz
 ///
 /// # Safety
 /// As [`pop`]; `at` is the offset of a word in a set.
-pub unsafe fn swap(board: *const u8, _: RseqArea, at: usize, old: u64, new: u64) -> Outcome<()> {
+pub unsafe fn swap(board: *const u8, _: isize, at: usize, old: u64, new: u64) -> Outcome<()> {
     let outcome = sequence(board, |running, set| {
         // SAFETY: a word of the set.
         let word = unsafe { &*(&raw const *set).cast::<u8>().add(at).cast::<AtomicU64>() };
@@ -178,7 +161,7 @@ pub const EXCHANGES: bool = true;
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn exchange(board: *const u8, _: RseqArea, class: usize, wanted: u64) -> Outcome<()> {
+pub unsafe fn exchange(board: *const u8, _: isize, class: usize, wanted: u64) -> Outcome<()> {
     sequence(board, |running, set| steps::exchange(running, set, class / 16, wanted))
 }
 /// Counting is no step.
@@ -186,38 +169,20 @@ pub unsafe fn exchange(board: *const u8, _: RseqArea, class: usize, wanted: u64)
 /// # Safety
 /// None needed.
 #[must_use]
-pub const unsafe fn add(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<()> {
+pub const unsafe fn add(_: *const u8, _: isize, _: usize, _: u64) -> Outcome<()> {
     Outcome::Done(())
 }
 /// See the contracts.
 ///
 /// # Safety
-/// As [`pop`].
-pub unsafe fn adopt(board: *const u8, _: RseqArea) -> Outcome<()> {
-    let running = Running(machine::begin());
-    let done = (|| -> Result<_, Interrupted> {
-        let (set, void) = running.set(board)?;
-        if void {
-            return Ok(Outcome::Refused);
-        }
-        machine::at(Place::Adopting);
-        running.step(|| set.cpu.poke(running.0.cpu()))?;
-        machine::trace(|| format!("adopted {:x}: cpu {}", &raw const *set as usize, running.0.cpu()));
-        Ok(Outcome::Done(()))
-    })();
-    done.unwrap_or(Outcome::Aborted)
-}
-/// See the contracts.
-///
-/// # Safety
 /// As [`pop`]; `old` is the address of a set, `new` an offset for a slot.
-pub unsafe fn switch(board: *const u8, _: RseqArea, old: usize, new: usize) -> Outcome<()> {
+pub unsafe fn switch(board: *const u8, _: isize, old: usize, new: usize) -> Outcome<()> {
     let outcome = sequence(board, |running, set| {
         if &raw const *set as usize != old {
             return Outcome::Refused;
         }
         // SAFETY: a word of the board.
-        let slot = unsafe { &*board.add(SLOTS + running.0.index() as usize * 8).cast::<AtomicUsize>() };
+        let slot = unsafe { &*board.add(SLOTS + running.0.cpu() as usize * 8).cast::<AtomicUsize>() };
         if machine::sabotage() == Sabotage::SwitchAnyhow {
             machine::point();
             slot.poke(new);

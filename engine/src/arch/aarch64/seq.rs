@@ -8,21 +8,20 @@
 //!
 //! | access | is | because |
 //! |---|---|---|
-//! | index, `cpu_id`, `rseq_cs` | plain | this thread's and this CPU's; the kernel writes them while the thread is not running |
-//! | `slots[index]`, then the set | plain loads, the second's address made of the first's value | a set is filled before its slot leads to it (a release of the switcher); a dependent load sees that |
-//! | the set's word, the sheaf | plain, dependent | as above; the last to write them ran on this CPU (one sees one's own stores), or on another that handed the index over through the kernel (which orders), or gave the set back behind a fence |
+//! | `cpu_id`, `rseq_cs` | plain | this thread's and this CPU's; the kernel writes them while the thread is not running |
+//! | `slots[cpu_id]`, then the set | plain loads, the second's address made of the first's value | a set is filled before its slot leads to it (a release of the switcher); a dependent load sees that |
+//! | the set's word, the sheaf | plain, dependent | as above; the last to write them ran on this CPU (one sees one's own stores), or on another behind whose fence the set was given back, or came here |
 //! | commit of `pop`, `push`, batches, `add` | plain store | others read a set only behind a fence of this CPU (`membarrier`), or as a number that may be late |
 //! | `tally` words | plain | numbers that may be late |
 //! | commit of `swap` | release (`stlr`) | it publishes a sheaf: who looks at another's set sees what the sheaf holds before its word |
 //! | commit of `switch` | release (`stlr`) | a set switched off by its own CPU is drained without a fence: who acquires the slot sees all that was done here |
-//! | commit of `adopt` | plain store | the caller's full fence follows |
 //!
 //! `models/tests/weak.rs` checks these on a memory that reorders all it may.
 //!
 //! Cost: pop 28 instructions, push 28, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{BITS, COUNT, COUNTS, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
+use crate::arch::operands::{BITS, COUNT, COUNTS, ONE, ROOM, SLOTS, TALLY, TOP};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -34,13 +33,13 @@ const SLOTS_HIGH: usize = SLOTS >> 12;
 const SLOTS_LOW: usize = SLOTS & 0xfff;
 // [`TALLY`] is further away than an addition reaches: one bit, which no address of a set has, is set instead.
 const _: () = assert!(TALLY.is_power_of_two() && ONE_HIGH < 1 << 12);
-const _: () = assert!(SLOTS.is_multiple_of(8) && SLOTS < 1 << 15 && CPU.is_multiple_of(4) && CPU < 1 << 14);
+const _: () = assert!(SLOTS.is_multiple_of(8) && SLOTS < 1 << 15);
 
 /// Frames a body: descriptor and abort stub out of line, the common beginning
 /// before it. The body puts label 25 behind its committing store. `t` is a scratch
-/// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done. `p` is the area.
+/// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done. `p` is another.
 macro_rules! sequence {
-    ([$($test_cpu:expr),*] $($body:expr),+ ; $($operands:tt)*) => {
+    ($($body:expr),+ ; $($operands:tt)*) => {
         asm!(
             descriptor!(),
             "mov {t}, 1",
@@ -49,18 +48,16 @@ macro_rules! sequence {
             "mov {t}, 0",
             "b 27f",
             ".subsection 0",
-            "mrs {p}, tpidr_el0",
+            "mrs {set}, tpidr_el0",
             "adrp {t}, 23b",
             "add {t}, {t}, :lo12:23b",
-            "add {set}, {p}, {area}",
+            "add {set}, {set}, {area}",
             "str {t}, [{set}, 8]",                   // area.rseq_cs = descriptor
             "22:",
-            "ldr {t:w}, [{p}, {index}]",             // index
-            "add {p}, {p}, {area}",
+            "ldrsw {t}, [{set}, 4]",                 // cpu_id
             "add {set}, {board}, {t}, lsl 3",
             "ldr {set}, [{set}, {SLOTS}]",
-            "add {set}, {set}, {board}",             // set = board + slots[index]
-            $($test_cpu,)*
+            "add {set}, {set}, {board}",             // set = board + slots[cpu_id]
             dawdle!(),
             $($body,)+
             "27:",
@@ -70,14 +67,6 @@ macro_rules! sequence {
             $($operands)*
             options(nostack)
         )
-    };
-}
-
-macro_rules! sequence_here {
-    ($($body:expr),+ ; $($operands:tt)*) => {
-        sequence!(
-            ["ldr {t:w}, [{p}, 4]", "ldr {p:w}, [{set}, {CPU}]", "cmp {p:w}, {t:w}", "b.ne 26b"] // set.cpu != cpu_id: refused
-            $($body),+ ; CPU = const CPU, $($operands)*)
     };
 }
 
@@ -100,15 +89,15 @@ fn unlikely<T>(out: usize) -> Outcome<T> {
 /// See [`crate::arch::contract`].
 ///
 /// # Safety
-/// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
+/// `board` is a `cache::Sets`, `area` the offset of this thread's rseq area from the thread pointer (see `rseq::area`), `class` a class's offset.
 #[inline(always)]
 #[must_use]
-pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
+pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize) -> Outcome<usize> {
     let object: usize;
-    // SAFETY: touches the area's `rseq_cs`, the set of this index and the sheaf
+    // SAFETY: touches the area's `rseq_cs`, the set of this CPU and the sheaf
     // that its word names, all of which are never unmapped.
     unsafe {
-        sequence_here!(
+        sequence!(
             "ldr {w}, [{set}, {class}]",               // w = set[class]
             "tst {w}, {COUNT}",                        // count(w) == 0: refused
             "b.eq 26b",
@@ -126,7 +115,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
             "str {w}, [{set}, {class}]",               // commit: set[class] = w - one (plain: the CPU's own)
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            board = in(reg) board, area = in(reg) area, class = in(reg) class,
             w = out(reg) _, set = out(reg) _, t = out(reg) object,
             TALLY = const TALLY, COUNTS = const COUNTS - TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
             COUNT = const COUNT, TOP = const TOP,
@@ -141,11 +130,11 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
 /// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
 #[inline(always)]
 #[must_use]
-pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
+pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize, object: usize) -> Outcome<()> {
     let out: usize;
     // SAFETY: as in `pop`.
     unsafe {
-        sequence_here!(
+        sequence!(
             "ldr {w}, [{set}, {class}]",               // w = set[class]
             "tst {w}, {ROOM}",                         // room(w) == 0: refused
             "b.eq 26b",
@@ -163,7 +152,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
             "str {w}, [{set}, {class}]",               // commit: set[class] = w + one (plain: the CPU's own)
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            board = in(reg) board, area = in(reg) area, class = in(reg) class,
             object = in(reg) object, set = out(reg) _, t = out(reg) out, w = out(reg) _,
             TALLY = const TALLY, COUNTS = const COUNTS - TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
             ROOM = const ROOM, TOP = const TOP,
@@ -177,12 +166,12 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
 /// # Safety
 /// As [`pop`]; `into` has room for `n`.
 #[must_use]
-pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
+pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
     let out: usize;
     let taken: usize;
     // SAFETY: as in `pop`; copies at most `n` words to `into`.
     unsafe {
-        sequence_here!(
+        sequence!(
             "ldr {w}, [{set}, {class}]",               // w = set[class]
             "and {k}, {w}, {COUNT}",
             "cmp {k}, {n}",
@@ -208,7 +197,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             "str {w}, [{set}, {class}]",               // commit: set[class] = w - k × one (plain: the CPU's own)
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            board = in(reg) board, area = in(reg) area, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY,
             COUNT = const COUNT, TOP = const TOP,
@@ -222,18 +211,12 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
 /// # Safety
 /// As [`push`], for each of the `n` objects at `from`.
 #[must_use]
-pub unsafe fn push_batch(
-    board: *const u8,
-    area: RseqArea,
-    class: usize,
-    from: *const usize,
-    n: usize,
-) -> Outcome<usize> {
+pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
     let out: usize;
     let given: usize;
     // SAFETY: as in `push`; reads at most `n` words at `from`.
     unsafe {
-        sequence_here!(
+        sequence!(
             "ldr {w}, [{set}, {class}]",               // w = set[class]
             "ubfx {k}, {w}, {BITS}, {BITS}",
             "cmp {k}, {n}",
@@ -258,7 +241,7 @@ pub unsafe fn push_batch(
             "str {w}, [{set}, {class}]",               // commit: set[class] = w + k × one (plain: the CPU's own)
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            board = in(reg) board, area = in(reg) area, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY,
             BITS = const BITS, TOP = const TOP,
@@ -272,11 +255,11 @@ pub unsafe fn push_batch(
 /// # Safety
 /// As [`pop`]; `at` is the offset of a word in a set, `new` a valid word for it.
 #[must_use]
-pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u64) -> Outcome<()> {
+pub unsafe fn swap(board: *const u8, area: isize, at: usize, old: u64, new: u64) -> Outcome<()> {
     let out: usize;
     // SAFETY: as in `pop`.
     unsafe {
-        sequence_here!(
+        sequence!(
             "cmp {set}, {board}",                      // void: refused
             "b.eq 26b",
             "add {p}, {set}, {at}",
@@ -288,7 +271,7 @@ pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u
             "stlr {new}, [{p}]",                       // commit: set[at] = new (release: what the sheaf holds is seen before it)
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+            board = in(reg) board, area = in(reg) area, at = in(reg) at,
             old = in(reg) old, new = in(reg) new, set = out(reg) _, t = out(reg) out,
         );
     }
@@ -312,11 +295,11 @@ pub const unsafe fn exchange(_: *const u8, _: RseqArea, _: usize, _: u64) -> Out
 /// # Safety
 /// As [`pop`]; `at` is the offset of a word in a tally.
 #[must_use]
-pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcome<()> {
+pub unsafe fn add(board: *const u8, area: isize, at: usize, n: u64) -> Outcome<()> {
     let out: usize;
     // SAFETY: as in `pop`; the void set has no tally, so it is refused.
     unsafe {
-        sequence_here!(
+        sequence!(
             "cmp {set}, {board}",                      // void: refused
             "b.eq 26b",
             "orr {p}, {set}, {TALLY}",
@@ -327,62 +310,38 @@ pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcom
             "str {w}, [{p}, {at}]",                    // commit: tally[at] += n (plain: a number)
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+            board = in(reg) board, area = in(reg) area, at = in(reg) at,
             n = in(reg) n, set = out(reg) _, t = out(reg) out, w = out(reg) _, TALLY = const TALLY,
         );
     }
     outcome(out, ())
 }
 
-/// See [`crate::arch::contract`]: this set belongs to this CPU. The caller fences before it
-/// uses the set (see `cache::Sets::adopt`).
-///
-/// # Safety
-/// As [`pop`].
-#[must_use]
-pub unsafe fn adopt(board: *const u8, area: RseqArea) -> Outcome<()> {
-    let out: usize;
-    // SAFETY: as in `pop`; writes no void set.
-    unsafe {
-        sequence!(
-            ["cmp {set}, {board}", "b.eq 26b"]         // void: refused
-            "ldr {p:w}, [{p}, 4]",                     // cpu_id
-            "mov {t}, 2",
-            dawdle!(),
-            "str {p:w}, [{set}, {CPU}]",               // commit: set.cpu = cpu_id (plain: the caller fences)
-            "25:"
-            ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index,
-            set = out(reg) _, t = out(reg) out, CPU = const CPU,
-        );
-    }
-    outcome(out, ())
-}
-
-/// See [`crate::arch::contract`]: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
+/// See [`crate::arch::contract`]: this CPU goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
 ///
 /// # Safety
 /// As [`pop`]; `old` is the address of a set, `new` the offset of one that nobody else uses, or 0; the
 /// caller holds the lock of the slots.
 #[must_use]
-pub unsafe fn switch(board: *const u8, area: RseqArea, old: usize, new: usize) -> Outcome<()> {
+pub unsafe fn switch(board: *const u8, area: isize, old: usize, new: usize) -> Outcome<()> {
     let out: usize;
-    // SAFETY: as in `pop`; writes the slot of this index.
+    // SAFETY: as in `pop`; writes the slot of this CPU.
     unsafe {
-        sequence_here!(
-            "cmp {set}, {old}",                        // set != old (void, or another index's): refused
+        sequence!(
+            "cmp {set}, {old}",                        // set != old (void, or another CPU's): refused
             "b.ne 26b",
             "mrs {p}, tpidr_el0",
-            "ldr {t:w}, [{p}, {index}]",               // index
+            "add {p}, {p}, {area}",
+            "ldrsw {t}, [{p}, 4]",                     // cpu_id
             "add {p}, {board}, {t}, lsl 3",
             "add {p}, {p}, {SLOTS_HIGH}, lsl 12",
             "add {p}, {p}, {SLOTS_LOW}",
             "mov {t}, 2",
             dawdle!(),
-            "stlr {new}, [{p}]",                       // commit: slots[index] = new (release: all that was done here is seen before it)
+            "stlr {new}, [{p}]",                       // commit: slots[cpu_id] = new (release: all that was done here is seen before it)
             "25:"
             ;
-            board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, old = in(reg) old,
+            board = in(reg) board, area = in(reg) area, old = in(reg) old,
             new = in(reg) new, set = out(reg) _, t = out(reg) out,
             SLOTS_HIGH = const SLOTS_HIGH, SLOTS_LOW = const SLOTS_LOW,
         );

@@ -3,7 +3,6 @@
 //! Each is refused: the locked sets behind the cold call serve this processor.
 #![allow(unsafe_code)] // the signatures of those that are written
 
-use crate::arch::operands::RseqArea;
 use crate::arch::outcome::Outcome;
 
 /// Always refused: the locked sets behind the cold call serve this processor.
@@ -11,7 +10,7 @@ use crate::arch::outcome::Outcome;
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn pop<const BARE: bool>(_: *const u8, _: RseqArea, _: usize) -> Outcome<usize> {
+pub unsafe fn pop<const BARE: bool>(_: *const u8, _: isize, _: usize) -> Outcome<usize> {
     Outcome::Refused
 }
 /// As [`pop`].
@@ -19,7 +18,7 @@ pub unsafe fn pop<const BARE: bool>(_: *const u8, _: RseqArea, _: usize) -> Outc
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn push<const BARE: bool>(_: *const u8, _: RseqArea, _: usize, _: usize) -> Outcome<()> {
+pub unsafe fn push<const BARE: bool>(_: *const u8, _: isize, _: usize, _: usize) -> Outcome<()> {
     Outcome::Refused
 }
 /// As [`pop`].
@@ -27,7 +26,7 @@ pub unsafe fn push<const BARE: bool>(_: *const u8, _: RseqArea, _: usize, _: usi
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn pop_batch(_: *const u8, _: RseqArea, _: usize, _: *mut usize, _: usize) -> Outcome<usize> {
+pub unsafe fn pop_batch(_: *const u8, _: isize, _: usize, _: *mut usize, _: usize) -> Outcome<usize> {
     Outcome::Refused
 }
 /// As [`pop`].
@@ -35,7 +34,7 @@ pub unsafe fn pop_batch(_: *const u8, _: RseqArea, _: usize, _: *mut usize, _: u
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn push_batch(_: *const u8, _: RseqArea, _: usize, _: *const usize, _: usize) -> Outcome<usize> {
+pub unsafe fn push_batch(_: *const u8, _: isize, _: usize, _: *const usize, _: usize) -> Outcome<usize> {
     Outcome::Refused
 }
 /// As [`pop`].
@@ -43,7 +42,7 @@ pub unsafe fn push_batch(_: *const u8, _: RseqArea, _: usize, _: *const usize, _
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn swap(_: *const u8, _: RseqArea, _: usize, _: u64, _: u64) -> Outcome<()> {
+pub unsafe fn swap(_: *const u8, _: isize, _: usize, _: u64, _: u64) -> Outcome<()> {
     Outcome::Refused
 }
 /// As [`exchange`].
@@ -53,7 +52,7 @@ pub const EXCHANGES: bool = false;
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn exchange(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<()> {
+pub unsafe fn exchange(_: *const u8, _: isize, _: usize, _: u64) -> Outcome<()> {
     Outcome::Refused
 }
 /// As [`pop`].
@@ -61,7 +60,7 @@ pub unsafe fn exchange(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<(
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn add(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<()> {
+pub unsafe fn add(_: *const u8, _: isize, _: usize, _: u64) -> Outcome<()> {
     Outcome::Refused
 }
 /// As [`pop`].
@@ -69,14 +68,6 @@ pub unsafe fn add(_: *const u8, _: RseqArea, _: usize, _: u64) -> Outcome<()> {
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn adopt(_: *const u8, _: RseqArea) -> Outcome<()> {
-    Outcome::Refused
-}
-/// As [`pop`].
-///
-/// # Safety
-/// None needed.
-#[must_use]
-pub unsafe fn switch(_: *const u8, _: RseqArea, _: usize, _: usize) -> Outcome<()> {
+pub unsafe fn switch(_: *const u8, _: isize, _: usize, _: usize) -> Outcome<()> {
     Outcome::Refused
 }

@@ -8,10 +8,10 @@
 //! until the push knew its object's class: a pair of the same size took 8.4 ns instead of 3.6. So with the slot: what pop brings out depends
 //! on 4 cycles less than by `[top / 8 * 8]`.
 //!
-//! Cost: pop and push 19 instructions each, no locked one; 2.6–6 ns a pair.
+//! Cost: pop and push 15 instructions each, no locked one; 2.6–6 ns a pair.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{BITS, COUNT, COUNTS, CPU, ONE, ROOM, RseqArea, SLOTS, TALLY, TOP};
+use crate::arch::operands::{BITS, COUNT, COUNTS, ONE, ROOM, SLOTS, TALLY, TOP};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -23,17 +23,10 @@ macro_rules! beginning {
             "lea {t}, [rip + 23b]\n",
             "mov fs:[{area} + 8], {t}\n", // area.rseq_cs = descriptor
             "22:\n",
-            "mov {t:e}, fs:[{index}]\n", // index
+            "movsxd {t}, dword ptr fs:[{area} + 4]\n", // cpu_id
             "mov {set}, [{board} + {t}*8 + {SLOTS}]\n",
-            "add {set}, {board}" // set = board + slots[index]
+            "add {set}, {board}" // set = board + slots[cpu_id]
         )
-    };
-}
-
-/// Whose set it is: leaves for `$refused` where set.cpu is not cpu_id.
-macro_rules! owned_or {
-    ($refused:literal) => {
-        concat!("mov {t:e}, fs:[{area} + 4]\n", "cmp [{set} + {CPU}], {t:e}\n", "jne ", $refused)
     };
 }
 
@@ -69,12 +62,10 @@ macro_rules! sequence_with_result {
             walked!(),
             ".popsection",
             beginning!(),
-            owned_or!("26b"),
             dawdle!(),
             $($body,)+
             "27:",
             SLOTS = const SLOTS,
-            CPU = const CPU,
             $($operands)*
             options(nostack)
         )
@@ -84,7 +75,7 @@ macro_rules! sequence_with_result {
 /// Frames a body that leaves nothing behind but what it committed, in the same way: it goes on behind label 25, or leaves by
 /// `{refused}` or `{aborted}`, not by a number that is tested afterwards. (Labels beside a result are not stable yet.)
 macro_rules! sequence {
-    ([$($test_cpu:expr),*] $($body:expr),+ ; $($operands:tt)*) => {
+    ($($body:expr),+ ; $($operands:tt)*) => {
         asm!(
             descriptor!(),
             walkable!(),
@@ -92,23 +83,15 @@ macro_rules! sequence {
             walked!(),
             ".popsection",
             beginning!(),
-            $($test_cpu,)*
             dawdle!(),
             $($body,)+
             SLOTS = const SLOTS,
-            CPU = const CPU,
             refused = label { return Outcome::Refused },
             aborted = label { return Outcome::Aborted },
             t = out(reg) _,
             $($operands)*
             options(nostack)
         )
-    };
-}
-
-macro_rules! sequence_here {
-    ($($body:expr),+ ; $($operands:tt)*) => {
-        sequence!([owned_or!("{refused}")] $($body),+ ; $($operands)*)
     };
 }
 
@@ -131,13 +114,13 @@ fn unlikely<T>(out: usize) -> Outcome<T> {
 /// See [`crate::arch::contract`].
 ///
 /// # Safety
-/// `board` is a `cache::Sets`, `area` this thread's (see `rseq::area`), `class` a class's offset.
+/// `board` is a `cache::Sets`, `area` the offset of this thread's rseq area from the thread pointer (see `rseq::area`), `class` a class's offset.
 /// `BARE` only where the function that this is inlined into has no frame.
 #[inline(always)]
 #[must_use]
-pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usize) -> Outcome<usize> {
+pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize) -> Outcome<usize> {
     let object: usize;
-    // SAFETY: touches the area's `rseq_cs`, the set of this index and the sheaf
+    // SAFETY: touches the area's `rseq_cs`, the set of this CPU and the sheaf
     // that its word names, all of which are never unmapped.
     unsafe {
         sequence_with_result!(
@@ -155,7 +138,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
             "mov [{set}], {w}",                        // commit: set[class] = w - one
             "25:"
             ;
-            BARE = const BARE as u8, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const BARE as u8, board = in(reg) board, area = in(reg) area, class = in(reg) class,
             w = out(reg) _, set = out(reg) _, t = out(reg) object, COUNTS = const COUNTS, ONE = const ONE,
             COUNT = const COUNT, TOP = const TOP,
         );
@@ -169,10 +152,10 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: RseqArea, class: usi
 /// As [`pop`]; `object` is a live object of that class, given up by the caller if done.
 #[inline(always)]
 #[must_use]
-pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: usize, object: usize) -> Outcome<()> {
+pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize, object: usize) -> Outcome<()> {
     // SAFETY: as in `pop`.
     unsafe {
-        sequence_here!(
+        sequence!(
             "add {set}, {class}",                      // (below: set is set + class, see the module)
             "mov {w}, [{set}]",                        // w = set[class]
             "test {w:e}, {ROOM}",                      // room(w) == 0: refused
@@ -187,7 +170,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
             "mov [{set}], {w}",                        // commit: set[class] = w + one
             "25:"
             ;
-            BARE = const BARE as u8, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const BARE as u8, board = in(reg) board, area = in(reg) area, class = in(reg) class,
             object = in(reg) object, set = out(reg) _, w = out(reg) _, COUNTS = const COUNTS, ONE = const ONE,
             ROOM = const ROOM, TOP = const TOP,
         );
@@ -200,7 +183,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: RseqArea, class: us
 /// # Safety
 /// As [`pop`]; `into` has room for `n`.
 #[must_use]
-pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
+pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
     let out: usize;
     let taken: usize;
     // SAFETY: as in `pop`; copies at most `n` words to `into`.
@@ -228,7 +211,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
             "25:",
             "mov {t:e}, 2"
             ;
-            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const 0, board = in(reg) board, area = in(reg) area, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, ONE = const ONE,
             COUNT = const COUNT, TOP = const TOP,
@@ -242,13 +225,7 @@ pub unsafe fn pop_batch(board: *const u8, area: RseqArea, class: usize, into: *m
 /// # Safety
 /// As [`push`], for each of the `n` objects at `from`.
 #[must_use]
-pub unsafe fn push_batch(
-    board: *const u8,
-    area: RseqArea,
-    class: usize,
-    from: *const usize,
-    n: usize,
-) -> Outcome<usize> {
+pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
     let out: usize;
     let given: usize;
     // SAFETY: as in `push`; reads at most `n` words at `from`.
@@ -276,7 +253,7 @@ pub unsafe fn push_batch(
             "25:",
             "mov {t:e}, 2"
             ;
-            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const 0, board = in(reg) board, area = in(reg) area, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
             out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, ONE = const ONE,
             COUNT = const COUNT, BITS = const BITS, TOP = const TOP,
@@ -290,10 +267,10 @@ pub unsafe fn push_batch(
 /// # Safety
 /// As [`pop`]; `at` is the offset of a word in a set, `new` a valid word for it.
 #[must_use]
-pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u64) -> Outcome<()> {
+pub unsafe fn swap(board: *const u8, area: isize, at: usize, old: u64, new: u64) -> Outcome<()> {
     // SAFETY: as in `pop`.
     unsafe {
-        sequence_here!(
+        sequence!(
             "cmp {set}, {board}",                      // void: refused
             "je {refused}",
             "cmp [{set} + {at}], {old}",               // set[at] != old: refused
@@ -302,7 +279,7 @@ pub unsafe fn swap(board: *const u8, area: RseqArea, at: usize, old: u64, new: u
             "mov [{set} + {at}], {new}",               // commit: set[at] = new
             "25:"
             ;
-            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+            BARE = const 0, board = in(reg) board, area = in(reg) area, at = in(reg) at,
             old = in(reg) old, new = in(reg) new, set = out(reg) _,
         );
     }
@@ -318,10 +295,10 @@ pub const EXCHANGES: bool = true;
 /// # Safety
 /// As [`pop`].
 #[must_use]
-pub unsafe fn exchange(board: *const u8, area: RseqArea, class: usize, wanted: u64) -> Outcome<()> {
+pub unsafe fn exchange(board: *const u8, area: isize, class: usize, wanted: u64) -> Outcome<()> {
     // SAFETY: as in `pop`. The two words are aligned to both their lengths (`cache::set`).
     unsafe {
-        sequence_here!(
+        sequence!(
             "cmp {set}, {board}",                      // void: refused
             "je {refused}",
             "add {set}, {class}",
@@ -335,7 +312,7 @@ pub unsafe fn exchange(board: *const u8, area: RseqArea, class: usize, wanted: u
             "movaps [{set}], {both}",                  // commit: (s, w)
             "25:"
             ;
-            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, class = in(reg) class,
+            BARE = const 0, board = in(reg) board, area = in(reg) area, class = in(reg) class,
             wanted = in(reg) wanted, both = out(xmm_reg) _, set = out(reg) _,
         );
     }
@@ -347,64 +324,41 @@ pub unsafe fn exchange(board: *const u8, area: RseqArea, class: usize, wanted: u
 /// # Safety
 /// As [`pop`]; `at` is the offset of a word in a tally.
 #[must_use]
-pub unsafe fn add(board: *const u8, area: RseqArea, at: usize, n: u64) -> Outcome<()> {
+pub unsafe fn add(board: *const u8, area: isize, at: usize, n: u64) -> Outcome<()> {
     // SAFETY: as in `pop`; the void set has no tally, so it is refused.
     unsafe {
-        sequence_here!(
+        sequence!(
             "cmp {set}, {board}",                      // void: refused
             "je {refused}",
             dawdle!(),
             "add [{set} + {at} + {TALLY}], {n}",       // commit: tally[at] += n
             "25:"
             ;
-            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, at = in(reg) at,
+            BARE = const 0, board = in(reg) board, area = in(reg) area, at = in(reg) at,
             n = in(reg) n, set = out(reg) _, TALLY = const TALLY,
         );
     }
     Outcome::Done(())
 }
 
-/// See [`crate::arch::contract`]: this set belongs to this CPU. The caller fences before it
-/// uses the set (see `cache::Sets::adopt`).
-///
-/// # Safety
-/// As [`pop`].
-#[must_use]
-pub unsafe fn adopt(board: *const u8, area: RseqArea) -> Outcome<()> {
-    // SAFETY: as in `pop`; writes no void set.
-    unsafe {
-        sequence!(
-            ["cmp {set}, {board}", "je {refused}"]    // void: refused
-            "mov {t:e}, fs:[{area} + 4]",              // cpu_id
-            dawdle!(),
-            "mov [{set} + {CPU}], {t:e}",              // commit: set.cpu = cpu_id
-            "25:"
-            ;
-            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index,
-            set = out(reg) _,
-        );
-    }
-    Outcome::Done(())
-}
-
-/// See [`crate::arch::contract`]: this index goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
+/// See [`crate::arch::contract`]: this CPU goes to the set at offset `new` (0: nowhere) if it goes to `old` now.
 ///
 /// # Safety
 /// As [`pop`]; `old` is the address of a set, `new` the offset of one that nobody else uses, or 0; the
 /// caller holds the lock of the slots.
 #[must_use]
-pub unsafe fn switch(board: *const u8, area: RseqArea, old: usize, new: usize) -> Outcome<()> {
-    // SAFETY: as in `pop`; writes the slot of this index.
+pub unsafe fn switch(board: *const u8, area: isize, old: usize, new: usize) -> Outcome<()> {
+    // SAFETY: as in `pop`; writes the slot of this CPU.
     unsafe {
-        sequence_here!(
-            "cmp {set}, {old}",                        // set != old (void, or another index's): refused
+        sequence!(
+            "cmp {set}, {old}",                        // set != old (void, or another CPU's): refused
             "jne {refused}",
-            "mov {t:e}, fs:[{index}]",                 // index
+            "movsxd {t}, dword ptr fs:[{area} + 4]",   // cpu_id
             dawdle!(),
-            "mov [{board} + {t}*8 + {SLOTS}], {new}",  // commit: slots[index] = new
+            "mov [{board} + {t}*8 + {SLOTS}], {new}",  // commit: slots[cpu_id] = new
             "25:"
             ;
-            BARE = const 0, board = in(reg) board, area = in(reg) area.base, index = in(reg) area.index, old = in(reg) old,
+            BARE = const 0, board = in(reg) board, area = in(reg) area, old = in(reg) old,
             new = in(reg) new, set = out(reg) _,
         );
     }

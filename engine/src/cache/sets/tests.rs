@@ -9,7 +9,7 @@ use crate::arch::sys::{self, Access};
 use crate::cache::cpuset::CpuSet;
 use crate::cache::tests::simulate;
 use crate::stat::Level;
-use crate::tests::units::{between, stand};
+use crate::tests::units::stand;
 
 /// Sets in memory for few, which grows.
 fn roomy(sets: &Sets, cpus: usize) {
@@ -108,7 +108,7 @@ fn sets_are_mapped_ahead() {
         assert_eq!((sets.board().sets.load(Relaxed), sets.top(), sets.tallied()), (made as u32 + 1, made, made + 1));
         reserved = (mapped - FIRST) * (PAGE + TALLY_BYTES);
         assert_eq!(sets.board().level(Level::Reserved), reserved as u64);
-        assert_eq!(sets.event(Event::SetAdopt), made as u64);
+        assert_eq!(sets.event(Event::SetAdopt), 0);
         // (The last tally and the last set that there are.)
         sets.tally(mapped - 1).taken[1].fetch_add(1, Relaxed);
         let last = (sets.base.load(Relaxed) + mapped * PAGE - 8) as *const u64;
@@ -128,7 +128,7 @@ fn sets_are_mapped_ahead() {
     }
     assert_eq!(sets.board().level(Level::Reserved), reserved as u64);
     let fresh = sets.fresh(&state).unwrap();
-    assert_eq!((sets.mapped.load(Relaxed), sets.set_at(fresh).cpu.load(Relaxed)), (2 * mapped, NO_CPU));
+    assert_eq!(sets.mapped.load(Relaxed), 2 * mapped);
     assert_eq!(sets.number_of(sets.set_at(fresh)), mapped);
 }
 
@@ -175,36 +175,82 @@ fn indices_are_found_in_their_windows() {
     }
 }
 
-/// A set is its CPU's: whoever stands elsewhere is refused, until it is adopted.
+/// A thread that comes to a CPU without a set is refused, until the set of the CPU where its index was has come along.
 #[test]
-fn strangers_are_refused() {
+fn a_set_follows_its_index() {
     let sets: Box<Sets> = Box::default();
-    simulate(&sets, 4, 1);
-    let set = ready(&sets, 1);
+    let simulation = simulate(&sets, 8, 1);
+    let first = ready(&sets, 1);
     let word = sheaf(&sets, &[16, 32]);
     assert_eq!(unsafe { sets.swap(2, false, Word::NONE, word) }, Outcome::Done(()));
     stand(1, 2);
     assert_eq!((sets.pop(2), unsafe { sets.push(2, 48) }), (Outcome::Refused, Outcome::Refused));
     assert_eq!(unsafe { sets.swap(2, true, Word::NONE, Word::NONE) }, Outcome::Refused);
-    assert_eq!((set.cpu.load(Relaxed), sets.event(Event::SetAdopt)), (1, 1));
-    assert!(sets.ready().is_some());
-    assert_eq!((set.cpu.load(Relaxed), sets.event(Event::SetAdopt)), (2, 2));
+    let running = [1, 2, 3].map(|cpu| simulation.cpus[cpu].begin());
+    assert!(sets.ready().is_some_and(|set| core::ptr::eq(set, first)));
+    assert_eq!(running.map(|running| running.step(|| ()).is_err()), [true, false, false], "behind a fence of that CPU");
+    assert_eq!([1, 2].map(|cpu| sets.home_of(cpu).is_some()), [false, true]);
+    assert_eq!((sets.slots[1].load(Relaxed), sets.event(Event::SetAdopt), sets.made.load(Relaxed)), (0, 1, 1));
     assert_eq!(sets.pop(2), Outcome::Done(32));
+    // Whose index was nowhere gets another; who comes to a CPU that has one takes that, and nothing moves.
+    stand(2, 1);
+    assert!(sets.ready().is_some_and(|set| !core::ptr::eq(set, first)));
+    stand(1, 1);
+    assert!(sets.ready().is_some_and(|set| !core::ptr::eq(set, first)));
+    assert_eq!((sets.event(Event::SetAdopt), sets.made.load(Relaxed)), (1, 2));
     // No CPU has such a number.
     stand(1, INDICES as u32);
     assert!(sets.ready().is_none());
+    // What was parked needs no fence, and is parked no more.
+    stand(1, 2);
+    assert!(sets.park());
+    stand(1, 3);
+    let running = simulation.cpus[2].begin();
+    assert!(sets.ready().is_some_and(|set| core::ptr::eq(set, first)) && running.step(|| ()).is_ok());
+    assert!(!sets.is_parked(3) && sets.event(Event::SetAdopt) == 2);
+    // The set that waits for the next drain comes along.
+    let all = || {
+        let mut all = CpuSet::around(0);
+        sets.used_of(0).for_each(|index| all.insert(index));
+        all
+    };
+    assert_eq!(sets.switch_off(&all()).done.iter().collect::<Vec<_>>(), [3]);
+    // But not while it is to be collected.
+    let stays = |cpu: usize| {
+        let made = sets.made.load(Relaxed);
+        stand(1, cpu as u32);
+        sets.ready().is_some() && sets.made.load(Relaxed) == made + 1 && sets.home_of(3).is_some()
+    };
+    assert!(stays(4));
+    assert!((0..CLASSES_MAX).step_by(STEP).any(|first| sets.collect(3, first).is_some()));
+    sets.last[1].store(4, Relaxed);
+    sets.other_of(3).unwrap().mark.store(UNFENCED, Relaxed);
+    assert!(stays(5));
+    sets.other_of(3).unwrap().mark.store(NONE, Relaxed);
+    // Nor one that was asked, nor from a CPU that is not to be interrupted.
+    sets.last[1].store(4, Relaxed);
+    assert!(sets.ask(3) && stays(6) && sets.withdraw(3));
+    sets.last[1].store(4, Relaxed);
+    sets.isolated.insert(3);
+    assert!(stays(7));
+    sets.last[1].store(4, Relaxed);
+    sets.set_at(sets.home[3].load(Relaxed)).mark.store(NONE, Relaxed);
+    stand(1, 0);
+    sets.slots[3].store(0, Relaxed);
+    assert!(sets.ready().is_some() && core::ptr::eq(sets.other_of(0).unwrap(), first));
+    assert!(sets.other_of(3).is_none() && sets.home_of(3).is_none() && sets.event(Event::SetAdopt) == 3);
 }
 
-/// A fork comes before it is adopted.
+/// A fork comes before it is fetched.
 #[test]
-fn what_was_not_adopted_is_not_counted() {
+fn what_was_not_fetched_is_not_counted() {
     let sets: &'static Sets = Box::leak(Box::default());
     simulate(sets, 4, 1);
     let set = ready(sets, 1);
     stand(1, 2);
-    between(1, || assert!(sets.close()));
+    assert!(sets.close());
     assert!(sets.ready().is_none());
-    assert_eq!((set.cpu.load(Relaxed), sets.event(Event::SetAdopt)), (1, 1));
+    assert!(core::ptr::eq(sets.home_of(1).unwrap(), set) && sets.event(Event::SetAdopt) == 0);
 }
 
 /// By class, main and spare; many at once as far as there are some.
@@ -230,7 +276,7 @@ fn operate(sets: &Sets) {
             assert_eq!((sets.push_batch(class, &[11]), sets.push(class, 11)), (0, Outcome::Refused));
             assert_eq!(Word(main(class)).count(), 8);
             let mut all = Vec::new();
-            sets.peek(sets.cpus.index(), class, |object| all.push(object));
+            sets.peek(sets.cpus.cpu(), class, |object| all.push(object));
             assert_eq!((all[0], all.len(), all[8]), (7, 9, 80));
         }
         assert_eq!((sets.cached(class), sets.cached(class + 1)), (9, 0));
@@ -285,7 +331,7 @@ fn who_waited_for_a_drained_set_looks_again() {
     assert_eq!(unsafe { sets.swap(2, false, Word::NONE, word) }, Outcome::Done(()));
     let (sets, (told, heard)) = (&*sets, channel());
     crate::tests::threads::scope(|scope| {
-        let set = sets.home_of(index).unwrap().0;
+        let set = sets.home_of(index).unwrap();
         let held = set.held.lock();
         scope.spawn(move || (pinned(), told.send(sets.pop(2)).unwrap()));
         // SAFETY: the word that a lock begins with: 2 once somebody waits.
@@ -359,7 +405,7 @@ fn sets_are_back_when_the_last_reopens() {
     stand(0, 0);
     assert!(sets.ready().is_some());
     assert_eq!(slots(), [homes()[0], 0, 0]);
-    assert!(sets.make(1) && sets.make(2));
+    assert!(sets.make(1, 1) && sets.make(2, 2));
     let marks = [0, 1, 2].map(|index| sets.set_at(homes()[index]).mark.load(Relaxed));
     assert_eq!((slots(), marks), (homes(), [NONE, ASKED, NONE]));
 }
@@ -392,22 +438,45 @@ mod sequences {
         let sets: Box<Sets> = Box::default();
         let Some(_made) = open(&sets) else { return };
         operate(&sets);
-        assert_eq!(sets.event(Event::SetAdopt), 1);
+        assert_eq!(sets.event(Event::SetAdopt), 0);
     }
 
-    /// An index that moved is adopted; a CPU that cannot be adopts nothing.
+    /// The set follows an index that moved; to a CPU that cannot be, or one that may not be fenced, none does.
     #[test]
-    fn sequences_adopt_the_set_of_their_index() {
+    fn a_set_follows_by_a_fence() {
         let sets: Box<Sets> = Box::default();
         let Some(_made) = open(&sets) else { return };
         let set = sets.ready().unwrap();
-        for (cpu, is_ready, owner, adopted) in [(6, true, 6, 2), (INDICES as u32, false, 6, 2), (u32::MAX, false, 6, 2)]
+        for (cpu, is_ready, owner, followed) in
+            [(6, true, 6, 1), (INDICES as u32, false, 6, 1), (u32::MAX, false, 6, 1)]
         {
             let made = Made::new(3, cpu);
             stand_as(&sets, &made);
             assert_eq!(sets.ready().is_some(), is_ready, "on CPU {cpu}");
-            assert_eq!((set.cpu.load(Relaxed), sets.event(Event::SetAdopt)), (owner, adopted), "on CPU {cpu}");
+            let is_there = core::ptr::eq(sets.home_of(owner).unwrap(), set);
+            assert_eq!((is_there, sets.event(Event::SetAdopt)), (true, followed), "on CPU {cpu}");
         }
+        // A slot is as it was where the fence was refused.
+        let word = sheaf(&sets, &[16]);
+        let made = Made::new(3, 6);
+        stand_as(&sets, &made);
+        assert_eq!(unsafe { sets.swap(2, false, Word::NONE, word) }, Outcome::Done(()));
+        let wrong = alone(|| {
+            // (Who is alone needs no fences.)
+            unsafe { __libc_single_threaded = 0 };
+            sets.cpus.confine();
+            let made = Made::new(3, 5);
+            stand_as(&sets, &made);
+            let has_another = sets.ready().is_some_and(|ready| !core::ptr::eq(ready, set));
+            let made = Made::new(3, 6);
+            stand_as(&sets, &made);
+            i32::from(!has_another) + 2 * i32::from(sets.pop(2) != Outcome::Done(16))
+        });
+        assert_eq!(wrong, 0);
+    }
+
+    unsafe extern "C" {
+        static mut __libc_single_threaded: u8;
     }
 
     #[test]
@@ -421,16 +490,15 @@ mod sequences {
         unsafe { Sheaf::from_word(free) }.unwrap().discard(&meta);
         assert!(sets.self_test(&meta));
         let set = sets.ready().unwrap();
-        assert_eq!((set.pairs[0].main.load(Relaxed), set.cpu.load(Relaxed), sets.event(Event::Direct)), (0, 5, 1));
+        assert_eq!((set.pairs[0].main.load(Relaxed), sets.event(Event::Direct)), (0, 1));
         assert_eq!(block(Sheaf::new(&meta, sets.board(), 4)), free, "its sheaf is free");
-        assert!(unsafe { sets.refuses_strangers() } && set.cpu.load(Relaxed) == 5);
-        // Whoever is told that a stranger is at home finds that out.
-        let nobody = Made::new(3, NO_CPU);
+        let slot = || sets.slots[5].load(Relaxed);
+        let (home, refuses) = (slot(), unsafe { sets.refuses_when_void() });
+        assert!(refuses && slot() == home && home != 0);
+        // Who is not registered has none.
+        let nobody = Made::new(3, u32::MAX);
         stand_as(&sets, &nobody);
-        set.cpu.store(NO_CPU, Relaxed);
-        assert!(!unsafe { sets.refuses_strangers() });
-        assert!(!sets.self_test(&meta));
-        assert_eq!(sets.event(Event::Direct), 11, "an interruption may spoil a round, but not ten");
+        assert!(!unsafe { sets.refuses_when_void() } && !sets.self_test(&meta));
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Walk {
         unsafe { self.cache.free(&self.bag, CLASS, self.hand.pop().unwrap()) };
     }
     fn state(&self) -> State {
-        let (set, _) = self.cache.sets.home_of(here().0).unwrap();
+        let set = self.cache.sets.home_of(here().1 as usize).unwrap();
         let pair = &set.pairs[CLASS];
         let words = [&pair.main, &pair.spare].map(|word| Word(word.load(Relaxed)));
         let (near, node) = (&set.near[CLASS], self.cache.barn(CLASS));

@@ -152,7 +152,7 @@ fn entitlements_decay_by_an_eighth_and_the_budget_gets_it_back() {
     NODE.set(0);
     let objects: Vec<_> = (0..3000).map(|_| HEAP.malloc(100)).collect();
     let class = class::offset_of(100) / 16;
-    let limit = |index: usize| HEAP.cache.sets.home_of(index).unwrap().0.limits[class].load(Relaxed);
+    let limit = |index: usize| HEAP.cache.sets.home_of(index).unwrap().limits[class].load(Relaxed);
     let full = limit(0);
     assert!(full > 16);
     HEAP.cache.decay(&HEAP.mm().everything(), 0);
@@ -175,7 +175,7 @@ fn refills_double_and_frees_halve_them() {
     open_on_two_nodes(&HEAP);
     NODE.set(0);
     let class = class::offset_of(64) / 16;
-    let batch = || HEAP.cache.sets.home_of(0).unwrap().0.batches[class].load(Relaxed);
+    let batch = || HEAP.cache.sets.home_of(0).unwrap().batches[class].load(Relaxed);
     let mut objects: Vec<_> = (0..20).map(|_| HEAP.malloc(64)).collect();
     let some = batch();
     objects.extend((0..12_000).map(|_| HEAP.malloc(64)));

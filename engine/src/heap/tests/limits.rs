@@ -234,7 +234,7 @@ fn every_way_to_ask_is_limited() {
     // A limit below what there is refuses what is new, and nothing else.
     let (kept, area) = (heap.malloc(1000), heap.malloc(1 << 20));
     heap.cache.knobs.set(Id::HardLimit as usize, 1 << 20);
-    assert!(heap.malloc(100_000).is_null());
+    assert!(heap.malloc(8 << 20).is_null());
     unsafe {
         heap.free(kept);
         assert!(heap.realloc(area, 2 << 20).is_null());
