@@ -143,7 +143,7 @@ knobs! {
     Mode "mode" Kind::Word(Mode::WORDS), 0, 0, 2,
         "how per-CPU sets are reached: restartable sequences, or locks";
     Index "index" Kind::Word(Index::WORDS), 0, 0, 1,
-        "what a set belongs to: the kernel's compact concurrency id where there is one, or the CPU number";
+        "which set a CPU without one gets: that of the kernel's compact concurrency id where there is one, or one of its own";
     SheafObjects "sheaf_objects" Kind::Count, 1022, 2, 1022,
         "most objects in one sheaf of a CPU's set";
     SheafBytes "sheaf_bytes" Kind::Bytes, 128 * KIB, KIB, MIB,
