@@ -12,7 +12,7 @@
 //! differs: they are read inside sequences, and that they were rewritten tells nobody anything.
 //!
 //! An unregistered thread (after `vfork`, or with registration switched off)
-//! has a `cpu_id` that is no CPU, so that a set's CPU never compares equal.
+//! has a `cpu_id` that is no CPU: −1 or −2.
 #![allow(unsafe_code)] // weak symbols
 
 use super::platform::{self, HAS_SEQUENCES};

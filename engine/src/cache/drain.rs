@@ -305,9 +305,14 @@ impl Sets {
             // Marked first: a handler that allocates behind the switch puts the set back, and takes the mark with it. (A set that was
             // asked has its answer with that.)
             let before = set.mark.swap(PARKED, Relaxed);
-            if self.switch(set, 0) == Outcome::Done(()) {
-                #[cfg(test)]
+            self.parks.store(true, Relaxed);
+            let outcome = self.switch(set, 0);
+            #[cfg(test)]
+            if outcome == Outcome::Done(()) {
                 tests::HANDLER.with(|handler| handler.take().into_iter().for_each(|handler| handler()));
+            }
+            self.parks.store(false, Relaxed);
+            if outcome == Outcome::Done(()) {
                 return true;
             }
             // Preempted, or on another CPU by now: again from there. A set that was switched off meanwhile, too.

@@ -1,4 +1,4 @@
-//! # What one CPU index caches
+//! # What one CPU caches
 //!
 //! ```text
 //! set: [ main, spare ] by class │ … │ limits, batches by class │ … │ near: a barn by class of small objects
@@ -41,7 +41,7 @@ pub struct Pair {
     pub spare: AtomicU64,
 }
 
-/// Everything that one CPU index caches.
+/// Everything that one CPU caches.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Set {
@@ -66,7 +66,7 @@ pub struct Set {
     pub grew: AtomicBool,
     /// What somebody wants of the owner, or it has done: see [`super::drain`].
     pub mark: AtomicU32,
-    /// The NUMA node of `cpu`.
+    /// The NUMA node of the CPU that fetched it last.
     pub node: AtomicU32,
     /// Operations when the keeper looked last: on all classes, on page lists, on areas.
     pub seen: [AtomicU64; 3],

@@ -39,7 +39,7 @@ use super::sheaf::{Barn, Sheaf};
 use super::steps::{self, Locked, Simulated, Steps};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use crate::arch::atomic::{AtomicU16, AtomicU64, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize};
 use crate::arch::lock::Held;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq::{self, RseqArea, TALLY};
@@ -101,6 +101,8 @@ pub struct Sets {
     used: [AtomicU64; INDICES / 64],
     /// By index: the CPU that a thread of it made or fetched a set for last, plus one. Under the lock of the switch.
     last: [AtomicU16; INDICES],
+    /// Who has the lock parks, and a handler above it may put a set back.
+    pub(super) parks: AtomicBool,
     /// Sets that are mapped; 0: all. Changed under the lock of the state.
     mapped: AtomicUsize,
     /// Who else sees the board.
@@ -137,6 +139,7 @@ impl Sets {
             other: [const { AtomicUsize::new(0) }; INDICES],
             used: [const { AtomicU64::new(0) }; INDICES / 64],
             last: [const { AtomicU16::new(0) }; INDICES],
+            parks: AtomicBool::new(false),
             share: Share::new(),
         }
     }
@@ -233,10 +236,14 @@ impl Sets {
         if self.cpus.is_closed() || self.mode() == Mode::Closed {
             return false;
         }
-        let mut follows = false;
+        // A handler of who has the lock: what that frame is at, it may not change. (Relaxed: this thread's own.)
+        if state.is_through() && !(self.parks.load(Relaxed) && self.home[cpu].load(Relaxed) != 0) {
+            return false;
+        }
+        let mut followed = None;
         if self.home[cpu].load(Relaxed) == 0 {
-            follows = self.follow(&state, index, cpu);
-            if !follows {
+            followed = self.follow(&state, index, cpu);
+            if followed.is_none() {
                 let Some(offset) = self.fresh(&state) else { return false };
                 self.home[cpu].store(offset, Relaxed);
             }
@@ -258,38 +265,40 @@ impl Sets {
         // Release: the set's words are seen by whoever sees the pointer.
         self.slots[cpu].store(home, Release);
         drop(state);
-        if follows {
+        if let Some(fences) = followed {
             self.count(Event::SetAdopt, 1);
+            self.count(Event::Fence, fences);
         }
         true
     }
 
-    /// The set of the CPU where `index` was last becomes `cpu`'s, which has none. False if that CPU has none either, was asked for what it
-    /// has, or drained and not yet collected, or cannot be fenced.
-    fn follow(&self, _: &Held<'_>, index: usize, cpu: usize) -> bool {
-        let Some(from) = usize::from(self.last[index].load(Relaxed)).checked_sub(1) else { return false };
+    /// The set of the CPU where `index` was last becomes `cpu`'s, which has none; by how many fences. `None` if that CPU has none either, was asked for
+    /// what it has, or drained and not yet collected, or cannot be fenced. The lock is this frame's own.
+    fn follow(&self, _: &Held<'_>, index: usize, cpu: usize) -> Option<u64> {
+        let from = usize::from(self.last[index].load(Relaxed)).checked_sub(1)?;
         let home = self.home[from].load(Relaxed);
         let is_awaited = |other: &Set| other.has_sheaves() || other.mark.load(Relaxed) == UNFENCED;
-        if home == 0 || self.set_at(home).mark.load(Relaxed) == ASKED || self.other_of(from).is_some_and(is_awaited) {
-            return false;
+        if home == 0 || self.other_of(from).is_some_and(is_awaited) {
+            return None;
         }
-        // (A void slot is that of a set that was parked, or that a handler's fork left so behind a fence.)
-        if self.slots[from].load(Relaxed) != 0 {
-            if self.isolated.contains(from as u32) {
-                return false;
+        let mark = self.set_at(home).mark.load(Relaxed);
+        // (A void slot alone proves nothing: a fork that a handler began may have had no fence.)
+        if mark != PARKED {
+            if mark == ASKED || self.isolated.contains(from as u32) || !self.cpus.may_fence() {
+                return None;
             }
             self.slots[from].store(0, Relaxed);
             // (The fence orders: what it interrupts goes on behind our store.)
             if !self.cpus.fence_cpu(from as u32) {
                 // Release: as in `make`.
                 self.slots[from].store(home, Release);
-                return false;
+                return None;
             }
         }
         self.home[from].store(0, Relaxed);
         self.home[cpu].store(home, Relaxed);
         self.other[cpu].store(self.other[from].swap(0, Relaxed), Relaxed);
-        true
+        Some(u64::from(mark != PARKED))
     }
 
     /// The offset of a set that nobody uses.
@@ -392,14 +401,14 @@ impl Sets {
         }
     }
 
-    /// The fast `pop`, in mode `Sequences`; refused in every other. (`BARE`: see [`seq::pop`].)
+    /// The fast `pop`, in mode `Sequences`. (`BARE`: see [`seq::pop`].)
     #[inline(always)]
     pub fn pop_fast<const BARE: bool>(&self, class_offset: usize) -> Outcome<usize> {
-        // SAFETY: `self` is the board; before `open` nobody comes here (the heap's gate).
+        // SAFETY: `self` is the board; before `open`, and in other modes, nobody comes here (the heap's gate).
         unsafe { seq::pop::<BARE>(self.board_pointer(), self.area(), class_offset) }
     }
 
-    /// The fast `push`, in mode `Sequences`; refused in every other.
+    /// The fast `push`, in mode `Sequences`.
     ///
     /// # Safety
     /// `object` is a live object of that class, given up by the caller if done.

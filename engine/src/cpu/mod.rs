@@ -193,7 +193,13 @@ impl Cpus {
         sys::single_threaded() && self.mode() == Mode::Sequences
     }
 
-    /// Interrupts the sequences that may run on `cpu`. False if the kernel refuses.
+    /// Whether a fence may be asked for: else it is as good as refused.
+    #[must_use]
+    pub fn may_fence(&self) -> bool {
+        self.is_alone() || !self.is_confined()
+    }
+
+    /// Interrupts the sequences that may run on `cpu`: what they go on with is behind what the caller had stored. False if the kernel refuses.
     #[must_use]
     pub fn fence_cpu(&self, cpu: u32) -> bool {
         match self.mode() {
@@ -210,7 +216,7 @@ impl Cpus {
     }
 
     /// After it every sequence that had begun has committed or will abort, and what it committed is seen; later ones see what
-    /// the caller had stored (before a full fence of its own). False if the kernel refuses.
+    /// the caller had stored. False if the kernel refuses.
     #[must_use]
     pub fn fence_all(&self) -> bool {
         match self.mode() {

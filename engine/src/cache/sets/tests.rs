@@ -191,6 +191,7 @@ fn a_set_follows_its_index() {
     assert_eq!(running.map(|running| running.step(|| ()).is_err()), [true, false, false], "behind a fence of that CPU");
     assert_eq!([1, 2].map(|cpu| sets.home_of(cpu).is_some()), [false, true]);
     assert_eq!((sets.slots[1].load(Relaxed), sets.event(Event::SetAdopt), sets.made.load(Relaxed)), (0, 1, 1));
+    assert_eq!(sets.event(Event::Fence), 1);
     assert_eq!(sets.pop(2), Outcome::Done(32));
     // Whose index was nowhere gets another; who comes to a CPU that has one takes that, and nothing moves.
     stand(2, 1);
@@ -233,12 +234,36 @@ fn a_set_follows_its_index() {
     sets.last[1].store(4, Relaxed);
     sets.isolated.insert(3);
     assert!(stays(7));
+    // A void slot alone proves nothing; a set that was parked is fenced.
     sets.last[1].store(4, Relaxed);
-    sets.set_at(sets.home[3].load(Relaxed)).mark.store(NONE, Relaxed);
-    stand(1, 0);
+    let parked = sets.set_at(sets.home[3].load(Relaxed));
     sets.slots[3].store(0, Relaxed);
+    stand(1, 0);
+    let fences = sets.event(Event::Fence);
+    parked.mark.store(PARKED, Relaxed);
     assert!(sets.ready().is_some() && core::ptr::eq(sets.other_of(0).unwrap(), first));
     assert!(sets.other_of(3).is_none() && sets.home_of(3).is_none() && sets.event(Event::SetAdopt) == 3);
+    assert_eq!((sets.event(Event::Fence), parked.mark.load(Relaxed)), (fences, NONE));
+}
+
+/// A handler above who has the lock changes nothing that this may be at; above one that parks it puts a set back, and no more.
+#[test]
+fn a_handler_above_the_lock_makes_nothing() {
+    let sets: Box<Sets> = Box::default();
+    simulate(&sets, 4, 1);
+    let set = ready(&sets, 1);
+    let state = sets.cpus.lock();
+    sets.slots[1].store(0, Relaxed);
+    assert!(sets.ready().is_none(), "it may be about to follow");
+    stand(1, 2);
+    assert!(sets.ready().is_none() && sets.home_of(2).is_none());
+    sets.parks.store(true, Relaxed);
+    assert!(sets.ready().is_none() && sets.home_of(2).is_none());
+    stand(1, 1);
+    assert!(sets.ready().is_some_and(|ready| core::ptr::eq(ready, set)));
+    sets.parks.store(false, Relaxed);
+    drop(state);
+    assert_eq!((sets.made.load(Relaxed), sets.event(Event::SetAdopt)), (1, 0));
 }
 
 /// A fork comes before it is fetched.
