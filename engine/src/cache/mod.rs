@@ -1,6 +1,6 @@
 //! # `cache`: malloc's per-CPU caches
 //!
-//! One set per CPU index ([`set`], of words as in [`layout`]), one pointer to it that is the only switch ([`sets`]), how somebody else empties one
+//! One set per CPU ([`set`], of words as in [`layout`]), one pointer to it that is the only switch ([`sets`]), how somebody else empties one
 //! ([`drain`]), sheaves and barns ([`sheaf`]); [`steps`] are the sequences once more, for the fallback and for tests. Here: the way
 //! from a refused fast path to the source of objects.
 //!
@@ -633,7 +633,7 @@ impl Cache {
             && unsafe { self.sets.push(class, object) } == Outcome::Done(())
     }
 
-    /// Empties the sets of the `wanted` indices into the source, while their owners go on, as far as `mode` reaches.
+    /// Empties the sets of the `wanted` CPUs into the source, while their owners go on, as far as `mode` reaches.
     /// What is left of them was asked; [`Cache::collect`] has the answers later.
     ///
     /// `runs` says whether a thread of ours runs on a CPU: a fence there would interrupt it. (Out of line: what its
@@ -673,7 +673,7 @@ impl Cache {
         wanted.retain(|index| sets.ask(index));
     }
 
-    /// Takes what was switched off at these indices. What is no longer to be waited for is removed.
+    /// Takes what was switched off at these CPUs. What is no longer to be waited for is removed.
     pub fn collect(&self, source: &impl Source, indices: &mut CpuSet, report: &mut DrainReport) {
         indices.retain(|index| {
             let mut waits = true;
@@ -706,7 +706,7 @@ impl Cache {
         });
     }
 
-    /// One eighth less for each sheaf of this index, back to the budget.
+    /// One eighth less for each sheaf of this CPU, back to the budget.
     pub fn decay(&self, source: &impl Source, index: usize) {
         self.sets.decay(index, |class, objects| {
             self.sets.board().lower(Level::Charged, objects * source.size(class) * 2);

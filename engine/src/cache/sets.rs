@@ -21,7 +21,7 @@
 //! ## As many sets as threads run at once
 //! A thread that comes to a CPU without a set has an index, which the kernel gives to one running thread at a time, as low as may be
 //! (`mm_cid`; where there is none it is the CPU). The set of the CPU on which that index was last comes along
-//! ([`Sets::follow`]): switched off there, behind the fence it is this CPU's. So there are no more sets than indices, but
+//! ([`Sets::follow`]): switched off there, behind the fence it is this CPU's. So there are as a rule no more sets than indices, but
 //! where the system refuses the fence or an isolated CPU would feel it. Another thread may run on that other CPU by now: it takes its own
 //! index's set in the same way.
 //!
@@ -523,7 +523,7 @@ impl Sets {
         })
     }
 
-    /// Objects of `class` that the set of `index` may hold, as far as can be seen while it is in use: each was
+    /// Objects of `class` that the set of CPU `index` may hold, as far as can be seen while it is in use: each was
     /// in this list a moment ago, or in another of these classes.
     pub fn peek(&self, index: usize, class: usize, each: impl FnMut(usize)) {
         if let Some(set) = self.home_of(index) {
@@ -542,12 +542,12 @@ impl Sets {
         }
     }
 
-    /// Highest index that ever had a set, plus one.
+    /// Highest CPU that ever had a set, plus one.
     #[must_use]
     pub fn top(&self) -> usize {
         self.top.load(Relaxed)
     }
-    /// The indices that ever had a set, in order. Cost: a load for each 64 below the highest, and what each of them costs.
+    /// The CPUs that ever had a set, in order. Cost: a load for each 64 below the highest, and what each of them costs.
     pub fn used(&self) -> impl Iterator<Item = usize> + '_ {
         self.used_from(0, self.top())
     }
@@ -560,7 +560,7 @@ impl Sets {
         (from / 64..end.div_ceil(64)).flat_map(|at| bits(self.used[at].load(Relaxed)).map(move |bit| at * 64 + bit))
     }
 
-    /// Every index to the void set until [`Sets::reopen`]; counted, so that forks and
+    /// Every CPU to the void set until [`Sets::reopen`]; counted, so that forks and
     /// vforks may overlap. False if the kernel gives no fence: then sequences that had
     /// begun may still commit.
     pub fn close(&self) -> bool {
@@ -693,12 +693,12 @@ impl Sets {
     fn others(&self) -> impl Iterator<Item = &Set> {
         self.at(&self.other)
     }
-    /// Every set that serves an index, or did.
+    /// Every set that serves a CPU, or did.
     pub(super) fn all(&self) -> impl Iterator<Item = &Set> {
         self.homes().chain(self.others())
     }
 
-    /// Objects of `class` that an index has in main and spare, how many each may hold, and how many the next refill
+    /// Objects of `class` that a CPU has in main and spare, how many each may hold, and how many the next refill
     /// takes; `None` without a set.
     #[must_use]
     pub fn list(&self, index: usize, class: usize) -> Option<(usize, usize, usize)> {

@@ -157,7 +157,7 @@ impl Sets {
         }
         let base = self.base.load(Relaxed);
         let bytes = if self.is_shared() { self.there() * PAGE } else { PAGE };
-        // (Behind set 0, which serves no index.)
+        // (Behind set 0, which serves no CPU.)
         let witness = base + PAGE - size_of::<AtomicU64>();
         // SAFETY: our own mapping; nothing changes in this process.
         if unsafe { sys::advise(base, bytes, Advice::WipeOnFork) }.is_ok() {

@@ -1,11 +1,11 @@
-//! # Tallies: what each CPU index counts
+//! # Tallies: what each CPU counts
 //!
 //! ```text
 //! fast path ─► its class's word of its set's tally (in the sequence)
 //! slow path ─► an event, a level's differential, a histogram of the same tally; nobody's (0) where that cannot be
 //! reader    ─► the board's word and all tallies, added
 //! ```
-//! Words are added to by sequences of their index, so a sum is exact when nobody adds. Units: operations, bytes, ticks. Locks: none.
+//! Words are added to by sequences of the CPU that has their set, so a sum is exact when nobody adds. Units: operations, bytes, ticks. Locks: none.
 //! Cost: a sequence; a fold of a level is one locked instruction.
 #![allow(unsafe_code)] // words of a tally by offset
 

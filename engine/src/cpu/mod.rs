@@ -1,7 +1,7 @@
 //! # `cpu`: who runs where
 //!
 //! ```text
-//! index ── which copy a thread uses: mm_cid or the CPU's number; moves between CPUs
+//! index ── which copy of per-CPU memory a thread uses: mm_cid or the CPU's number; moves between CPUs
 //! CPU   ── where it runs; a fence interrupts the sequences there
 //! node  ── the memory that is near
 //! ```
@@ -105,7 +105,7 @@ impl Cpus {
     #[inline]
     pub fn area(&self) -> RseqArea {
         // Relaxed: stored before there was anything per CPU.
-        RseqArea { base: self.area_base.load(Relaxed), index: self.area_index.load(Relaxed) }
+        RseqArea { base: self.area_base(), index: self.area_index.load(Relaxed) }
     }
 
     /// Where they begin, from the thread pointer.

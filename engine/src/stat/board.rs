@@ -123,7 +123,7 @@ words! {
         /// The self-test failed.
         SelfTest = 6,
     }
-    /// What a set's CPU index is.
+    /// What says which set a CPU without one gets.
     Index else Cpu {
         /// The CPU's number.
         Cpu = 0,

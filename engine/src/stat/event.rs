@@ -3,7 +3,7 @@
 //! An event is something that happened; it is only ever counted up. Fast paths
 //! do not count here: they bump the word of their class in the set's tally
 //! (see [`super::board`]). Everything in this list is counted on slow paths,
-//! in the tally of the CPU index that took them, with a relaxed add.
+//! in the tally of the CPU that took them, with a relaxed add.
 
 /// Declares the enum, its names and its meanings from one table.
 macro_rules! table {
