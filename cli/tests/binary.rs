@@ -33,7 +33,7 @@ const WEAK: &str = "
     _ZSt15get_new_handlerv __rseq_offset __rseq_size _dl_find_object __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";
 
 /// malloc and free of a small size together (glibc 2.36 takes 129, jemalloc and gperftools 67).
-const PAIR_MAX: usize = 69;
+const PAIR_MAX: usize = 60;
 
 fn words(text: &str) -> BTreeSet<&str> {
     text.split_whitespace().collect()

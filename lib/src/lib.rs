@@ -27,7 +27,7 @@
 //! | [`drain`] | what other CPUs cache, given back while their owners go on | a fence, or none |
 //! | [`reclaim`] | free memory given back now, knobs of the running heap | an advice call for a run of pages |
 //! | [`stat`] | what the heap holds and did, as a snapshot | some µs |
-//! | [`Allotment`] | the allocator, `trim`, objects in bulk | 28 and 33 instructions, none locked |
+//! | [`Allotment`] | the allocator, `trim`, objects in bulk | 26 and 32 instructions, none locked |
 //!
 //! ```
 //! use allotment::{counter::LevelCounter, drain, pages, percpu::PerCpu};

@@ -37,7 +37,7 @@
 //! | `pop_batch` | `k = min(count(w), n)`; 0: refused; `allocs += k`; copies `k` objects out | `set[class] = w - k × one` |
 //! | `push_batch` | `k = min(room(w), n)`; 0: refused; `frees += k`; copies `k` objects in | `set[class] = w + k × one` |
 //! | `swap` | (void: refused); `set[at] != old`: refused | `set[at] = new` (compare and store) |
-//! | `exchange` | (void: refused); `w = set[class]`, `s` the word behind it; `w & wanted != 0` or `s & wanted == 0`: refused | both, `s` and `w`, by one store; where the processor has none that an interruption cannot split, refused |
+//! | `exchange` | `w = set[class]`, `s` the word behind it; `w & wanted != 0` or `s & wanted == 0` (as in the void set): refused | both, `s` and `w`, by one store; where the processor has none that an interruption cannot split, refused |
 //! | `add` | (void: refused) | `tally[at] += n` |
 //! | `switch` | `set != old`: refused | `board.slots[area.cpu_id] = new` |
 //!

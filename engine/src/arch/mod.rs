@@ -14,6 +14,7 @@ mod platform;
 #[path = "other/mod.rs"]
 mod platform;
 
+pub(crate) use platform::is_below;
 pub use platform::{ADDRESS_BITS, HAS_SEQUENCES, SIGNATURE};
 
 pub mod atomic;

@@ -9,6 +9,7 @@
 //! Invariant: a page at most; its first words are where `arch::operands` says. Zero bytes are an empty set. Locks: those of
 //! `near`, leaves like the node's barns.
 
+use super::layout::Word;
 use super::sheaf::Barn;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -39,6 +40,13 @@ pub struct Pair {
     pub main: AtomicU64,
     /// The one that is exchanged with it before anybody else is asked.
     pub spare: AtomicU64,
+}
+
+impl Pair {
+    /// Objects in both. (Racy where the set is in use.)
+    pub fn held(&self) -> usize {
+        [&self.main, &self.spare].into_iter().map(|word| Word(word.load(Relaxed)).count() as usize).sum()
+    }
 }
 
 /// Everything that one CPU caches.

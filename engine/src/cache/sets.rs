@@ -47,7 +47,7 @@ use crate::arch::sys::Clock;
 use crate::cpu::sim::{self, Interrupted};
 use crate::cpu::{Cpus, INDICES, Simulation};
 use crate::meta::Meta;
-use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, FIRST_FRONT, SETS_MAX, TALLY_BYTES};
+use crate::stat::board::{BOARD_BYTES, CLASSES_MAX, ClassOps, FIRST_FRONT, SETS_MAX, TALLY_BYTES};
 use crate::stat::{Board, Event, Mode, Tally};
 
 /// Bytes of sets, board and tallies, all that can ever be.
@@ -61,7 +61,8 @@ const _: () =
 // What an unregistered thread reads as its CPU.
 const _: () = assert!(core::mem::offset_of!(Sets, strangers) + 2 * size_of::<usize>() == seq::SLOTS);
 const _: () = assert!(SETS_MAX * PAGE + BOARD_BYTES == TALLY);
-const _: () = assert!(TALLY + core::mem::offset_of!(Tally, class) == seq::COUNTS);
+const _: () = assert!(TALLY + core::mem::offset_of!(Tally, class) == seq::COUNTS && size_of::<ClassOps>() == 16);
+const _: () = assert!(core::mem::offset_of!(ClassOps, allocs) == 0 && core::mem::offset_of!(ClassOps, frees) == 8);
 // Behind the words of most classes, and before the counts.
 const _: () = assert!(core::mem::offset_of!(Sets, cpus) % PAGE >= 64 * size_of::<Pair>());
 const _: () = assert!(seq::SLOTS % PAGE < PAGE / 2);
@@ -329,7 +330,7 @@ impl Sets {
     }
 
     /// Runs `body` on this CPU's set (fallback): by the bias, or under the set's lock.
-    fn locked<T>(&self, body: impl FnOnce(&Locked<'_>, &Set) -> Outcome<T>) -> Outcome<T> {
+    fn locked<T>(&self, body: impl FnOnce(&Locked, &Set) -> Outcome<T>) -> Outcome<T> {
         if self.cpus.bias.is_mine() {
             return self.biased(body);
         }
@@ -348,36 +349,45 @@ impl Sets {
         if self.slots[cpu].load(Acquire) != offset {
             return Outcome::Aborted;
         }
-        body(&Locked { tally: self.tally_of(set) }, set)
+        body(&Locked, set)
     }
 
     /// Runs `body`, which commits by one store, on the set of the bias's owner; aborted for anybody else, and in a handler above it.
     #[inline(always)]
-    fn biased<T>(&self, body: impl FnOnce(&Locked<'_>, &Set) -> Outcome<T>) -> Outcome<T> {
+    fn biased<T>(&self, body: impl FnOnce(&Locked, &Set) -> Outcome<T>) -> Outcome<T> {
         let Some(_inside) = self.cpus.bias.enter() else { return Outcome::Aborted };
         // Acquire: as in `ready`.
-        let offset = self.slots[self.cpus.bias.index() % INDICES].load(Acquire);
+        let slot = self.cpus.bias.index();
+        // SAFETY: an index.
+        unsafe { core::hint::assert_unchecked(slot < INDICES) };
+        let offset = self.slots[slot].load(Acquire);
         if offset == 0 {
             return Outcome::Refused;
         }
         let set = self.set_at(offset);
-        body(&Locked { tally: self.tally_of(set) }, set)
+        body(&Locked, set)
     }
 
     /// The fast `pop` of the fallback; aborted where the calling thread is not the bias's owner.
+    ///
+    /// # Safety
+    /// There is such a class.
     #[inline(always)]
-    pub fn pop_biased(&self, class: usize) -> Outcome<usize> {
-        // (Of those that there are, so that no check is left: a power of two.)
-        self.biased(|steps, set| steps::pop(steps, set, class % CLASSES_MAX))
+    pub unsafe fn pop_biased(&self, class: usize) -> Outcome<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { core::hint::assert_unchecked(class < CLASSES_MAX) };
+        self.biased(|steps, set| steps::pop(steps, set, class))
     }
 
     /// The fast `push` of the fallback; aborted where the calling thread is not the bias's owner.
     ///
     /// # Safety
-    /// As [`Sets::push_fast`].
+    /// As [`Sets::push_fast`]; and as [`Sets::pop_biased`].
     #[inline(always)]
     pub unsafe fn push_biased(&self, class: usize, object: usize) -> Outcome<()> {
-        self.biased(|steps, set| steps::push(steps, set, class % CLASSES_MAX, object))
+        // SAFETY: the caller's promise.
+        unsafe { core::hint::assert_unchecked(class < CLASSES_MAX) };
+        self.biased(|steps, set| steps::push(steps, set, class, object))
     }
 
     /// `switch` of the contracts on a fake CPU.
@@ -704,9 +714,8 @@ impl Sets {
     pub fn list(&self, index: usize, class: usize) -> Option<(usize, usize, usize)> {
         let set = self.home_of(index)?;
         let pair = &set.pairs[class];
-        let count = Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count();
         let (limit, batch) = (set.limits[class].load(Relaxed) as usize, set.batches[class].load(Relaxed) as usize);
-        Some((count as usize, limit, batch.min(limit)))
+        Some((pair.held(), limit, batch.min(limit)))
     }
 
     /// The barns of `class` that sets have to themselves.
@@ -718,12 +727,7 @@ impl Sets {
     /// them). Takes no lock: a fork may copy one that is held outside the gate.
     #[must_use]
     pub fn cached(&self, class: usize) -> usize {
-        self.all()
-            .map(|set| {
-                let pair = &set.pairs[class];
-                (Word(pair.main.load(Relaxed)).count() + Word(pair.spare.load(Relaxed)).count()) as usize
-            })
-            .sum()
+        self.all().map(|set| set.pairs[class].held()).sum()
     }
 }
 

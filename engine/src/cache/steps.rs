@@ -11,7 +11,9 @@ use super::layout::{SLOT, Word};
 use super::set::{Pair, Set};
 use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
+use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
+use crate::arch::seq::COUNTS;
 use crate::cpu::sim::{Interrupted, Running};
 use crate::stat::Tally;
 
@@ -40,10 +42,10 @@ pub trait Steps {
         // sheaves are never unmapped.
         unsafe { &*(address as usize as *const AtomicU64) }
     }
-    /// Counts `n` allocations (not exact under interruption, as in the assembly).
-    fn allocs(&self, class: usize, n: u64);
-    /// Counts `n` frees.
-    fn frees(&self, class: usize, n: u64);
+    /// Counts an allocation of a class, whose main word this is (not exact under interruption, as in the assembly).
+    fn allocated(&self, class: usize, main: &AtomicU64);
+    /// Counts a free likewise.
+    fn freed(&self, class: usize, main: &AtomicU64);
 }
 
 fn outcome<T>(result: Result<Option<T>, Interrupted>) -> Outcome<T> {
@@ -54,16 +56,25 @@ fn outcome<T>(result: Result<Option<T>, Interrupted>) -> Outcome<T> {
     }
 }
 
+/// The same word, addressed by one register and a constant: what the sequences do so that a load is served from the store before it
+/// (`arch/x86_64/seq.rs`).
+#[inline(always)]
+#[allow(unsafe_code, reason = "the address of a reference")]
+fn by_register(word: &AtomicU64) -> &AtomicU64 {
+    // SAFETY: it is the same.
+    unsafe { &*(opaque((&raw const *word) as usize) as *const AtomicU64) }
+}
+
 /// `pop` of the contracts.
 pub fn pop(steps: &(impl Steps + ?Sized), set: &Set, class: usize) -> Outcome<usize> {
     outcome((|| {
-        let main = &set.pairs[class].main;
+        let main = by_register(&set.pairs[class].main);
         let word = Word(steps.load(main)?);
         if word.count() == 0 {
             return Ok(None);
         }
-        steps.allocs(class, 1);
-        let object = steps.load(steps.slot(word.top() - SLOT))?;
+        steps.allocated(class, main);
+        let object = steps.load(steps.slot(opaque(word.top() as usize) as u64 - SLOT))?;
         steps.store(main, word.popped().0)?;
         Ok(Some(object as usize))
     })())
@@ -72,13 +83,13 @@ pub fn pop(steps: &(impl Steps + ?Sized), set: &Set, class: usize) -> Outcome<us
 /// `push` of the contracts.
 pub fn push(steps: &(impl Steps + ?Sized), set: &Set, class: usize, object: usize) -> Outcome<()> {
     outcome((|| {
-        let main = &set.pairs[class].main;
+        let main = by_register(&set.pairs[class].main);
         let word = Word(steps.load(main)?);
         if word.room() == 0 {
             return Ok(None);
         }
-        steps.frees(class, 1);
-        steps.store(steps.slot(word.top()), object as u64)?;
+        steps.freed(class, main);
+        steps.store(steps.slot(opaque(word.top() as usize) as u64), object as u64)?;
         steps.store(main, word.pushed().0)?;
         Ok(Some(()))
     })())
@@ -109,11 +120,9 @@ pub fn exchange(steps: &(impl Steps + ?Sized), set: &Set, class: usize, wanted: 
 }
 
 /// Steps under the lock of a set, or of the bias's owner: none can be interrupted but by a handler, which leaves the set alone.
-pub(super) struct Locked<'a> {
-    pub tally: &'a Tally,
-}
+pub(super) struct Locked;
 
-impl Steps for Locked<'_> {
+impl Steps for Locked {
     fn load(&self, word: &AtomicU64) -> Result<u64, Interrupted> {
         Ok(word.load(Relaxed))
     }
@@ -126,11 +135,11 @@ impl Steps for Locked<'_> {
         pair.spare.store(spare, Relaxed);
         Ok(())
     }
-    fn allocs(&self, class: usize, n: u64) {
-        add_under_lock(&self.tally.class[class].allocs, n);
+    fn allocated(&self, _: usize, main: &AtomicU64) {
+        add_under_lock(main, COUNTS);
     }
-    fn frees(&self, class: usize, n: u64) {
-        add_under_lock(&self.tally.class[class].frees, n);
+    fn freed(&self, _: usize, main: &AtomicU64) {
+        add_under_lock(main, COUNTS + size_of::<AtomicU64>());
     }
 }
 
@@ -153,15 +162,19 @@ impl Steps for Simulated<'_> {
             pair.spare.store(spare, SeqCst);
         })
     }
-    fn allocs(&self, class: usize, n: u64) {
-        self.tally.class[class].allocs.fetch_add(n, Relaxed);
+    fn allocated(&self, class: usize, _: &AtomicU64) {
+        self.tally.class[class].allocs.fetch_add(1, Relaxed);
     }
-    fn frees(&self, class: usize, n: u64) {
-        self.tally.class[class].frees.fetch_add(n, Relaxed);
+    fn freed(&self, class: usize, _: &AtomicU64) {
+        self.tally.class[class].frees.fetch_add(1, Relaxed);
     }
 }
 
-/// Nobody else writes the word: no locked add.
-fn add_under_lock(word: &AtomicU64, n: u64) {
-    word.store(word.load(Relaxed) + n, Relaxed);
+/// Adds one to the word of the tally so many bytes from a set's main word, which nobody else writes: no locked add.
+#[allow(unsafe_code, reason = "a tally is known by its set's address, as the sequences know it")]
+#[inline(always)]
+fn add_under_lock(main: &AtomicU64, at: usize) {
+    // SAFETY: the word is of a set that serves, or served, a CPU, so it has a tally: see `COUNTS`.
+    let word = unsafe { &*(((&raw const *main) as usize + at) as *const AtomicU64) };
+    word.store(word.load(Relaxed) + 1, Relaxed);
 }

@@ -17,10 +17,13 @@ use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::arch::stack;
-use crate::arch::{PAGE, sys};
+use crate::arch::{PAGE, is_below, opaque, sys};
+use crate::cache::Sets;
 use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::stat::{Event, Timing};
 use crate::vmap::Fresh;
+use core::hint;
+use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 
 /// Bytes in use from which a heap asks whose it is.
@@ -38,6 +41,11 @@ pub enum Refused {
 }
 
 impl<E: Environment> Heap<E> {
+    /// From the sets to the gate.
+    const GATE: isize = offset_of!(Self, small) as isize - offset_of!(Self, parts.cache.sets) as isize;
+    /// And to that of the thread that the fallback favours.
+    const BIASED_GATE: isize = offset_of!(Self, biased) as isize - offset_of!(Self, parts.cache.sets) as isize;
+
     /// `size` bytes aligned to 16; null without memory.
     #[inline(always)]
     pub fn malloc(&self, size: usize) -> *mut u8 {
@@ -54,16 +62,23 @@ impl<E: Environment> Heap<E> {
     /// [`Self::malloc_refused`]. (`BARE`: see [`Self::malloc_bare`].)
     #[inline(always)]
     pub fn malloc_or<const BARE: bool>(&self, size: usize, refused: impl FnOnce(Refused) -> *mut u8) -> *mut u8 {
+        // Opaque, as in `free`: the gate is found by the address that the sequence wants.
+        let sets = opaque((&raw const self.cache.sets) as usize);
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
-        let (less, small) = (size.wrapping_sub(1), self.small.load(Relaxed));
-        if less >= small {
-            if small != 0 {
-                return refused(Refused::Large);
+        let less = size.wrapping_sub(1);
+        // SAFETY: the gate's word, of this heap.
+        if !unsafe { is_below!(less, sets, Self::GATE) } {
+            if let Some(object) = self.malloc_biased(sets, less) {
+                return object as *mut u8;
             }
-            return self.malloc_biased(size).map_or_else(|| refused(Refused::Other), |object| object as *mut u8);
+            // (The gate may have opened since.)
+            let small = self.small.load(Relaxed);
+            return refused(if small != 0 && less >= small { Refused::Large } else { Refused::Other });
         }
+        // SAFETY: a part of this heap.
+        let sets = unsafe { &*(sets as *const Sets) };
         // SAFETY: the gate lets no size above FAST_MAX pass.
-        match self.cache.sets.pop_fast::<BARE>(unsafe { class::offset_of_unchecked(less) }) {
+        match sets.pop_fast::<BARE>(unsafe { class::offset_of_unchecked(less) }) {
             Outcome::Done(object) => object as *mut u8,
             Outcome::Aborted => refused(Refused::Aborted),
             Outcome::Refused => refused(Refused::Other),
@@ -102,15 +117,15 @@ impl<E: Environment> Heap<E> {
         self.front_alloc(size, |class_offset| self.pop_quick(class_offset))
     }
 
-    /// The fast path of the thread that the fallback favours.
+    /// The fast path of the thread that the fallback favours, for one byte less than is wanted. `sets` is where they are.
     #[inline(always)]
-    fn malloc_biased(&self, size: usize) -> Option<usize> {
-        let less = size.wrapping_sub(1);
-        if less >= self.biased.load(Relaxed) || !E::is_single() {
+    fn malloc_biased(&self, sets: usize, less: usize) -> Option<usize> {
+        // SAFETY: the gate's word, of this heap.
+        if !unsafe { is_below!(less, sets, Self::BIASED_GATE) } || !E::is_single() {
             return None;
         }
         // SAFETY: the gate lets no size above FAST_MAX pass.
-        match self.cache.sets.pop_biased(unsafe { class::offset_of_unchecked(less) } / 16) {
+        match unsafe { self.cache.sets.pop_biased(class::offset_of_unchecked(less) / 16) } {
             Outcome::Done(object) => Some(object),
             _ => None,
         }
@@ -398,6 +413,7 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     pub fn aligned_or(&self, size: usize, align: usize, refused: impl FnOnce() -> *mut u8) -> *mut u8 {
         if align > PAGE {
+            hint::cold_path();
             return refused();
         }
         self.malloc_or::<false>(class::aligned(size, align), |_| refused())

@@ -59,14 +59,13 @@ impl<E: Environment> Heap<E> {
             return unsafe { Self::free_cold(object, self, false) };
         };
         if class.cast_signed() <= 0 {
-            const FIRST_AREA: u8 = FIRST_FRONT as u8 | BIASED;
-            return match class {
+            return match class ^ BIASED {
+                // SAFETY: the caller's promise. (First: nobody else is in such a hurry.)
+                class if usize::from(class) < FIRST_FRONT => unsafe { Self::free_biased(object, self, class) },
                 // SAFETY: the caller's promise.
-                FIRST_AREA.. => unsafe { Self::free_area(object, self, class) },
+                BIASED => unsafe { Self::free_first(object, self) },
                 // SAFETY: the caller's promise.
-                0 => unsafe { Self::free_first(object, self) },
-                // SAFETY: the caller's promise.
-                _ => unsafe { Self::free_biased(object, self, class) },
+                class => unsafe { Self::free_area(object, self, class) },
             };
         }
         // SAFETY: the caller's promise; the class byte names its class.
@@ -97,9 +96,8 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn free_biased(object: *mut u8, this: &Self, class: u8) {
-        let class = usize::from(class & !BIASED);
         // SAFETY: the caller's promise.
-        if !unsafe { this.cache.sets.push_biased(class, object as usize) }.is_done() {
+        if !unsafe { this.cache.sets.push_biased(class.into(), object as usize) }.is_done() {
             // SAFETY: the caller's promise.
             unsafe { Self::free_cold(object, this, false) };
         }
@@ -112,7 +110,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn free_area(object: *mut u8, this: &Self, class: u8) {
-        if !this.front_free_again(object as usize, usize::from(class & !BIASED)) {
+        if !this.front_free_again(object as usize, class.into()) {
             // SAFETY: the caller's promise.
             unsafe { Self::free_first(object, this) };
         }

@@ -232,7 +232,11 @@ impl<E: Environment> Heap<E> {
         if self.small.load(Relaxed) != 0 {
             return self.cache.sets.pop_fast::<false>(class_offset);
         }
-        if self.biased.load(Relaxed) != 0 { self.cache.sets.pop_biased(class_offset / 16) } else { Outcome::Refused }
+        if self.biased.load(Relaxed) == 0 {
+            return Outcome::Refused;
+        }
+        // SAFETY: the offset of a class.
+        unsafe { self.cache.sets.pop_biased(class_offset / 16) }
     }
 
     /// The fast `push` of either.

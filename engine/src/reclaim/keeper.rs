@@ -172,11 +172,12 @@ impl Tending {
 
     /// What is due at `now` after `allocs` slow allocations, as [`Watch::look`] would say, and whether the limits are to
     /// be looked at: for one caller a period. (Relaxed, all: policy.)
-    pub fn is_due(&self, now: u64, allocs: u64, patience: u64) -> Option<(Duty, bool)> {
+    pub fn is_due(&self, now: u64, allocs: impl FnOnce() -> u64, patience: u64) -> Option<(Duty, bool)> {
         let next = self.next.load(Relaxed);
         if now < next || self.next.compare_exchange(next, now + TICKS, Relaxed, Relaxed).is_err() {
             return None;
         }
+        let allocs = allocs();
         let since = allocs.wrapping_sub(self.seen.swap(allocs, Relaxed));
         // (Nobody looked while nothing was slow: the program was idle for as long.)
         let periods = if next == 0 { 0 } else { 1 + (now - next) / TICKS };

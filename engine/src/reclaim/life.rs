@@ -72,7 +72,7 @@ impl Mm<'_> {
             0 => TABLE[idle].default,
             seconds => seconds,
         };
-        let Some((duty, at_limits)) = self.reclaim.tending.is_due(now, self.activity(), patience) else { return };
+        let Some((duty, at_limits)) = self.reclaim.tending.is_due(now, || self.activity(), patience) else { return };
         // (A file that is open between two instructions of a program's own takes nobody's number.)
         if at_limits && self.reclaim.keeper.enter() {
             self.learn();
@@ -83,7 +83,8 @@ impl Mm<'_> {
         self.give_back(duty);
     }
 
-    /// Slow allocations and reuses of areas: what tells work from idleness.
+    /// Slow allocations and reuses of areas: what tells work from idleness. (By itself: the frames of its callers are on every slow path.)
+    #[inline(never)]
     fn activity(&self) -> u64 {
         self.cache.sets.event(Event::AllocSlowpath) + self.cache.sets.event(Event::AreaReuse)
     }

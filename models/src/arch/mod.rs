@@ -34,6 +34,11 @@ pub const PAGE: usize = 4096;
 /// log2 of [`PAGE`].
 pub const PAGE_SHIFT: u32 = 12;
 
+/// The same value: what the compiler knows of it makes no difference here.
+pub const fn opaque(value: usize) -> usize {
+    value
+}
+
 /// What the engine's own tests share, which are compiled here and never run.
 #[cfg(test)]
 pub mod tests {

@@ -67,8 +67,8 @@ impl Steps for Running {
         // SAFETY: a slot of a sheaf, which is never unmapped.
         unsafe { &*(address as usize as *const AtomicU64) }
     }
-    fn allocs(&self, _: usize, _: u64) {}
-    fn frees(&self, _: usize, _: u64) {}
+    fn allocated(&self, _: usize, _: &AtomicU64) {}
+    fn freed(&self, _: usize, _: &AtomicU64) {}
 }
 
 /// What every sequence begins with, then `body`.

@@ -43,6 +43,8 @@ macro_rules! descriptor {
     };
 }
 
+#[path = "../other/below.rs"]
+pub mod below;
 pub mod call;
 #[path = "../other/nr.rs"]
 pub mod nr;
@@ -50,6 +52,8 @@ pub mod seq;
 pub mod stack;
 pub mod unit_seq;
 pub mod wrap;
+
+pub(crate) use below::is_below;
 
 /// Bits of a program's addresses: more only for who asks by a hint.
 pub const ADDRESS_BITS: u32 = 48;

@@ -4,6 +4,7 @@
 //! `wrap` of the others.)
 #![allow(unsafe_code)] // the C library
 
+pub mod below;
 pub mod call;
 // (Compiled for x86-64 by `--cfg allotment_other`, to be tried.)
 #[cfg_attr(target_arch = "x86_64", path = "../x86_64/nr.rs")]
@@ -11,6 +12,8 @@ pub mod nr;
 pub mod seq;
 pub mod stack;
 pub mod unit_seq;
+
+pub(crate) use below::is_below;
 
 /// Bits of a program's addresses: as x86-64.
 pub const ADDRESS_BITS: u32 = 47;

@@ -45,6 +45,29 @@ macro_rules! descriptor {
     };
 }
 
+/// Whether a number is below the word (an atomic one's) so many bytes from an address: by one instruction, where the compiler takes two.
+/// Relaxed.
+///
+/// # Safety
+/// There is such a word.
+macro_rules! is_below {
+    ($number:expr, $address:expr, $offset:expr) => {
+        'is_below: {
+            core::arch::asm!(
+                "cmp {number}, [{address} + {offset}]",
+                "jae {not}",
+                number = in(reg) $number,
+                address = in(reg) $address,
+                offset = const $offset,
+                not = label { break 'is_below false },
+                options(readonly, nostack)
+            );
+            true
+        }
+    };
+}
+pub(crate) use is_below;
+
 pub mod call;
 pub mod nr;
 pub mod seq;

@@ -33,7 +33,7 @@ fn it_rests_after_two_looks_in_vain() {
 #[test]
 fn without_a_thread_what_is_due_comes_by_time() {
     let tending = Tending::new();
-    let ask = |periods: u64, allocs| tending.is_due(TICKS * periods + 5, allocs, 5);
+    let ask = |periods: u64, allocs| tending.is_due(TICKS * periods + 5, || allocs, 5);
     assert_eq!(ask(10, 1000), Some((Duty::Usual, true)), "at first: the limits, and no idleness");
     assert_eq!(ask(10, 2000), None, "once a period");
     assert_eq!(ask(11, 1000 + 2 * NOISE), Some((Duty::Usual, false)));
@@ -231,8 +231,8 @@ fn a_process_is_no_trifle_by_its_age_and_its_slow_paths() {
 fn after_eight_periods_of_silence_the_limits_are_due() {
     for (silence, looks) in [(RECENT - 1, false), (RECENT, true)] {
         let tending = Tending::new();
-        assert_eq!(tending.is_due(0, 0, 99), Some((Duty::Usual, true)));
-        assert_eq!(tending.is_due(TICKS * silence, 0, 99), Some((Duty::Fall, looks)));
+        assert_eq!(tending.is_due(0, || 0, 99), Some((Duty::Usual, true)));
+        assert_eq!(tending.is_due(TICKS * silence, || 0, 99), Some((Duty::Fall, looks)));
     }
 }
 
@@ -240,8 +240,8 @@ fn after_eight_periods_of_silence_the_limits_are_due() {
 fn what_a_thread_has_looked_at_is_due_a_period_later() {
     let tending = Tending::new();
     tending.put_off(5, 1000);
-    assert_eq!(tending.is_due(4 + TICKS, 0, 5), None);
-    assert_eq!(tending.is_due(5 + TICKS, 1000 + NOISE, 5), Some((Duty::Fall, true)), "as much was counted by then");
+    assert_eq!(tending.is_due(4 + TICKS, || 0, 5), None);
+    assert_eq!(tending.is_due(5 + TICKS, || 1000 + NOISE, 5), Some((Duty::Fall, true)), "as much was counted by then");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn used(rig: Rig) -> (Rig, u64) {
 
 /// Whether slow paths have done a look.
 fn tended(rig: &Rig) -> bool {
-    rig.heap.reclaim.tending.is_due(0, 0, 1).is_none()
+    rig.heap.reclaim.tending.is_due(0, || 0, 1).is_none()
 }
 
 #[test]
@@ -485,7 +485,7 @@ fn a_fork_of_a_program_of_one_thread_leaves_none_of_ours_and_nothing_to_do() {
         is(mm.bell().load(SeqCst) == 1 && !keeper.is_held() && keeper.is_resting() && keeper.is_out(|| now));
         is(rig.heap.reclaim.workers.calls() == 1);
         is(!mm.is_passed());
-        is(rig.heap.reclaim.tending.is_due(now, 0, 1).is_none() && keeper.exposed() == 0);
+        is(rig.heap.reclaim.tending.is_due(now, || 0, 1).is_none() && keeper.exposed() == 0);
         is(!mm.gate.is_wanted() && mm.gate.enter().is_some());
         // Behind the fork, in both.
         keeper.end();

@@ -1,0 +1,14 @@
+//! # A number and a word, by a load and a compare
+
+/// Whether a number is below the word (an atomic one's) so many bytes from an address. Relaxed.
+///
+/// # Safety
+/// There is such a word.
+macro_rules! is_below {
+    ($number:expr, $address:expr, $offset:expr) => {
+        $number
+            < (*($address.wrapping_add_signed($offset) as *const $crate::arch::atomic::AtomicUsize))
+                .load($crate::arch::atomic::Ordering::Relaxed)
+    };
+}
+pub(crate) use is_below;
