@@ -9,7 +9,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq;
-use crate::arch::seq::{self, RseqArea, SLOTS, TALLY};
+use crate::arch::seq::{self, COUNTS, RseqArea, SLOTS, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::arch::unit_seq::{self, Place, UNIT};
 use crate::cache::layout::Word;
@@ -101,11 +101,10 @@ impl Board {
         Word::new(self.sheaf.as_ptr() as u64, 4, 4)
     }
     /// All that a sequence may change.
-    fn state(&self) -> ([u64; 5], [usize; 4]) {
-        let at = [SLOTS + OWNER as usize * 8, Self::SET + CLASS, Self::SET + CLASS + 8].map(|at| self.word(at));
-        let tally = [0, 8].map(|at| self.word(Self::SET + TALLY + CLASS + at));
-        let words = [at[0], at[1], at[2], tally[0], tally[1]].map(|word| word.load(Relaxed));
-        (words, [0, 1, 2, 3].map(|at| self.sheaf[at].get()))
+    fn state(&self) -> ([u64; 7], [usize; 4]) {
+        let [word, tally, counts] = [0, TALLY, COUNTS].map(|at| Self::SET + CLASS + at);
+        let all = [SLOTS + OWNER as usize * 8, word, word + 8, tally, tally + 8, counts, counts + 8];
+        (all.map(|at| self.word(at).load(Relaxed)), [0, 1, 2, 3].map(|at| self.sheaf[at].get()))
     }
 }
 
@@ -161,7 +160,12 @@ fn sequences_refuse_who_has_no_set() {
         }
         let made = Made::new(INDEX as u32, OWNER);
         assert_eq!(run(&board, made.area()), Outcome::Done(()), "{name}");
-        assert_ne!(board.state(), before, "{name}");
+        let after = board.state();
+        assert_ne!(after, before, "{name}");
+        let counted = [5, 6].map(|at| after.0[at] - before.0[at]);
+        let operations = if name.ends_with("_batch") { 2 } else { 1 };
+        let wanted = ["pop", "push"].map(|word| if name.starts_with(word) { operations } else { 0 });
+        assert_eq!(counted, wanted, "allocations and frees by {name}");
     }
 }
 
