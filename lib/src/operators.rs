@@ -1,9 +1,9 @@
 //! # C++'s `operator new` and `operator delete`, all forms
 //!
 //! ```text
-//!  new ──► state is OURS ──► malloc's fast path
-//!            │ no                │ refused
-//!            ▼                   ▼
+//!  new ──► the gate of others ──► malloc's fast path
+//!            │ 0 unless OURS          │ refused
+//!            ▼                        ▼
 //!          cold (assembly) ──► `slow`: decide, malloc ──► a block, or null: jump to the next definition
 //! ```
 //! libstdc++'s `new` calls `malloc`, and its sized and aligned `delete` the plain one: two calls where one does. Ours are
@@ -26,7 +26,7 @@
 //! the plug-in may bring its own, or hidden halves of them. Its first `dlopen` hides ours, which it never used, in our
 //! table of symbols ([`hide`]). A C++ program finds its library's own before a plug-in's anyhow.
 //!
-//! Cost: a load and a branch more than `malloc` and `free`; 45 look-ups at the start of a program in C++. Locks: the
+//! Cost: that of `malloc` and `free`, whose gates have a second value for these; 45 look-ups at the start of a program in C++. Locks: the
 //! loader's, in the constructor.
 #![allow(unsafe_code)] // C++, assembly and the loader's tables
 
@@ -86,13 +86,8 @@ macro_rules! operators {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "C++'s name")]
             pub unsafe extern "C" fn $delete(object: *mut u8, second: usize, third: usize) {
-                if is_ours() {
-                    // SAFETY: the caller's promise.
-                    unsafe { HEAP.free_bare(object) }
-                } else {
-                    // SAFETY: the same.
-                    unsafe { delete_cold(object, second, third, $delete_at) }
-                }
+                // SAFETY: the caller's promise.
+                unsafe { HEAP.free_others(object, || delete_cold(object, second, third, $delete_at)) }
             }
         )*
         const NAMES: &[&CStr] = &[
@@ -101,11 +96,10 @@ macro_rules! operators {
         ];
     };
     (@plain $cold:ident $size:ident $second:ident $third:ident) => {
-        if is_ours() {
-            HEAP.malloc_or::<true>($size, |why| $cold($size, if why == Refused::Aborted { ABORTED } else { 0 }, 0))
-        } else {
-            $cold($size, $second, $third)
-        }
+        HEAP.malloc_others($size, is_ours, |why| match why {
+            Refused::Unserved => $cold($size, $second, $third),
+            why => $cold($size, if why == Refused::Aborted { ABORTED } else { 0 }, 0),
+        })
     };
     (@aligned $cold:ident $size:ident $second:ident $third:ident) => {
         if is_ours() && $second.is_power_of_two() {
@@ -188,6 +182,9 @@ fn decide() -> bool {
         UNDECIDED => {
             let state = if find_next() { OURS } else { THEIRS };
             STATE.store(state, Release);
+            if state == OURS {
+                HEAP.serve_others();
+            }
             state == OURS
         }
         state => state == OURS,

@@ -1,8 +1,8 @@
 //! # The engine's protocols over a checked machine
 //!
 //! ```text
-//! engine/src: cpu/*, cache/*, percpu/*, counter/*, slab/{mod, bits}, arch/{gate, lock, outcome}, knob     unchanged
-//!             ─────────────────────────────────────────────────────────────────────────────────────────────────────
+//! engine/src: cpu/*, cache/*, percpu/*, counter/*, slab/{mod, bits}, arch/{gate, lock, outcome}, heap/gates, knob     unchanged
+//!             ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 //! here:       arch::{atomic, seq, rseq, sys}, stat, meta, page     facades with the same names
 //!             machine: fake CPUs, indices, store buffers, futexes; every step is one of shuttle's choices
 //! ```
@@ -93,6 +93,10 @@ written! {
     gate_patient;
     /// Canary: forks make no way for who waits for them.
     gate_makes_no_way;
+    /// The gates of the heap's fast paths.
+    gates;
+    /// Canary: who sets the gate of others does not look once more behind it.
+    gates_looks_once;
     /// What per-CPU memory has of the system: of the machine, here.
     space_memory;
     /// Per-CPU memory as it is, but for two claims and small mappings.

@@ -27,6 +27,7 @@ use shuttle::thread::Thread;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Mutex;
 
 /// What a canary leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +102,7 @@ pub fn reset(cpus: usize, sabotage: Sabotage) {
     with(|world| {
         world.blocks.drain(..).for_each(|block| {
             // SAFETY: ours, and the schedule that used it is over.
-            unsafe { dealloc(block.address as *mut u8, block.layout) };
+            unsafe { give_back(block.address, block.layout) };
         });
         *world = World {
             cpus: (0..cpus).map(|index| Cpu { index: index as u32, ..Cpu::default() }).collect(),
@@ -125,12 +126,50 @@ pub fn verify() {
     });
 }
 
+/// Pages of low memory that nobody uses: sheaves lie where the words of sets reach.
+static LOW: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Where it ends.
+pub const LOW_ENDS: usize = 1 << 44;
+/// Pages that are mapped, once: more than any schedule has.
+const LOW_PAGES: usize = 1 << 18;
+
+/// Zeroed memory, low where a page is enough.
+fn fresh(layout: Layout) -> usize {
+    if layout.size() > PAGE {
+        // SAFETY: not empty.
+        return unsafe { alloc_zeroed(layout) } as usize;
+    }
+    let mut low = LOW.lock().expect("nobody panics with it");
+    if low.is_empty() {
+        // SAFETY: touches no memory that exists; a hint only.
+        let at = unsafe {
+            let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            libc::mmap((LOW_ENDS / 2) as *mut _, LOW_PAGES * PAGE, access, flags, -1, 0) as usize
+        };
+        assert!(at + LOW_PAGES * PAGE < LOW_ENDS, "low addresses are free");
+        low.extend((0..LOW_PAGES).rev().map(|page| at + page * PAGE));
+    }
+    low.pop().expect("some are there")
+}
+/// Takes it back.
+///
+/// # Safety
+/// It came from [`fresh`] with this layout, and is unused.
+unsafe fn give_back(address: usize, layout: Layout) {
+    if layout.size() > PAGE {
+        // SAFETY: from there.
+        return unsafe { dealloc(address as *mut u8, layout) };
+    }
+    // SAFETY: a page of ours.
+    unsafe { (address as *mut u8).write_bytes(0, PAGE) };
+    LOW.lock().expect("nobody panics with it").push(address);
+}
+
 /// Zeroed memory until the end of the schedule.
 #[must_use]
 pub fn mapping(bytes: usize, align: usize) -> usize {
     let layout = Layout::from_size_align(bytes.next_multiple_of(align), align).expect("a small block");
-    // SAFETY: not empty.
-    let address = unsafe { alloc_zeroed(layout) } as usize;
+    let address = fresh(layout);
     with(|world| world.blocks.push(Block { address, layout, retired: false }));
     address
 }

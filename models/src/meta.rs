@@ -1,9 +1,12 @@
 //! Blocks for models: never used twice, poisoned when given back, and checked at the end.
 #![allow(unsafe_code)] // raw blocks
 
+use crate::arch::operands::REACH;
 use crate::machine;
 use crate::stat::Board;
 use core::ptr::NonNull;
+
+const _: () = assert!(machine::LOW_ENDS <= REACH);
 
 /// See the engine's `meta`.
 #[derive(Debug, Default)]

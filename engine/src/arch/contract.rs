@@ -41,7 +41,7 @@
 //! | `add` | (void: refused) | `tally[at] += n` |
 //! | `switch` | `set != old`: refused | `board.slots[area.cpu_id] = new` |
 //!
-//! A word is `(top >> 3) << 20 | room << 10 | count`, so `one` is `1 << 20 - 1 << 10 + 1`: tops lie below 2^47 (see `meta`).
+//! A word is `top << 20 | room << 10 | count`, so `one` is `8 << 20 - 1 << 10 + 1`: tops lie below 2^44 (see `meta`).
 //!
 //! ## On units: every one begins
 //! ```text

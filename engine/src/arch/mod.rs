@@ -61,6 +61,13 @@ pub fn prefetch<T>(at: *const T) {
     platform::prefetch(at.cast());
 }
 
+/// Mixes all bits of a word into the upper ones, and many into the others. (Fibonacci hashing: Knuth, The Art of Computer Programming 3, 6.4.)
+#[must_use]
+pub const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word ^ (word >> 29)
+}
+
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 /// log2 of [`PAGE`].

@@ -18,22 +18,24 @@ use super::atomic::AtomicUsize;
 
 /// Bytes from the board to `slots`. (`cache` asserts that its types agree with these.)
 pub const SLOTS: usize = 5256;
+/// Indices that can ever be: Linux's largest number of CPUs on x86-64.
+pub const INDICES: usize = 8192;
 /// Bytes from a set to its tally: a bit that no address of a set has (`cache` aligns them), so that adding it is setting it.
 pub const TALLY: usize = 1 << 26;
 /// Bytes from a set to its tally's counts by class.
 pub const COUNTS: usize = TALLY + 2048;
 /// Bits of a word's count, and of its room.
 pub const BITS: u32 = 10;
-/// What one more object adds to a word.
-pub const ONE: usize = (1 << TOP) - (1 << BITS) + 1;
+/// What one more object adds to a word: a slot's bytes to the top.
+pub const ONE: usize = (8 << TOP) - (1 << BITS) + 1;
 /// The count in a word.
 pub const COUNT: usize = (1 << BITS) - 1;
 /// The room in a word.
 pub const ROOM: usize = COUNT << BITS;
 /// Bits below the top in a word.
 pub const TOP: u32 = 2 * BITS;
-/// Where the addresses end that a word has bits for: tops are multiples of 8.
-pub const REACH: usize = 1 << (64 - TOP + 3);
+/// Where the addresses end that a word has bits for: 16 TiB.
+pub const REACH: usize = 1 << (64 - TOP);
 
 /// Where this thread's rseq area is, and which of its words is the index.
 #[derive(Clone, Copy, Debug, Default)]

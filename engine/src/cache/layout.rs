@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! word   63 ............ 20   19 .. 10   9 .. 0
-//!        top (address) >> 3   room       count
+//!        top (address)        room       count
 //! ```
 //! `top` is the address behind the last object of the sheaf, so that one
 //! subtraction pops. A zero word has neither count nor room: it refuses both.
@@ -32,7 +32,7 @@ impl Word {
     #[must_use]
     pub const fn new(objects: u64, count: u64, limit: u64) -> Self {
         let room = limit.saturating_sub(count);
-        Self((objects / SLOT + count) << TOP | room << BITS | count)
+        Self((objects + count * SLOT) << TOP | room << BITS | count)
     }
     /// Objects in it.
     #[must_use]
@@ -47,7 +47,7 @@ impl Word {
     /// Address behind the last object.
     #[must_use]
     pub const fn top(self) -> u64 {
-        (self.0 >> TOP) * SLOT
+        self.0 >> TOP
     }
     /// Address of the first slot; 0 for [`Word::NONE`].
     #[must_use]

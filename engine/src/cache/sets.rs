@@ -358,7 +358,7 @@ impl Sets {
         let Some(_inside) = self.cpus.bias.enter() else { return Outcome::Aborted };
         // Acquire: as in `ready`.
         let slot = self.cpus.bias.index();
-        // SAFETY: an index.
+        // SAFETY: `Bias::grant` looked.
         unsafe { core::hint::assert_unchecked(slot < INDICES) };
         let offset = self.slots[slot].load(Acquire);
         if offset == 0 {

@@ -23,6 +23,7 @@
 
 use crate::arch::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::arch::atomic::{AtomicU32, AtomicUsize, compiler_fence};
+use crate::arch::operands::INDICES;
 use crate::arch::sys;
 
 /// See the module. (No bits of a thread's pointer: those are aligned.)
@@ -80,7 +81,11 @@ impl Bias {
     }
 
     /// Makes the calling thread the owner, of the set of `index`. Nobody uses a set yet, and barriers work.
+    ///
+    /// # Panics
+    /// There is no such index: the owner's fast path does not look.
     pub fn grant(&self, index: usize) {
+        assert!(index < INDICES, "{index} is no index");
         self.index.store(index, Relaxed);
         // Relaxed: whoever comes later is started by this thread, or waits until the heap is open.
         self.owner.store(sys::thread_pointer(), Relaxed);

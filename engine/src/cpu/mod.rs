@@ -28,10 +28,10 @@ use crate::arch::seq::RseqArea;
 use crate::arch::sys;
 use crate::stat::Mode;
 use bias::Bias;
+
+pub use crate::arch::operands::INDICES;
 pub use sim::Simulation;
 
-/// Indices that can ever be: Linux's largest number of CPUs on x86-64.
-pub const INDICES: usize = 8192;
 /// NUMA nodes that have barns, partial slabs and a zone of their own; nodes beyond share.
 pub const NODES: usize = 8;
 

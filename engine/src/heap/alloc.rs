@@ -1,7 +1,7 @@
 //! # An allocation: the fast path, then what is due, then by size
 //!
 //! ```text
-//! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object, or an area of up to 64 KiB
+//! malloc ─► size ≤ gates.small? ─► class ─► pop (sequence) ─► object, or an area of up to 64 KiB
 //!            │ no                           │ refused, aborted
 //!            │ (in the fallback: pop by the bias, then)
 //!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
@@ -36,43 +36,66 @@ pub enum Refused {
     Large,
     /// A sequence was aborted.
     Aborted,
+    /// Who asks is not served here.
+    Unserved,
     /// Whatever else.
     Other,
 }
 
 impl<E: Environment> Heap<E> {
     /// From the sets to the gate.
-    const GATE: isize = offset_of!(Self, small) as isize - offset_of!(Self, parts.cache.sets) as isize;
+    const GATE: isize = offset_of!(Self, gates.small) as isize - offset_of!(Self, parts.cache.sets) as isize;
     /// And to that of the thread that the fallback favours.
-    const BIASED_GATE: isize = offset_of!(Self, biased) as isize - offset_of!(Self, parts.cache.sets) as isize;
+    const BIASED_GATE: isize = offset_of!(Self, gates.biased) as isize - offset_of!(Self, parts.cache.sets) as isize;
+    /// And to that of others.
+    const OTHERS_GATE: isize = offset_of!(Self, gates.others) as isize - offset_of!(Self, parts.cache.sets) as isize;
 
     /// `size` bytes aligned to 16; null without memory.
     #[inline(always)]
     pub fn malloc(&self, size: usize) -> *mut u8 {
-        self.malloc_or::<false>(size, |why| self.malloc_rest(size, why))
+        self.malloc_or::<false, false>(size, || true, |why| self.malloc_rest(size, why))
     }
 
     /// The same, inlined into a function that has no frame: a walk of the stack from inside finds who called that.
     #[inline(always)]
     pub fn malloc_bare(&self, size: usize) -> *mut u8 {
-        self.malloc_or::<true>(size, |why| self.malloc_rest(size, why))
+        self.malloc_or::<true, false>(size, || true, |why| self.malloc_rest(size, why))
     }
 
-    /// The fast path of [`Self::malloc`]; where it refuses, what `refused` returns, which is told why and goes on by
-    /// [`Self::malloc_refused`]. (`BARE`: see [`Self::malloc_bare`].)
+    /// The same for who asks by another name ([`Self::serve_others`]): where the fast path refuses, what `refused` returns, which is told why
+    /// and goes on by [`Self::malloc_refused`]. `is_served` says once more whether he is served.
     #[inline(always)]
-    pub fn malloc_or<const BARE: bool>(&self, size: usize, refused: impl FnOnce(Refused) -> *mut u8) -> *mut u8 {
+    pub fn malloc_others(
+        &self,
+        size: usize,
+        is_served: impl FnOnce() -> bool,
+        refused: impl FnOnce(Refused) -> *mut u8,
+    ) -> *mut u8 {
+        self.malloc_or::<true, true>(size, is_served, refused)
+    }
+
+    /// The fast path, through the gate of others or not. (`BARE`: see [`Self::malloc_bare`].)
+    #[inline(always)]
+    fn malloc_or<const BARE: bool, const OTHERS: bool>(
+        &self,
+        size: usize,
+        is_served: impl FnOnce() -> bool,
+        refused: impl FnOnce(Refused) -> *mut u8,
+    ) -> *mut u8 {
         // Opaque, as in `free`: the gate is found by the address that the sequence wants.
         let sets = opaque((&raw const self.cache.sets) as usize);
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
         let less = size.wrapping_sub(1);
         // SAFETY: the gate's word, of this heap.
-        if !unsafe { is_below!(less, sets, Self::GATE) } {
+        if !unsafe { is_below!(less, sets, const { if OTHERS { Self::OTHERS_GATE } else { Self::GATE } }) } {
+            if !is_served() {
+                return refused(Refused::Unserved);
+            }
             if let Some(object) = self.malloc_biased(sets, less) {
                 return object as *mut u8;
             }
             // (The gate may have opened since.)
-            let small = self.small.load(Relaxed);
+            let small = self.gates.small.load(Relaxed);
             return refused(if small != 0 && less >= small { Refused::Large } else { Refused::Other });
         }
         // SAFETY: a part of this heap.
@@ -111,7 +134,7 @@ impl<E: Environment> Heap<E> {
             return self.malloc_cold(size, aborted);
         }
         // (What the gates let pass has found nothing there.)
-        if size <= self.small.load(Relaxed) {
+        if size <= self.gates.small.load(Relaxed) {
             return self.front_next(size);
         }
         self.front_alloc(size, |class_offset| self.pop_quick(class_offset))
@@ -139,14 +162,14 @@ impl<E: Environment> Heap<E> {
         let bias = &self.cache.sets.cpus.bias;
         if bias.is_mine() && bias.take(|| false) {
             // Relaxed: a gate that is open in vain costs a look.
-            self.biased.store(0, Relaxed);
+            self.gates.biased.store(0, Relaxed);
         }
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn malloc_cold(&self, size: usize, aborted: bool) -> *mut u8 {
-        if self.biased.load(Relaxed) != 0 && !E::is_single() {
+        if self.gates.biased.load(Relaxed) != 0 && !E::is_single() {
             self.end_bias();
         }
         if !aborted && let Some(object) = self.malloc_spare(size) {
@@ -169,7 +192,7 @@ impl<E: Environment> Heap<E> {
     fn malloc_spare(&self, size: usize) -> Option<usize> {
         // (As there, with the same gate.)
         let less = size.wrapping_sub(1);
-        if less >= self.small.load(Relaxed) {
+        if less >= self.gates.small.load(Relaxed) {
             return None;
         }
         // SAFETY: the gate lets no size above FAST_MAX pass.
@@ -416,7 +439,7 @@ impl<E: Environment> Heap<E> {
             hint::cold_path();
             return refused();
         }
-        self.malloc_or::<false>(class::aligned(size, align), |_| refused())
+        self.malloc_or::<false, false>(class::aligned(size, align), || true, |_| refused())
     }
 
     /// The rest of [`Self::aligned`].

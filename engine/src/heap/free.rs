@@ -13,17 +13,17 @@
 use super::enter::PATIENT;
 use super::side::Place;
 use super::state::{Environment, Heap};
-use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::gate::Inside;
-use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
+use crate::arch::{PAGE, is_below, opaque};
 use crate::cache::Sets;
 use crate::page::{BIASED, Windows};
 use crate::slab::class::CLASSES;
 use crate::stat::board::FIRST_FRONT;
 use crate::stat::{BadPointer, Event, Timing};
 use crate::vmap::Freed;
+use core::mem::offset_of;
 
 impl<E: Environment> Heap<E> {
     /// Takes an object back; null is ignored, foreign pointers are reported.
@@ -32,8 +32,10 @@ impl<E: Environment> Heap<E> {
     /// `object` came from this heap and nobody uses it any more.
     #[inline(always)]
     pub unsafe fn free(&self, object: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { self.free_from::<false>(object) };
+        // SAFETY: the caller's promise; it says what `free_or` asks.
+        unsafe {
+            self.free_or::<false>(object, |window, _| window < Windows::ALL, || Self::free_cold(object, self, false))
+        };
     }
 
     /// The same, inlined into a function that has no frame: a walk of the stack from inside finds who called that.
@@ -42,22 +44,49 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::free`].
     #[inline(always)]
     pub unsafe fn free_bare(&self, object: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { self.free_from::<true>(object) };
+        // SAFETY: the caller's promise; it says what `free_or` asks.
+        unsafe {
+            self.free_or::<true>(object, |window, _| window < Windows::ALL, || Self::free_cold(object, self, false))
+        };
     }
 
+    /// The same for who asks by another name ([`Heap::serve_others`]); `foreign` unless he is served, and where the address is nobody's.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
     #[inline(always)]
-    unsafe fn free_from<const BARE: bool>(&self, object: *mut u8) {
+    pub unsafe fn free_others(&self, object: *mut u8, foreign: impl FnOnce()) {
+        // SAFETY: the caller's promise; the word is 0 or what `free_or` asks, and this heap's.
+        unsafe { self.free_or::<true>(object, |window, sets| is_below!(window, sets, Self::OTHERS_WINDOWS), foreign) };
+    }
+
+    /// From the sets to what windows others give back to.
+    const OTHERS_WINDOWS: isize =
+        offset_of!(Self, gates.windows) as isize - offset_of!(Self, parts.cache.sets) as isize;
+
+    /// The fast path: `is_looked_at` says whether an address in such a window is looked at, given where the sets are; what is none of ours is
+    /// `foreign`'s.
+    ///
+    /// # Safety
+    /// As [`Heap::free`]; no window is looked at but below [`Windows::ALL`].
+    #[inline(always)]
+    unsafe fn free_or<const BARE: bool>(
+        &self,
+        object: *mut u8,
+        is_looked_at: impl FnOnce(usize, usize) -> bool,
+        foreign: impl FnOnce(),
+    ) {
         // Opaque, so that one address is computed, once: that of the sets, which the sequence wants.
         let sets = opaque((&raw const self.cache.sets) as usize);
-        let windows =
-            sets + (core::mem::offset_of!(Self, parts.pages.windows) - core::mem::offset_of!(Self, parts.cache.sets));
-        // SAFETY: references to parts of this heap.
-        let (sets, windows) = unsafe { (&*(sets as *const Sets), &*(windows as *const Windows)) };
-        let Some(class) = windows.class(object as usize) else {
-            // SAFETY: the caller's promise.
-            return unsafe { Self::free_cold(object, self, false) };
+        let windows = sets + (offset_of!(Self, parts.pages.windows) - offset_of!(Self, parts.cache.sets));
+        // SAFETY: a part of this heap; the caller's promise.
+        let class =
+            unsafe { (*(windows as *const Windows)).class_where(object as usize, |window| is_looked_at(window, sets)) };
+        let Some(class) = class else {
+            return foreign();
         };
+        // SAFETY: a part of this heap.
+        let sets = unsafe { &*(sets as *const Sets) };
         if class.cast_signed() <= 0 {
             return match class ^ BIASED {
                 // SAFETY: the caller's promise. (First: nobody else is in such a hurry.)
@@ -179,7 +208,7 @@ impl<E: Environment> Heap<E> {
             return false;
         };
         let class_offset = usize::from(class) * 16;
-        self.small.load(Relaxed) != 0
+        self.gates.small.load(Relaxed) != 0
             && self.cache.exchange_at_once(class_offset, true)
             // SAFETY: the caller's promise; the class byte names its class.
             && unsafe { self.cache.sets.push_fast::<false>(class_offset, address) }.is_done()

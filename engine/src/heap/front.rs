@@ -206,7 +206,7 @@ impl<E: Environment> Heap<E> {
     /// Takes an area into this CPU's front by a sequence, as the class byte of its first page says; false if it is the caller's still.
     #[inline(always)]
     pub(super) fn front_free_again(&self, address: usize, class: usize) -> bool {
-        if self.small.load(Relaxed) == 0 || !self.cache.knobs.is_easy() || !address.is_multiple_of(PAGE) {
+        if self.gates.small.load(Relaxed) == 0 || !self.cache.knobs.is_easy() || !address.is_multiple_of(PAGE) {
             return false;
         }
         // SAFETY: a class byte says that an area begins at the page: a zone's.

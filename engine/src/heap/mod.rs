@@ -1,7 +1,7 @@
 //! # `heap`: what malloc means
 //!
 //! ```text
-//! malloc ─► size ≤ gate.small? ─► class ─► pop (sequence) ─► object
+//! malloc ─► size ≤ gates.small? ─► class ─► pop (sequence) ─► object
 //!            │ no                           │ refused, aborted
 //!            └────────► cold path ◄─────────┘   set, barn, slab, pages; or an area
 //! free ───► class byte of the address > 0? ─► push (sequence)
@@ -16,7 +16,7 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | [`door`], [`side`], [`samples`], [`countdown`] | parts of its state |
+//! | [`door`], [`gates`], [`side`], [`samples`], [`countdown`] | parts of its state |
 //! | [`state`] | the state; what the outermost layer decides ([`Environment`]) |
 //! | [`enter`], [`profile`], [`open`], [`front`] | coming in; sampling; opening; areas that a CPU freed a moment ago |
 //! | [`free`], [`alloc`] | the routes |
@@ -36,6 +36,7 @@ mod enter;
 mod fork;
 mod free;
 mod front;
+mod gates;
 mod open;
 mod pages;
 mod profile;

@@ -97,7 +97,7 @@ impl<E: Environment> Heap<E> {
     /// The bytes of a small object with which fast paths may do what they like. (Where objects are checked the gate lets nothing pass.)
     #[inline(always)]
     fn quick_size(&self, object: *const u8) -> Option<usize> {
-        if self.small.load(Relaxed) != 0 { self.small_size(object) } else { None }
+        if self.gates.small.load(Relaxed) != 0 { self.small_size(object) } else { None }
     }
 
     /// Whether [`Self::realloc`] would do nothing, where that takes no more than a look: a small object fits, and wastes less than half.

@@ -25,7 +25,7 @@ use crate::arch::atomic::Ordering::{Relaxed, Release};
 use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::sys::{self, Access, Advice};
-use crate::arch::{PAGE, PAGE_SHIFT};
+use crate::arch::{PAGE, PAGE_SHIFT, mix};
 use crate::stat::profile::{
     DEPTH, FRAMES, FRAMES_AT, Header, MAGIC, MODULES, MODULES_AT, Module, PROFILE_BYTES, STACKS, STACKS_AT, Stack,
     VERSION, add,
@@ -269,12 +269,6 @@ impl SamplesGuard<'_> {
             header.mean.store(mean, Relaxed);
         }
     }
-}
-
-/// Mixes all bits of a word into the upper ones.
-fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    word ^ (word >> 29)
 }
 
 impl Table {

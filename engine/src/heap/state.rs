@@ -1,7 +1,7 @@
 //! # A heap's state, and what the outermost layer decides for it
 //!
 //! ```text
-//! side arena │ fork's word, process │ door │ gate of the fast paths │ parts (lent to reclaim) │ profile
+//! side arena │ fork's word, process │ door │ gates of the fast paths │ parts (lent to reclaim) │ profile
 //! ```
 //! Its methods are the other files', by subject; here are those that all of them need: how far it is, whose it is,
 //! what giving back works on, and what every slow path ends with.
@@ -11,13 +11,15 @@
 
 use super::countdown::Profile;
 use super::door::{Door, State};
+use super::gates::Gates;
 use super::side::Side;
-use crate::arch::atomic::Ordering::{Relaxed, Release};
-use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::{AtomicBool, AtomicU32};
 use crate::arch::crew::Crew;
 use crate::arch::outcome::Outcome;
 use crate::arch::sys;
 use crate::cache::Cache;
+use crate::page::Windows;
 use crate::reclaim::Mm;
 use crate::reclaim::mm::Parts;
 use crate::slab::SlabSource;
@@ -118,10 +120,7 @@ pub struct Heap<E> {
     /// This process.
     pub(super) pid: AtomicU32,
     pub(super) door: Door,
-    /// Sizes from 1 to this are the fast path's; 0 until open, and in the fallback.
-    pub(super) small: AtomicUsize,
-    /// The same of the thread that the fallback favours (`cpu::bias`).
-    pub(super) biased: AtomicUsize,
+    pub(super) gates: Gates,
     pub(super) parts: Parts,
     pub(super) profile: Profile,
     environment: PhantomData<fn() -> E>,
@@ -152,8 +151,7 @@ impl<E: Environment> Heap<E> {
             vain: AtomicBool::new(false),
             pid: AtomicU32::new(0),
             door: Door::new(),
-            small: AtomicUsize::new(0),
-            biased: AtomicUsize::new(0),
+            gates: Gates::new(),
             parts: Parts::new(),
             profile: Profile::new(),
             environment: PhantomData,
@@ -215,24 +213,29 @@ impl<E: Environment> Heap<E> {
         let most = self.cache.knobs.front_most().clamp(SMALL_MAX, FAST_MAX);
         let gate = |is_its: bool| if is_its && are_open && !self.slabs.is_checked() { most } else { 0 };
         let mode = self.cache.sets.mode();
-        // Release: whoever passes a gate sees an open heap.
-        self.small.store(gate(mode == Mode::Sequences), Release);
-        self.biased.store(gate(mode == Mode::Fallback && self.cache.sets.cpus.bias.is_granted()), Release);
+        let is_biased = mode == Mode::Fallback && self.cache.sets.cpus.bias.is_granted();
+        self.gates.set(gate(mode == Mode::Sequences), gate(is_biased));
+    }
+
+    /// From now on those are served, too, who ask by another name than `malloc` and `free` ([`Heap::malloc_others`], [`Heap::free_others`]).
+    pub fn serve_others(&self) {
+        self.gates.serve_others(Windows::ALL);
     }
 
     /// Whether fast paths serve what is no small object: with sequences, or the thread that the fallback favours.
     #[inline(always)]
     pub(super) fn is_quick(&self) -> bool {
-        self.small.load(Relaxed) != 0 || self.biased.load(Relaxed) != 0 && self.cache.sets.cpus.bias.is_mine()
+        self.gates.small.load(Relaxed) != 0
+            || self.gates.biased.load(Relaxed) != 0 && self.cache.sets.cpus.bias.is_mine()
     }
 
     /// The fast `pop` of either, from the class at this offset; refused where the gates let nothing pass.
     #[inline(always)]
     pub(super) fn pop_quick(&self, class_offset: usize) -> Outcome<usize> {
-        if self.small.load(Relaxed) != 0 {
+        if self.gates.small.load(Relaxed) != 0 {
             return self.cache.sets.pop_fast::<false>(class_offset);
         }
-        if self.biased.load(Relaxed) == 0 {
+        if self.gates.biased.load(Relaxed) == 0 {
             return Outcome::Refused;
         }
         // SAFETY: the offset of a class.
@@ -245,11 +248,11 @@ impl<E: Environment> Heap<E> {
     /// As [`Sets::push_fast`](crate::cache::Sets::push_fast).
     #[inline(always)]
     pub(super) unsafe fn push_quick(&self, class_offset: usize, object: usize) -> Outcome<()> {
-        if self.small.load(Relaxed) != 0 {
+        if self.gates.small.load(Relaxed) != 0 {
             // SAFETY: the caller's promise.
             return unsafe { self.cache.sets.push_fast::<false>(class_offset, object) };
         }
-        if self.biased.load(Relaxed) == 0 {
+        if self.gates.biased.load(Relaxed) == 0 {
             return Outcome::Refused;
         }
         // SAFETY: as above.

@@ -157,7 +157,7 @@ fn the_profile_is_switched_under_threads() {
         switch.join().unwrap();
         unsafe { HEAP.free_bulk(100, &bulk) };
     });
-    assert!(HEAP.small.load(Relaxed) == FAST_MAX, "the gate is open again");
+    assert!(HEAP.gates.small.load(Relaxed) == FAST_MAX, "the gate is open again");
     assert!(HEAP.profile.samples.header().is_some_and(|header| header.samples.load(Relaxed) > 0));
     assert_eq!(live_samples(&HEAP), (0, 0, 0));
     assert_empty(&HEAP);
@@ -511,6 +511,7 @@ mod drains;
 mod front;
 mod limits;
 mod many;
+mod others;
 mod scarce;
 mod slabs;
 mod torn;

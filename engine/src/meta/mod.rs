@@ -10,15 +10,19 @@
 //! Lock: `meta` (a leaf, see ARCHITECTURE.md). Cost: a lock and a few loads; a system call per chunk.
 #![allow(unsafe_code)] // carves raw memory
 
-use crate::arch::PAGE;
 use crate::arch::lock::Lock;
 use crate::arch::operands::REACH;
 use crate::arch::sys::{self, Advice};
+use crate::arch::{PAGE, mix};
 use crate::stat::{Board, Level};
 use core::ptr::NonNull;
 
 const SMALLEST: u32 = 6;
 const SIZES: usize = 8;
+/// The terabyte in which the first chunk is looked for: below class bytes and sets, where the kernel chooses nothing by itself.
+const PLACE: usize = 2 << 40;
+/// log2 of the distance of places, and of how many there are.
+const PLACES: (u32, u32) = (22, 18);
 /// The first chunk; each is twice as large as the one before, up to the last.
 const FIRST: usize = 64 << 10;
 const MOST: usize = 1 << 20;
@@ -41,9 +45,10 @@ struct State {
 }
 
 impl State {
-    /// A chunk of so many bytes, elsewhere; where the system makes no mapping more, right behind the last.
+    /// A chunk of so many bytes, behind the last if nobody is there; where the system makes no mapping more, only there.
     fn more(&self, chunk: usize) -> Option<usize> {
-        if let Ok(fresh) = sys::map_below(REACH, self.end, chunk) {
+        let hint = if self.end == 0 { self.first() } else { self.end };
+        if let Ok(fresh) = sys::map_below(REACH, hint, chunk) {
             // SAFETY: fresh and ours. A refusal costs memory only.
             let _ = unsafe { sys::advise(fresh, chunk, Advice::NoHuge) };
             return Some(fresh);
@@ -51,6 +56,11 @@ impl State {
         let last = self.end.checked_sub(PAGE)?;
         // SAFETY: the last page of the last chunk; nothing is there behind it, or nothing is done.
         unsafe { sys::grow(last, PAGE, chunk) }.is_ok().then_some(self.end)
+    }
+
+    /// Where to begin: another place for each of these in a process, and in each process, if it is where chance placed the library.
+    fn first(&self) -> usize {
+        PLACE + ((mix(core::ptr::from_ref(self) as u64) >> (u64::BITS - PLACES.1)) << PLACES.0) as usize
     }
 
     /// Goes on in a fresh chunk; what is left of the last becomes free blocks.

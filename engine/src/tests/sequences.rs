@@ -9,7 +9,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq;
-use crate::arch::seq::{self, COUNTS, RseqArea, SLOTS, TALLY};
+use crate::arch::seq::{self, COUNTS, REACH, RseqArea, SLOTS, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::arch::unit_seq::{self, Place, UNIT};
 use crate::cache::layout::Word;
@@ -71,7 +71,8 @@ const OBJECT: usize = 0x5550;
 struct Board {
     map: usize,
     base: usize,
-    sheaf: Box<[Cell<usize>; 4]>,
+    /// As low as a word reaches.
+    sheaf: &'static [Cell<usize>; 4],
 }
 
 impl Board {
@@ -82,7 +83,13 @@ impl Board {
     fn new() -> Self {
         let map = sys::map(0, Self::BYTES, Access::ReadWrite).unwrap();
         let base = map.next_multiple_of(2 * TALLY);
-        let board = Self { map, base, sheaf: Box::new([OBJECT, OBJECT + 16, 0, 0].map(Cell::new)) };
+        let low = sys::map_below(REACH, map % REACH, PAGE).unwrap() as *mut [Cell<usize>; 4];
+        // SAFETY: fresh, and ours until `drop`.
+        let sheaf = unsafe {
+            low.write([OBJECT, OBJECT + 16, 0, 0].map(Cell::new));
+            &*low
+        };
+        let board = Self { map, base, sheaf };
         board.word(SLOTS + OWNER as usize * 8).store(Self::SET as u64, Relaxed);
         board.word(Self::SET + CLASS).store(board.full().0, Relaxed);
         board.word(Self::SET + CLASS + 8).store(board.spare().0, Relaxed);
@@ -111,7 +118,7 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         // SAFETY: nobody uses it any more.
-        let _ = unsafe { sys::unmap(self.map, Self::BYTES) };
+        let _ = unsafe { (sys::unmap(self.map, Self::BYTES), sys::unmap(self.sheaf.as_ptr() as usize, PAGE)) };
     }
 }
 

@@ -18,7 +18,7 @@
 //!
 //! `models/tests/weak.rs` checks these on a memory that reorders all it may.
 //!
-//! Cost: pop 23 instructions, push 23, none of them exclusive or a barrier.
+//! Cost: pop 22 instructions, push 22, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
 use crate::arch::operands::{BITS, COUNT, COUNTS, ONE, ROOM, SLOTS, TALLY, TOP};
@@ -106,8 +106,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
             "ldr {t}, [{p}, {COUNTS}]",
             "add {t}, {t}, 1",
             "str {t}, [{p}, {COUNTS}]",                // tally.allocs += 1
-            "lsr {t}, {w}, {TOP}",
-            "lsl {t}, {t}, 3",                         // top(w)
+            "lsr {t}, {w}, {TOP}",                     // top(w)
             "ldur {t}, [{t}, -8]",                     // object = *(top - 8)
             "sub {w}, {w}, {ONE_HIGH}, lsl 12",
             "sub {w}, {w}, {ONE_LOW}",
@@ -143,8 +142,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
             "ldr {t}, [{p}, {COUNTS} + 8]",
             "add {t}, {t}, 1",
             "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += 1
-            "lsr {t}, {w}, {TOP}",
-            "lsl {t}, {t}, 3",                         // top(w)
+            "lsr {t}, {w}, {TOP}",                     // top(w)
             "str {object}, [{t}]",                     // *top = object
             "add {w}, {w}, {ONE_HIGH}, lsl 12",
             "add {w}, {w}, {ONE_LOW}",
@@ -183,8 +181,7 @@ pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut 
             "add {t}, {t}, {k}",
             "str {t}, [{p}, {COUNTS}]",                // tally.allocs += k
             "lsr {p}, {w}, {TOP}",
-            "sub {p}, {p}, {k}",
-            "lsl {p}, {p}, 3",                         // from top(w) - k
+            "sub {p}, {p}, {k}, lsl 3",                // from top(w) - k slots
             "mov {t}, {k}",
             "21:",                                     // copies k objects out
             "sub {t}, {t}, 1",
@@ -227,8 +224,7 @@ pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *con
             "ldr {t}, [{p}, {COUNTS} + 8]",
             "add {t}, {t}, {k}",
             "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += k
-            "lsr {p}, {w}, {TOP}",
-            "lsl {p}, {p}, 3",                         // to top(w)
+            "lsr {p}, {w}, {TOP}",                     // to top(w)
             "mov {t}, {k}",
             "21:",                                     // copies k objects in
             "sub {t}, {t}, 1",

@@ -7,7 +7,8 @@
 #![allow(unsafe_code)] // the boundary to the kernel
 
 use super::call::{Errno, call, nr};
-use crate::arch::PAGE;
+use crate::arch::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::arch::{PAGE, mix};
 
 /// What a mapping may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,22 +45,26 @@ pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
     unsafe { call(nr::MMAP, [hint, len, access as usize, MAP_PRIVATE | MAP_ANONYMOUS | lazily, NO_FD, 0]) }
 }
 
-/// Maps `len` bytes of metadata that end below `end`, near `hint` if that is free. (Where the system chooses higher places, what it
+/// Those that were taken: none is asked for twice.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Maps `len` bytes of metadata that end below `end`, at `hint` if that is free. (Where the system chooses higher places, what it
 /// chose says where else to ask for, so that nobody foresees it.)
 ///
 /// # Errors
 /// As [`map`]; `ENOMEM` also where all those places are taken.
 pub fn map_below(end: usize, hint: usize, len: usize) -> Result<usize, Errno> {
-    let mut chosen = None;
-    for part in 1..PLACES {
-        let hint = chosen.map_or(hint, |high: usize| high % end / part);
+    let mut hint = hint;
+    for _ in 0..PLACES {
         let at = map(hint, len, Access::ReadWrite)?;
         if at + len <= end {
             return Ok(at);
         }
-        chosen = Some(at);
         // SAFETY: fresh, ours and unused.
         let _ = unsafe { unmap(at, len) };
+        // (Relaxed: a number. Not in the lowest quarter, where programs are that are linked to an address.)
+        let mixed = mix(at as u64 ^ TAKEN.fetch_add(1, Relaxed) as u64) as usize;
+        hint = end / 4 + mixed % (end / 2) / PAGE * PAGE;
     }
     Err(Errno::ENOMEM)
 }

@@ -102,6 +102,9 @@ impl Default for Windows {
 }
 
 impl Windows {
+    /// Windows that there may be: one for each such part of all addresses.
+    pub const ALL: usize = ROOT;
+
     /// None.
     #[must_use]
     pub const fn new() -> Self {
@@ -118,14 +121,26 @@ impl Windows {
     /// foreign, or a giant area's.
     #[inline(always)]
     pub fn class(&self, address: usize) -> Option<u8> {
-        // Opaque: else the compare becomes a second shift of the address.
+        // SAFETY: said here.
+        unsafe { self.class_where(address, |window| window < Self::ALL) }
+    }
+
+    /// The same where the address's window is one of those that are looked at.
+    ///
+    /// # Safety
+    /// None is that is not below [`Windows::ALL`].
+    #[inline(always)]
+    pub unsafe fn class_where(&self, address: usize, is_looked_at: impl FnOnce(usize) -> bool) -> Option<u8> {
+        // Opaque: else a compare becomes a second shift of the address.
         let window = opaque(address >> WINDOW_SHIFT);
-        if window >= ROOT {
+        if !is_looked_at(window) {
             return None;
         }
+        // SAFETY: the caller's promise.
+        let entry = unsafe { self.root.get_unchecked(window) };
         // Relaxed, both: a pointer that a program holds was handed to it after these were stored,
         // and however it travelled ordered those stores too.
-        if self.root[window].load(Relaxed).cast_signed() <= 0 {
+        if entry.load(Relaxed).cast_signed() <= 0 {
             return None;
         }
         // SAFETY: those of a window that is no giant area's are mapped, for all of its pages.
