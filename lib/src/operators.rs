@@ -164,7 +164,7 @@ extern "C" fn slow_aligned(size: usize, align: usize) -> *mut u8 {
 unsafe fn delete_cold(object: *mut u8, second: usize, third: usize, at: usize) {
     if decide() {
         // SAFETY: the caller's promise.
-        return unsafe { HEAP.free(object) };
+        return unsafe { HEAP.free_refused(object) };
     }
     // Relaxed: `decide` saw the state after it.
     let next = NEXT[at].load(Relaxed);
@@ -181,10 +181,11 @@ fn decide() -> bool {
     match STATE.load(Acquire) {
         UNDECIDED => {
             let state = if find_next() { OURS } else { THEIRS };
-            STATE.store(state, Release);
+            // First: who is stopped in between (or forked from) has been served.
             if state == OURS {
                 HEAP.serve_others();
             }
+            STATE.store(state, Release);
             state == OURS
         }
         state => state == OURS,

@@ -146,7 +146,7 @@ fn fresh(layout: Layout) -> usize {
             let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             libc::mmap((LOW_ENDS / 2) as *mut _, LOW_PAGES * PAGE, access, flags, -1, 0) as usize
         };
-        assert!(at + LOW_PAGES * PAGE < LOW_ENDS, "low addresses are free");
+        assert!(at < LOW_ENDS - LOW_PAGES * PAGE, "low addresses are free");
         low.extend((0..LOW_PAGES).rev().map(|page| at + page * PAGE));
     }
     low.pop().expect("some are there")

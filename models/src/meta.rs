@@ -12,6 +12,12 @@ const _: () = assert!(machine::LOW_ENDS <= REACH);
 #[derive(Debug, Default)]
 pub struct Meta;
 
+/// Where the engine looks for room for its sets. (Models bring theirs.)
+#[must_use]
+pub const fn place() -> usize {
+    machine::LOW_ENDS / 4
+}
+
 impl Meta {
     /// Nothing yet.
     #[must_use]
@@ -22,6 +28,11 @@ impl Meta {
     #[must_use]
     pub fn alloc(&self, _: &Board, bytes: usize) -> Option<NonNull<u8>> {
         NonNull::new(machine::mapping(bytes, 128) as *mut u8)
+    }
+    /// One that words reach: all that the machine maps a page of at most.
+    #[must_use]
+    pub fn alloc_low(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
+        self.alloc(board, bytes)
     }
     /// Takes a block back.
     ///

@@ -17,7 +17,6 @@
 
 use super::layout::{OBJECTS, SLOT, Word};
 use crate::arch::lock::Lock;
-use crate::arch::seq::REACH;
 use crate::meta::Meta;
 use crate::stat::Board;
 use core::mem::MaybeUninit;
@@ -67,13 +66,7 @@ impl Sheaf {
     /// A new empty sheaf in the block that some `objects` need; `None` without memory that a word reaches.
     fn in_block(meta: &Meta, board: &Board, objects: usize) -> Option<Self> {
         let slots = Block::slots(objects);
-        let block = meta.alloc(board, Block::bytes(slots))?;
-        if block.as_ptr() as usize + Block::bytes(slots) >= REACH {
-            // SAFETY: from just there, unused. (What `meta` maps lies lower; not what a zone gave it in need, perhaps.)
-            unsafe { meta.free(block, Block::bytes(slots)) };
-            return None;
-        }
-        let block: NonNull<Block> = block.cast();
+        let block: NonNull<Block> = meta.alloc_low(board, Block::bytes(slots))?.cast();
         // SAFETY: a block of that size is ours; only the head needs values.
         unsafe { block.write(Block { next: core::ptr::null_mut(), count: 0, slots: slots as u32 }) };
         Some(Self(block))

@@ -47,6 +47,7 @@ impl<E: Environment> Heap<E> {
             self.cache.sets.inherit(vforks, !self.fenced.load(Relaxed));
             self.profile.samples.inherit();
             self.reclaim.relax();
+            self.gates.follow();
         }
         settle!(self.vain, false);
         let lost = self.gate.fork_end(child, || self.cache.sets.reopen());

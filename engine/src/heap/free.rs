@@ -32,10 +32,8 @@ impl<E: Environment> Heap<E> {
     /// `object` came from this heap and nobody uses it any more.
     #[inline(always)]
     pub unsafe fn free(&self, object: *mut u8) {
-        // SAFETY: the caller's promise; it says what `free_or` asks.
-        unsafe {
-            self.free_or::<false>(object, |window, _| window < Windows::ALL, || Self::free_cold(object, self, false))
-        };
+        // SAFETY: the caller's promise.
+        unsafe { self.free_from::<false>(object) };
     }
 
     /// The same, inlined into a function that has no frame: a walk of the stack from inside finds who called that.
@@ -44,10 +42,25 @@ impl<E: Environment> Heap<E> {
     /// As [`Heap::free`].
     #[inline(always)]
     pub unsafe fn free_bare(&self, object: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.free_from::<true>(object) };
+    }
+
+    #[inline(always)]
+    unsafe fn free_from<const BARE: bool>(&self, object: *mut u8) {
         // SAFETY: the caller's promise; it says what `free_or` asks.
         unsafe {
-            self.free_or::<true>(object, |window, _| window < Windows::ALL, || Self::free_cold(object, self, false))
+            self.free_or::<BARE>(object, |window, _| window < Windows::ALL, || Self::free_cold(object, self, false))
         };
+    }
+
+    /// The rest of [`Heap::free_others`], where `foreign` finds that he is served.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    pub unsafe fn free_refused(&self, object: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::free_cold(object, self, false) };
     }
 
     /// The same for who asks by another name ([`Heap::serve_others`]); `foreign` unless he is served, and where the address is nobody's.

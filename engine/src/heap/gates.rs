@@ -9,8 +9,9 @@
 //! A fast path compares one word with what it is asked for, and goes on where that is less. So whether somebody is served at all costs
 //! nothing: his gate is shut.
 //!
-//! Units: bytes, the largest size that passes; windows of addresses. Invariant: behind whoever changed one last, `others` is `small` or, where
-//! `windows` is 0, 0. Locks: none. Cost: a store or two.
+//! Units: bytes, the largest size that passes; windows of addresses. Invariant: when nobody is at them, `others` is `small` or, where
+//! `windows` is 0, 0. (Between two stores of who begins to serve others they may pass a gate that has just been shut; nobody shuts one for
+//! good that was open.) Locks: none. Cost: a store or two.
 
 use crate::arch::atomic::AtomicUsize;
 use crate::arch::atomic::Ordering::{Release, SeqCst};
@@ -19,13 +20,13 @@ use crate::arch::atomic::Ordering::{Release, SeqCst};
 #[derive(Debug)]
 pub struct Gates {
     /// Sizes from 1 to this are the fast path's.
-    pub small: AtomicUsize,
+    pub(super) small: AtomicUsize,
     /// The same of the thread that the fallback favours (`cpu::bias`).
-    pub biased: AtomicUsize,
+    pub(super) biased: AtomicUsize,
     /// As `small`, for others.
-    pub others: AtomicUsize,
+    pub(super) others: AtomicUsize,
     /// Windows below this are looked into for them.
-    pub windows: AtomicUsize,
+    pub(super) windows: AtomicUsize,
 }
 
 impl Default for Gates {
@@ -57,9 +58,16 @@ impl Gates {
         self.follow();
     }
 
-    /// Sets the gate of others by the rest. SeqCst, all: of two that each change one of the others and then come here the second sees both,
+    /// What each lets pass: `small`, `biased`, `others`, `windows`.
+    #[cfg(any(test, allotment_models))]
+    #[must_use]
+    pub fn sizes(&self) -> [usize; 4] {
+        [&self.small, &self.biased, &self.others, &self.windows].map(|gate| gate.load(SeqCst))
+    }
+
+    /// Sets the gate of others by the rest; also in a forked child, where who was at it is not. SeqCst, all: of two that each change one of the others and then come here the second sees both,
     /// and whoever stores here last has looked once more behind it.
-    fn follow(&self) {
+    pub fn follow(&self) {
         let wanted = || if self.windows.load(SeqCst) != 0 { self.small.load(SeqCst) } else { 0 };
         loop {
             let gate = wanted();

@@ -97,6 +97,10 @@ impl<E: Environment> Heap<E> {
         }
         self.door.end(State::Open);
         self.set_gates(true);
+        // (Another thread may have begun to sample meanwhile.)
+        if self.profile.is_on() {
+            self.set_gates(false);
+        }
         // (It is off already, on pages that nobody has touched.)
         if self.cache.knobs.get(Id::ProfileBytes) != 0 {
             self.apply_profile();

@@ -1,31 +1,42 @@
 //! # `meta`: memory for our own structures
 //!
 //! ```text
-//! chunk (never huge pages)  [ blocks …            | untouched ]
-//! free[k] ──► block of 64 << k bytes ──► …   (links live in the free blocks)
+//! chunk (never huge pages)  [ blocks …            | untouched ]          below REACH
+//! low.free[k] ──► block of 64 << k bytes ──► …   (links live in the free blocks)
+//! far.free[k] ──► block ──► …                                            above: what a zone gave, or the system where it had nothing low
 //! ```
 //! Sheaves, slab descriptors: blocks of 64 to 8,192 bytes, powers of two, from
-//! chunks that are never given back, and lie where the words of sets reach. Where there is no chunk more, larger free blocks are split.
+//! chunks that are never given back. Sheaves lie where the words of sets reach; descriptors take what is far first. Where there is no chunk more, larger free blocks are split.
 //! Invariant: a block is on one free list, or handed out, or untouched.
 //! Lock: `meta` (a leaf, see ARCHITECTURE.md). Cost: a lock and a few loads; a system call per chunk.
 #![allow(unsafe_code)] // carves raw memory
 
 use crate::arch::lock::Lock;
 use crate::arch::operands::REACH;
-use crate::arch::sys::{self, Advice};
+use crate::arch::sys::{self, Access, Advice, Errno};
 use crate::arch::{PAGE, mix};
 use crate::stat::{Board, Level};
 use core::ptr::NonNull;
 
 const SMALLEST: u32 = 6;
 const SIZES: usize = 8;
-/// The terabyte in which the first chunk is looked for: below class bytes and sets, where the kernel chooses nothing by itself.
-const PLACE: usize = 2 << 40;
-/// log2 of the distance of places, and of how many there are.
-const PLACES: (u32, u32) = (22, 18);
+/// Where in its GiB the first chunk is looked for: from the middle on, behind the sets; log2 of the distance of places, and of how many there are.
+const PLACES: (usize, u32, u32) = (1 << 29, 22, 6);
+/// Requests that get no chunk behind a search for a low place in vain: so many behind the first, twice as many behind the next, and so on.
+const TAKEN: (u32, u32) = (64, 1 << 20);
+/// Where low chunks end: what is behind a block is within reach, too.
+const ENDS: usize = REACH - PAGE;
 /// The first chunk; each is twice as large as the one before, up to the last.
 const FIRST: usize = 64 << 10;
 const MOST: usize = 1 << 20;
+
+/// The GiB in which our own structures are looked for first (near each other they cost fewer page tables, which forks copy): below the windows
+/// of memory (`page::windows`), where hardly ever anybody is. Which of 2,048 follows from where chance placed the library.
+#[must_use]
+pub fn place() -> usize {
+    const HERE: u8 = 0;
+    (0x1000 + (mix(core::ptr::from_ref(&HERE) as u64) >> (u64::BITS - 11)) as usize) << 30
+}
 
 /// The allocator of our own structures.
 #[derive(Debug)]
@@ -35,63 +46,38 @@ pub struct Meta {
 
 #[derive(Debug)]
 struct State {
-    free: [usize; SIZES],
+    low: Free,
+    far: Free,
     at: usize,
     end: usize,
     /// Bytes of the last chunk.
     chunk: usize,
     /// The system gave not even a page when it was asked last.
     refused: bool,
+    /// Requests to come for which no chunk is asked for: all low places were taken when that was tried last; and how many that were then.
+    taken: (u32, u32),
 }
 
-impl State {
-    /// A chunk of so many bytes, behind the last if nobody is there; where the system makes no mapping more, only there.
-    fn more(&self, chunk: usize) -> Option<usize> {
-        let hint = if self.end == 0 { self.first() } else { self.end };
-        if let Ok(fresh) = sys::map_below(REACH, hint, chunk) {
-            // SAFETY: fresh and ours. A refusal costs memory only.
-            let _ = unsafe { sys::advise(fresh, chunk, Advice::NoHuge) };
-            return Some(fresh);
-        }
-        let last = self.end.checked_sub(PAGE)?;
-        // SAFETY: the last page of the last chunk; nothing is there behind it, or nothing is done.
-        unsafe { sys::grow(last, PAGE, chunk) }.is_ok().then_some(self.end)
-    }
+/// Free blocks by size, linked.
+#[derive(Debug)]
+struct Free([usize; SIZES]);
 
-    /// Where to begin: another place for each of these in a process, and in each process, if it is where chance placed the library.
-    fn first(&self) -> usize {
-        PLACE + ((mix(core::ptr::from_ref(self) as u64) >> (u64::BITS - PLACES.1)) << PLACES.0) as usize
-    }
-
-    /// Goes on in a fresh chunk; what is left of the last becomes free blocks.
-    fn take(&mut self, board: &Board, fresh: usize, chunk: usize) {
-        self.refused = false;
-        board.raise(Level::Meta, chunk);
-        board.raise(Level::Mapped, chunk);
-        board.raise(Level::Reserved, chunk);
-        if fresh != self.end {
-            self.carve(self.at, self.end);
-            self.at = fresh;
-            board.raise(Level::Mappings, 1);
-        }
-        (self.end, self.chunk) = (fresh + chunk, chunk);
-    }
-
-    /// The first free block of this size.
+impl Free {
+    /// The first of this size.
     fn pop(&mut self, index: usize) -> Option<usize> {
-        let head = self.free[index];
+        let head = self.0[index];
         // SAFETY: a block on the list is ours and its first word is the link.
-        (head != 0).then(|| self.free[index] = unsafe { *(head as *const usize) }).map(|()| head)
+        (head != 0).then(|| self.0[index] = unsafe { *(head as *const usize) }).map(|()| head)
     }
 
     /// A block that is free from now on.
     fn push(&mut self, index: usize, block: usize) {
         // SAFETY: the block is ours and at least a word long.
-        unsafe { (block as *mut usize).write(self.free[index]) };
-        self.free[index] = block;
+        unsafe { (block as *mut usize).write(self.0[index]) };
+        self.0[index] = block;
     }
 
-    /// What is left of a chunk becomes free blocks, the largest that are aligned.
+    /// A range that is free from now on, as the largest blocks that are aligned.
     fn carve(&mut self, mut at: usize, end: usize) {
         while at + Meta::size(0) <= end {
             let aligned = at.trailing_zeros().min((end - at).ilog2());
@@ -101,11 +87,134 @@ impl State {
         }
     }
 
-    /// A block of this size out of a larger free one.
+    /// A block of this size out of a larger one.
     fn split(&mut self, index: usize) -> Option<usize> {
         let (larger, block) = (index + 1..SIZES).find_map(|larger| Some((larger, self.pop(larger)?)))?;
         self.carve(block + Meta::size(index), block + Meta::size(larger));
         Some(block)
+    }
+
+    /// Whether there is none of this size, and none larger.
+    fn is_dry(&self, index: usize) -> bool {
+        self.0[index..].iter().all(|&head| head == 0)
+    }
+}
+
+impl State {
+    const fn new() -> Self {
+        let [low, far] = [const { Free([0; SIZES]) }; 2];
+        Self { low, far, at: 0, end: 0, chunk: 0, refused: false, taken: (0, 0) }
+    }
+
+    /// A chunk of so many bytes, behind the last if nobody is there; where the system makes no mapping more, only there.
+    ///
+    /// # Errors
+    /// `EEXIST`: all low places are taken.
+    fn more(&self, chunk: usize) -> Result<usize, Errno> {
+        let hint = if self.end == 0 { self.first() } else { self.end };
+        let why = match sys::map_below(ENDS, hint.min(ENDS - MOST), chunk) {
+            Ok(fresh) => {
+                // SAFETY: fresh and ours. A refusal costs memory only.
+                let _ = unsafe { sys::advise(fresh, chunk, Advice::NoHuge) };
+                return Ok(fresh);
+            }
+            Err(why) => why,
+        };
+        let last = self.end.checked_sub(PAGE).filter(|_| self.end + chunk <= ENDS).ok_or(why)?;
+        // SAFETY: the last page of the last chunk; nothing is there behind it, or nothing is done.
+        unsafe { sys::grow(last, PAGE, chunk) }.map(|_| self.end).map_err(|_| why)
+    }
+
+    /// Where to begin: another place for each of these in a process.
+    fn first(&self) -> usize {
+        let (from, distance, places) = PLACES;
+        place() + from + ((mix(core::ptr::from_ref(self) as u64) >> (u64::BITS - places)) << distance) as usize
+    }
+
+    /// Goes on in a fresh chunk; what is left of the last becomes free blocks.
+    fn take(&mut self, board: &Board, fresh: usize, chunk: usize) {
+        (self.refused, self.taken.1) = (false, 0);
+        Self::tell(board, chunk);
+        if fresh != self.end {
+            self.low.carve(self.at, self.end);
+            self.at = fresh;
+            board.raise(Level::Mappings, 1);
+        }
+        (self.end, self.chunk) = (fresh + chunk, chunk);
+    }
+
+    fn tell(board: &Board, chunk: usize) {
+        [Level::Meta, Level::Mapped, Level::Reserved].into_iter().for_each(|level| _ = board.raise(level, chunk));
+    }
+
+    /// Whether a block of this size has a place in the chunk: made one, if the system gives another.
+    fn has_place(&mut self, board: &Board, index: usize) -> bool {
+        let size = Meta::size(index);
+        if self.at.next_multiple_of(size) + size <= self.end {
+            return true;
+        }
+        if self.taken.0 > 0 {
+            self.taken.0 -= 1;
+            return false;
+        }
+        let want = (2 * self.chunk).clamp(FIRST, MOST);
+        // A limit may refuse that and allow a page. (Where it refused all, that is what is asked for.) Wherever it lies, a chunk
+        // has a block of this size in it.
+        let chunks = [want, FIRST, PAGE].into_iter().skip(if self.refused { 2 } else { 0 });
+        for chunk in chunks.filter(|&chunk| chunk + PAGE >= 2 * size) {
+            match self.more(chunk) {
+                Ok(fresh) => {
+                    self.take(board, fresh, chunk);
+                    return true;
+                }
+                Err(Errno::EEXIST) => {
+                    let next = (2 * self.taken.1).clamp(TAKEN.0, TAKEN.1);
+                    self.taken = (next, next);
+                    return false;
+                }
+                Err(_) => {}
+            }
+        }
+        // (Where a page would not do, it was not asked for.)
+        self.refused |= size <= PAGE;
+        false
+    }
+
+    /// A block of this size that words reach.
+    fn alloc_low(&mut self, board: &Board, index: usize) -> Option<usize> {
+        if let Some(block) = self.low.pop(index) {
+            return Some(block);
+        }
+        if self.refused
+            && let Some(block) = self.low.split(index)
+        {
+            return Some(block);
+        }
+        if !self.has_place(board, index) {
+            return self.low.split(index);
+        }
+        let size = Meta::size(index);
+        let (from, at) = (self.at, self.at.next_multiple_of(size));
+        self.low.carve(from, at);
+        self.at = at + size;
+        Some(at)
+    }
+
+    /// A block of this size that is far, of a small chunk of its own if nothing low is to be had.
+    fn alloc_far(&mut self, board: &Board, index: usize) -> Option<usize> {
+        if let Some(block) = self.far.pop(index).or_else(|| self.far.split(index)) {
+            return Some(block);
+        }
+        if self.taken.0 == 0 {
+            return None;
+        }
+        let fresh = sys::map(0, FIRST, Access::ReadWrite).ok()?;
+        // SAFETY: fresh and ours. A refusal costs memory only.
+        let _ = unsafe { sys::advise(fresh, FIRST, Advice::NoHuge) };
+        Self::tell(board, FIRST);
+        board.raise(Level::Mappings, 1);
+        self.far.carve(fresh, fresh + FIRST);
+        self.far.pop(index).or_else(|| self.far.split(index))
     }
 }
 
@@ -122,7 +231,7 @@ impl Meta {
     /// Nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { state: Lock::new(State { free: [0; SIZES], at: 0, end: 0, chunk: 0, refused: false }) }
+        Self { state: Lock::new(State::new()) }
     }
 
     /// Bytes of the blocks of a free list.
@@ -139,40 +248,22 @@ impl Meta {
     /// size, with whatever was in it; `None` when the system has no more memory.
     pub fn alloc(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
         let index = Self::size_index(bytes);
-        let size = Self::size(index);
         let mut state = self.state.lock();
-        if let Some(block) = state.pop(index) {
-            return NonNull::new(block as *mut u8);
-        }
-        if state.at.next_multiple_of(size) + size > state.end {
-            if state.refused
-                && let Some(block) = state.split(index)
-            {
-                return NonNull::new(block as *mut u8);
-            }
-            let want = (2 * state.chunk).clamp(FIRST, MOST);
-            // A limit may refuse that and allow a page. (Where it refused all, that is what is asked for.) Wherever it lies, a chunk
-            // has a block of this size in it.
-            let chunks = [want, FIRST, PAGE].into_iter().skip(if state.refused { 2 } else { 0 });
-            let mut holding = chunks.filter(|&chunk| chunk + PAGE >= 2 * size);
-            let Some((fresh, chunk)) = holding.find_map(|chunk| Some((state.more(chunk)?, chunk))) else {
-                // (Where a page would not do, it was not asked for.)
-                state.refused |= size <= PAGE;
-                return NonNull::new(state.split(index)? as *mut u8);
-            };
-            state.take(board, fresh, chunk);
-        }
-        let (from, at) = (state.at, state.at.next_multiple_of(size));
-        state.carve(from, at);
-        state.at = at + size;
-        NonNull::new(at as *mut u8)
+        let mut block = if state.far.is_dry(index) { None } else { state.alloc_far(board, index) };
+        block = block.or_else(|| state.alloc_low(board, index)).or_else(|| state.alloc_far(board, index));
+        NonNull::new(block? as *mut u8)
+    }
+
+    /// The same, where the words of sets reach.
+    pub fn alloc_low(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
+        NonNull::new(self.state.lock().alloc_low(board, Self::size_index(bytes))? as *mut u8)
     }
 
     /// Has the largest chunk in stock, untouched: whoever asks the system for nothing from now on still gets sheaves on other CPUs.
     pub fn stock(&self, board: &Board) {
         let mut state = self.state.lock();
         if state.end - state.at < MOST
-            && let Some(fresh) = state.more(MOST)
+            && let Ok(fresh) = state.more(MOST)
         {
             state.take(board, fresh, MOST);
         }
@@ -180,23 +271,27 @@ impl Meta {
 
     /// Whether the next block of a page may take a chunk more.
     pub fn is_dry(&self) -> bool {
-        let state = self.state.lock();
-        state.free[Self::size_index(PAGE)..].iter().all(|&head| head == 0)
-            && state.at.next_multiple_of(PAGE) + PAGE > state.end
+        let (state, index) = (self.state.lock(), Self::size_index(PAGE));
+        state.low.is_dry(index) && state.far.is_dry(index) && state.at.next_multiple_of(PAGE) + PAGE > state.end
     }
 
     /// Takes whole pages for good, where the system gives none.
     pub fn feed(&self, board: &Board, at: usize, bytes: usize) {
-        self.state.lock().carve(at, at + bytes);
+        let mut state = self.state.lock();
+        let list = if at + bytes < REACH { &mut state.low } else { &mut state.far };
+        list.carve(at, at + bytes);
         board.raise(Level::Meta, bytes);
     }
 
     /// Takes a block back.
     ///
     /// # Safety
-    /// `block` came from [`Meta::alloc`] with the same `bytes` and is unused.
+    /// `block` came from [`Meta::alloc`] or [`Meta::alloc_low`] with the same `bytes` and is unused.
     pub unsafe fn free(&self, block: NonNull<u8>, bytes: usize) {
-        self.state.lock().push(Self::size_index(bytes), block.as_ptr() as usize);
+        let (block, index) = (block.as_ptr() as usize, Self::size_index(bytes));
+        let mut state = self.state.lock();
+        let list = if block + Self::size(index) < REACH { &mut state.low } else { &mut state.far };
+        list.push(index, block);
     }
 }
 
@@ -215,7 +310,7 @@ mod tests {
         for (from, to) in [(0, 3 * PAGE), (64, 3 * PAGE), (PAGE - 64, 2 * PAGE + 192), (1024, 1024), (4096, 4096 + 63)]
         {
             for index in 0..SIZES {
-                let mut state = State { free: [0; SIZES], at: 0, end: 0, chunk: 0, refused: false };
+                let mut state = Free([0; SIZES]);
                 state.carve(base + from, base + to);
                 let size = Meta::size(index);
                 let mut got = std::vec::Vec::new();

@@ -30,8 +30,8 @@ const MAP_NORESERVE: usize = 0x4000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const NO_FD: usize = usize::MAX;
 
-/// Places that [`map_below`] asks for.
-const PLACES: usize = 8;
+/// Below it [`map_below`] does not look: programs are there that are linked to an address.
+const LOWEST: usize = 1 << 28;
 
 /// Maps `len` bytes of private memory, near `hint` if that is free. Readable memory is
 /// charged when it is touched only (it is metadata, sparsely used); reserved memory when
@@ -45,28 +45,42 @@ pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
     unsafe { call(nr::MMAP, [hint, len, access as usize, MAP_PRIVATE | MAP_ANONYMOUS | lazily, NO_FD, 0]) }
 }
 
-/// Those that were taken: none is asked for twice.
+/// Calls of [`map_below`] that found the hint taken: the next looks elsewhere.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Maps `len` bytes of metadata that end below `end`, at `hint` if that is free. (Where the system chooses higher places, what it
-/// chose says where else to ask for, so that nobody foresees it.)
+/// Maps `len` bytes of metadata that end below `end`, at `hint` (which does, too) if that is free; else anywhere in the upper half of what is
+/// below `end`, in the upper half of the rest, and so on. Nothing is mapped meanwhile that is not wanted: limits would count it.
 ///
 /// # Errors
-/// As [`map`]; `ENOMEM` also where all those places are taken.
+/// As [`map`]; `EEXIST` where all those places are taken.
 pub fn map_below(end: usize, hint: usize, len: usize) -> Result<usize, Errno> {
-    let mut hint = hint;
-    for _ in 0..PLACES {
-        let at = map(hint, len, Access::ReadWrite)?;
-        if at + len <= end {
-            return Ok(at);
+    match map_hole(hint, len) {
+        Ok(()) => return Ok(hint),
+        Err(Errno::EEXIST) => {}
+        // Nothing may be mapped; or there are no such addresses, and all are below `end`.
+        Err(_) => {
+            let at = map(0, len, Access::ReadWrite)?;
+            if at + len <= end {
+                return Ok(at);
+            }
+            // SAFETY: fresh, ours and unused.
+            let _ = unsafe { unmap(at, len) };
         }
-        // SAFETY: fresh, ours and unused.
-        let _ = unsafe { unmap(at, len) };
-        // (Relaxed: a number. Not in the lowest quarter, where programs are that are linked to an address.)
-        let mixed = mix(at as u64 ^ TAKEN.fetch_add(1, Relaxed) as u64) as usize;
-        hint = end / 4 + mixed % (end / 2) / PAGE * PAGE;
     }
-    Err(Errno::ENOMEM)
+    // (Relaxed: a number. And where the stack is is chance's, too.)
+    let seed = mix(TAKEN.fetch_add(1, Relaxed) as u64 ^ (&raw const len) as u64);
+    let halves = core::iter::successors(Some(end / 2), |half| Some(half / 2)).take_while(|&half| half >= LOWEST);
+    for half in halves {
+        let at = (half + mix(seed ^ half as u64) as usize % half) / PAGE * PAGE;
+        match map_hole(at, len) {
+            Ok(()) if at + len <= end => return Ok(at),
+            // SAFETY: fresh, ours and unused.
+            Ok(()) => _ = unsafe { unmap(at, len) },
+            Err(Errno::EEXIST) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Err(Errno::EEXIST)
 }
 
 /// The same for memory to be used, which is charged at once, so that the kernel can refuse what it could never back;

@@ -465,20 +465,37 @@ fn metadata_lies_as_low_as_it_must() {
             unsafe { unmap(at, LEN) }.unwrap();
         };
         let below = |end, hint| map_below(end, hint, LEN);
-        let high = below(usize::MAX, 0).unwrap();
-        // Lower than what the system chooses: elsewhere each time, and writable.
-        let end = 1 << high.ilog2();
-        let low: Vec<_> = iter::from_fn(|| below(end, 0).ok()).take(100).collect();
+        // Where nobody is it is as asked for; else lower than `end`, elsewhere each time, and writable.
+        let end = 1 << 44;
+        let first = below(end, end / 4).unwrap();
+        assert_eq!(first, end / 4);
+        let low: Vec<_> = iter::from_fn(|| below(end, first).ok()).take(100).collect();
         assert_eq!(low.len(), 100, "{low:x?}");
         for (at, &place) in low.iter().enumerate() {
-            assert!(place + LEN <= end && !low[..at].contains(&place), "{low:x?} below {end:x}");
+            assert!(place % PAGE == 0 && place != first && !low[..at].contains(&place), "{low:x?}");
+            assert!((end / 2..=end - LEN).contains(&place), "the upper half is free");
             // SAFETY: as above.
             unsafe { (place as *mut u8).write(1) };
         }
-        assert_eq!(below(PAGE, 0), Err(Errno::ENOMEM), "nothing is as low");
-        let behind = low[0] + LEN;
-        assert_eq!(below(end, behind), Ok(behind), "as asked for");
-        [high, behind].into_iter().chain(low).for_each(unmap);
-        assert_eq!(below(usize::MAX, 0), Ok(high), "nothing is left of what lay too high");
+        low.into_iter().for_each(unmap);
+        // Where the upper half is taken it is the upper half of the lower, and so on; at last there is none.
+        let end = 1 << 33;
+        let taken: Vec<_> = (28..33).rev().map(|half| 1 << half).map(|half| (half, map_hole(half, half))).collect();
+        assert!(taken.iter().all(|(_, taken)| taken.is_ok()), "{taken:?}");
+        assert_eq!(below(end, 1 << 32), Err(Errno::EEXIST), "all is taken");
+        for (half, _) in taken.into_iter().rev() {
+            // SAFETY: ours and unused.
+            unsafe { super::unmap(half, half) }.unwrap();
+            let found = below(end, 1 << 32).or_else(|_| below(end, 1 << 31)).unwrap();
+            assert!(found >= half && found + LEN <= 2 * half, "{found:x} above {half:x}");
+            unmap(found);
+            map_hole(half, half).unwrap();
+        }
+        // What may not be mapped is refused at once.
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: of this child.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) }, 0);
+        assert_eq!([first, 1 << 43].map(|hint| below(1 << 44, hint)), [Err(Errno::ENOMEM); 2]);
+        unmap(first);
     });
 }

@@ -17,6 +17,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::seq::TALLY;
 use crate::arch::sys::{self, Access, Advice};
+use crate::meta;
 use crate::stat::Level;
 use crate::stat::board::{BOARD_BYTES, SETS_MAX, TALLY_BYTES};
 
@@ -43,9 +44,7 @@ impl Room {
         const SLOT: usize = 1 << 30;
         /// Slots that are tried.
         const TRIES: usize = 64;
-        // Below the windows of memory (`page::windows`), where hardly ever anybody is.
-        let first = 0x1000 + (core::ptr::from_ref(&SLOT) as usize >> 12 & 0x7ff);
-        let room = (first..first + TRIES).find_map(|slot| Self::at(slot * SLOT));
+        let room = (0..TRIES).find_map(|slot| Self::at(meta::place() + slot * SLOT));
         room.map_or_else(Self::whole, Ok)
     }
 

@@ -1,12 +1,14 @@
 //! Sheaves and barns, and the metadata that they are made of.
 
 use super::*;
+use crate::arch::operands::REACH;
 use crate::arch::sys::fault;
 use crate::arch::tests::in_a_single_child;
 use crate::cache::layout::OBJECTS;
 use crate::cache::sheaf::{Barn, FULL_MAX};
 use crate::meta::Meta;
 use crate::stat::{Board, Level};
+use core::ptr::NonNull;
 use std::fs;
 
 /// Metadata, and a board to count it on.
@@ -253,5 +255,43 @@ fn a_barn_counts_its_sheaves() {
         assert_eq!(barn.empties(), FULL_MAX as usize - 1);
         barn.put_empty(meta, sheaf);
         assert_eq!((barn.empties(), block(barn.take_empty(meta, board, 4).unwrap()).0), (FULL_MAX as usize, kept));
+    });
+}
+
+/// Nobody is in this range any more but who was, by pieces: what is mapped is left alone.
+fn reserve(from: usize, bytes: usize) {
+    // SAFETY: touches nothing that is there.
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let at = unsafe { libc::mmap(from as *mut _, bytes, libc::PROT_NONE, flags, -1, 0) };
+    if at == libc::MAP_FAILED && bytes > 4096 {
+        [from, from + bytes / 2].into_iter().for_each(|from| reserve(from, bytes / 2));
+    }
+}
+
+/// Where all that words reach is taken there are no sheaves, but descriptors; and who asks does not search each time.
+#[test]
+fn what_no_word_reaches_is_for_descriptors() {
+    in_a_single_child(|| {
+        with(|meta, board| {
+            (28..44).for_each(|half| reserve(1 << half, 1 << half));
+            let asked = fault::wanted();
+            assert!((0..60).all(|_| Sheaf::new(meta, board, 4).is_none()));
+            let searches = fault::wanted() - asked;
+            assert!((14..60).contains(&searches), "{searches} calls");
+            let before = told(board);
+            let far: Vec<_> = (0..100).map(|_| meta.alloc(board, 1024).unwrap().as_ptr() as usize).collect();
+            assert!(far.iter().all(|&block| block > REACH && block.is_multiple_of(1024)));
+            assert_eq!((told(board).0[0] - before.0[0], told(board).1 - before.1), (128 << 10, 2), "two chunks");
+            // What is given back is a descriptor again, and no sheaf.
+            // SAFETY: from there, unused.
+            far.iter().for_each(|&block| unsafe { meta.free(NonNull::new(block as *mut u8).unwrap(), 1024) });
+            assert!((0..60).all(|_| meta.alloc_low(board, 1024).is_none()));
+            assert!(far.contains(&(meta.alloc(board, 1024).unwrap().as_ptr() as usize)));
+            // Room again: found by and by.
+            // SAFETY: reserved above.
+            assert_eq!(unsafe { libc::munmap((1_usize << 40) as *mut _, 1 << 40) }, 0);
+            let low = (0..200).find_map(|_| Sheaf::new(meta, board, 4)).expect("there is room");
+            assert!(low.into_word(4).objects() < 2 << 40);
+        });
     });
 }

@@ -37,7 +37,8 @@ fn served_as_all_are(heap: &Heap<Test>, is_easy: bool) {
     let object = heap.malloc(48) as usize;
     assert!(!gives(heap, object) && !gives(heap, 0), "nothing is taken before");
     heap.serve_others();
-    assert_eq!(heap.gates.others.load(Relaxed), heap.gates.small.load(Relaxed));
+    let [small, _, others, windows] = heap.gates.sizes();
+    assert_eq!((others, windows), (small, Windows::ALL));
     assert!(gives(heap, object), "and what is ours afterwards");
     assert_eq!([0, 1 << 40, (Windows::ALL << 30) + 8, usize::MAX].map(|at| gives(heap, at)), [false; 4], "foreign");
     // (A thread that moves finds nothing on the next CPU.)
