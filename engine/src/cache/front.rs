@@ -1,12 +1,13 @@
-//! # Classes of areas: eight lengths to each doubling, a page apart at least
+//! # Classes of areas: eight lengths to each doubling, a page apart at least; to that from 256 KiB on sixteen
 //!
 //! ```text
-//! pages      … 4 │ 5 6 7  8 │ 9 10 … 16 │ 18 20 22 … 32 │ 36 … 64 │ 72 … 128 │ 144 … 256
-//! class  FIRST +0 │ 1 2 3  4 │ 5  6 … 12 │ 13 14 15 … 20 │ … 28    │ … 36     │ … 44
+//! pages      … 4 │ 5 6 7  8 │ 9 10 … 16 │ 18 20 22 … 32 │ 36 … 64 │ 68 72 … 128 │ 144 … 256
+//! class  FIRST +0 │ 1 2 3  4 │ 5  6 … 12 │ 13 14 15 … 20 │ … 28    │ 29 30 … 44  │ … 52
 //! ```
 //! The last classes of every set hold no objects but areas (see `heap::front`). A request is served by the first class whose areas are
 //! all long enough, and is as long as the shortest of them where it takes memory from elsewhere; an area comes into the class of
 //! the longest of these lengths that it has. So an area is longer than the pages that were asked for by an eighth at most, and serves whatever its class serves.
+//! (Where sizes are many it is the long ones that make the peak: there are as many classes as a class byte has numbers for.)
 //!
 //! Units: pages. Invariant: `fronts` of a set is the sum of its classes' limits times their lengths. Locks: none.
 #![allow(unsafe_code)] // a table read without a check
@@ -30,6 +31,9 @@ pub const fn is_marked(class: usize) -> bool {
     class == FIRST_FRONT || class > holds(UNMARKED)
 }
 
+/// The doubling, from 8 pages on, of which there are sixteen lengths: from 64 pages on.
+const FINE: usize = 3;
+
 /// Pages of the longest areas that a class holds.
 pub const LONGEST: usize = FRONT_BYTES / PAGE;
 
@@ -38,7 +42,12 @@ pub const LONGEST: usize = FRONT_BYTES / PAGE;
 pub const fn holds(pages: usize) -> usize {
     let pages = if pages < SHORTEST { SHORTEST } else { pages };
     let doublings = if pages < 8 { 0 } else { pages.ilog2() as usize - 3 };
-    FIRST_FRONT + 8 * doublings + (pages >> doublings) - SHORTEST
+    let behind = match doublings {
+        ..FINE => pages >> doublings,
+        FINE => (pages >> (doublings - 1)) - 8,
+        _ => (pages >> doublings) + 8,
+    };
+    FIRST_FRONT + 8 * doublings + behind - SHORTEST
 }
 
 /// From a request of so many pages and one to the offset in a set (16 × class) of the class that serves it.
@@ -73,7 +82,16 @@ pub const fn serves(pages: usize) -> usize {
 #[must_use]
 pub const fn length(class: usize) -> usize {
     let at = class - FIRST_FRONT + SHORTEST;
-    if at < 8 { at } else { (8 + at % 8) << (at / 8 - 1) }
+    let (at, is_fine) = match at.checked_sub(8 * (FINE + 1)) {
+        None => (at, false),
+        Some(..16) => (at, true),
+        Some(_) => (at - 8, false),
+    };
+    match at {
+        ..8 => at,
+        _ if is_fine => (at - 8 * (FINE - 1)) << (FINE - 1),
+        _ => (8 + at % 8) << (at / 8 - 1),
+    }
 }
 
 impl Set {
@@ -118,6 +136,7 @@ mod tests {
             // The shortest that is long enough, by an eighth at most.
             assert!(length(class) >= pages && length(class - 1) < pages && length(class) - pages <= pages / 8);
             assert!(length(holds(pages)) <= pages);
+            assert!(!(64..=128).contains(&pages) || length(class) - pages <= 3, "sixteen lengths");
         }
         let marked = |pages| is_marked(holds(pages));
         assert!(
