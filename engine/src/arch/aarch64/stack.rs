@@ -90,9 +90,22 @@ pub fn frame_pointer() -> usize {
 /// Looks at the byte so far below the stack pointer.
 #[inline(always)]
 pub fn probe<const BELOW: usize>() {
-    // SAFETY: reads a byte of this thread's stack, which grows as far as it may.
-    unsafe {
-        core::arch::asm!("sub {at}, sp, #{taken}", "ldrb {at:w}, [{at}]", at = out(reg) _, taken = const BELOW,
-            options(nostack, readonly, preserves_flags));
-    }
+    // SAFETY: reads a byte of this thread's stack, which grows as far as it may; changes nothing but the link register.
+    unsafe { core::arch::asm!("bl {look}", look = sym look::<BELOW>, out("x30") _) };
+}
+
+/// Does that, as x86-64's: the stack pointer goes along.
+#[unsafe(naked)]
+extern "C" fn look<const BELOW: usize>() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "sub sp, sp, #{below}",
+        ".cfi_adjust_cfa_offset {below}",
+        "ldrb wzr, [sp]",
+        "add sp, sp, #{below}",
+        ".cfi_adjust_cfa_offset -{below}",
+        "ret",
+        ".cfi_endproc",
+        below = const BELOW,
+    )
 }

@@ -73,8 +73,23 @@ pub fn frame_pointer() -> usize {
 /// Looks at the byte so far below the stack pointer.
 #[inline(always)]
 pub fn probe<const BELOW: usize>() {
-    // SAFETY: reads a byte of this thread's stack, which grows as far as it may.
-    unsafe {
-        core::arch::asm!("cmp byte ptr [rsp - {taken}], 0", taken = const BELOW, options(nostack, readonly));
-    }
+    // SAFETY: reads a byte of this thread's stack, which grows as far as it may; changes nothing but flags.
+    unsafe { core::arch::asm!("call {look}", look = sym look::<BELOW>) };
+}
+
+/// Does that. The stack pointer goes along: what runs programs on a processor of its own making (valgrind) lets a stack grow no further than
+/// that, and a walk from a signal's handler here must find the way.
+#[unsafe(naked)]
+extern "C" fn look<const BELOW: usize>() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, {below}",
+        ".cfi_adjust_cfa_offset {below}",
+        "cmp byte ptr [rsp], 0",
+        "add rsp, {below}",
+        ".cfi_adjust_cfa_offset -{below}",
+        "ret",
+        ".cfi_endproc",
+        below = const BELOW - size_of::<usize>(), // (the return address)
+    )
 }
