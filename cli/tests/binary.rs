@@ -143,8 +143,9 @@ fn no_entry_point_is_deep() {
         return;
     }
     let (code, symbols) = disassembly(&library(), &[]);
-    // Once in a process: the heap opens.
-    let mut stacks = Stacks::new(&code, &symbols, &POINTERS, |name| name.contains("open_or_wait"));
+    // Once in a process: the heap opens. And a look as far down as the promise goes takes nothing.
+    let is_left_out = |name: &str| name.contains("open_or_wait") || name.contains("5stack4look");
+    let mut stacks = Stacks::new(&code, &symbols, &POINTERS, is_left_out);
     let kept: BTreeSet<&str> = words(EXPORTED).into_iter().filter(|name| symbols.contains_key(*name)).collect();
     assert!(kept.len() > 60, "{kept:?}");
     for name in kept {

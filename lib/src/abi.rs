@@ -23,7 +23,9 @@ unsafe extern "C" {
     fn fputs(text: *const c_char, stream: *mut c_void) -> c_int;
 }
 
+/// (By itself, so that who fails has no frame for it.)
 #[cold]
+#[inline(never)]
 fn fail(error: Errno) -> *mut c_void {
     // SAFETY: the calling thread's errno.
     unsafe { *__errno_location() = error.0 };
@@ -59,7 +61,7 @@ fn do_malloc(size: usize) -> *mut c_void {
 #[inline(always)]
 fn do_calloc(count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        Some(bytes) => HEAP.calloc(bytes).cast(),
+        Some(bytes) => HEAP.calloc_bare(bytes).cast(),
         None => fail(Errno::ENOMEM),
     }
 }

@@ -53,13 +53,13 @@ impl<E: Environment> Heap<E> {
     /// `size` bytes aligned to 16; null without memory.
     #[inline(always)]
     pub fn malloc(&self, size: usize) -> *mut u8 {
-        self.malloc_or::<false, false>(size, || true, |why| self.malloc_rest(size, why))
+        self.malloc_or::<false>(size, |why| self.malloc_rest(size, why))
     }
 
     /// The same, inlined into a function that has no frame: a walk of the stack from inside finds who called that.
     #[inline(always)]
     pub fn malloc_bare(&self, size: usize) -> *mut u8 {
-        self.malloc_or::<true, false>(size, || true, |why| self.malloc_rest(size, why))
+        self.malloc_or::<true>(size, |why| self.malloc_rest(size, why))
     }
 
     /// The same for who asks by another name ([`Self::serve_others`]): where the fast path refuses, what `refused` returns, which is told why
@@ -71,17 +71,28 @@ impl<E: Environment> Heap<E> {
         is_served: impl FnOnce() -> bool,
         refused: impl FnOnce(Refused) -> *mut u8,
     ) -> *mut u8 {
-        self.malloc_or::<true, true>(size, is_served, refused)
+        match self.malloc_fast::<true, true>(size, is_served) {
+            Ok(object) => object as *mut u8,
+            Err(why) => refused(why),
+        }
     }
 
-    /// The fast path, through the gate of others or not. (`BARE`: see [`Self::malloc_bare`].)
+    /// The fast path; where it refuses, what `refused` returns. (`BARE`: see [`Self::malloc_bare`].)
     #[inline(always)]
-    fn malloc_or<const BARE: bool, const OTHERS: bool>(
+    fn malloc_or<const BARE: bool>(&self, size: usize, refused: impl FnOnce(Refused) -> *mut u8) -> *mut u8 {
+        match self.malloc_fast::<BARE, false>(size, || true) {
+            Ok(object) => object as *mut u8,
+            Err(why) => refused(why),
+        }
+    }
+
+    /// The fast path, through the gate of others or not.
+    #[inline(always)]
+    fn malloc_fast<const BARE: bool, const OTHERS: bool>(
         &self,
         size: usize,
         is_served: impl FnOnce() -> bool,
-        refused: impl FnOnce(Refused) -> *mut u8,
-    ) -> *mut u8 {
+    ) -> Result<usize, Refused> {
         // Opaque, as in `free`: the gate is found by the address that the sequence wants.
         let sets = opaque((&raw const self.cache.sets) as usize);
         // One below: size 0 wraps, and is slow while closed and while open (it is rare).
@@ -89,22 +100,22 @@ impl<E: Environment> Heap<E> {
         // SAFETY: the gate's word, of this heap.
         if !unsafe { is_below!(less, sets, const { if OTHERS { Self::OTHERS_GATE } else { Self::GATE } }) } {
             if !is_served() {
-                return refused(Refused::Unserved);
+                return Err(Refused::Unserved);
             }
             if let Some(object) = self.malloc_biased(sets, less) {
-                return object as *mut u8;
+                return Ok(object);
             }
             // (The gate may have opened since.)
             let small = self.gates.small.load(Relaxed);
-            return refused(if small != 0 && less >= small { Refused::Large } else { Refused::Other });
+            return Err(if small != 0 && less >= small { Refused::Large } else { Refused::Other });
         }
         // SAFETY: a part of this heap.
         let sets = unsafe { &*(sets as *const Sets) };
         // SAFETY: the gate lets no size above FAST_MAX pass.
         match sets.pop_fast::<BARE>(unsafe { class::offset_of_unchecked(less) }) {
-            Outcome::Done(object) => object as *mut u8,
-            Outcome::Aborted => refused(Refused::Aborted),
-            Outcome::Refused => refused(Refused::Other),
+            Outcome::Done(object) => Ok(object),
+            Outcome::Aborted => Err(Refused::Aborted),
+            Outcome::Refused => Err(Refused::Other),
         }
     }
 
@@ -366,10 +377,36 @@ impl<E: Environment> Heap<E> {
     /// `size` zeroed bytes; null without memory.
     #[inline]
     pub fn calloc(&self, size: usize) -> *mut u8 {
+        self.calloc_by::<false>(size)
+    }
+
+    /// The same, inlined into a function that has no frame (see [`Self::malloc_bare`]).
+    #[inline(always)]
+    pub fn calloc_bare(&self, size: usize) -> *mut u8 {
+        self.calloc_by::<true>(size)
+    }
+
+    #[inline(always)]
+    fn calloc_by<const BARE: bool>(&self, size: usize) -> *mut u8 {
         if size > SMALL_MAX {
             return self.calloc_area(size, 16);
         }
-        let object = self.malloc(size);
+        match self.malloc_fast::<BARE, false>(size, || true) {
+            Ok(object) => {
+                let object = object as *mut u8;
+                // SAFETY: a fresh object of at least that size.
+                unsafe { ptr::write_bytes(object, 0, size) };
+                object
+            }
+            Err(why) => self.calloc_refused(size, why),
+        }
+    }
+
+    /// The rest of it. (By itself, so that nothing is kept for it beside the fast path.)
+    #[cold]
+    #[inline(never)]
+    fn calloc_refused(&self, size: usize, why: Refused) -> *mut u8 {
+        let object = self.malloc_rest(size, why);
         if !object.is_null() {
             // SAFETY: a fresh object of at least that size.
             unsafe { ptr::write_bytes(object, 0, size) };
@@ -439,7 +476,7 @@ impl<E: Environment> Heap<E> {
             hint::cold_path();
             return refused();
         }
-        self.malloc_or::<false, false>(class::aligned(size, align), || true, |_| refused())
+        self.malloc_or::<false>(class::aligned(size, align), |_| refused())
     }
 
     /// The rest of [`Self::aligned`].
