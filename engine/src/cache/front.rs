@@ -1,8 +1,8 @@
-//! # Classes of areas: eight lengths to each doubling, a page apart at least; to that from 256 KiB on sixteen
+//! # Classes of areas: eight lengths to each doubling, a page apart at least; to the half from 384 KiB on eight
 //!
 //! ```text
-//! pages      … 4 │ 5 6 7  8 │ 9 10 … 16 │ 18 20 22 … 32 │ 36 … 64 │ 68 72 … 128 │ 144 … 256
-//! class  FIRST +0 │ 1 2 3  4 │ 5  6 … 12 │ 13 14 15 … 20 │ … 28    │ 29 30 … 44  │ … 52
+//! pages      … 4 │ 5 6 7  8 │ 9 10 … 16 │ 18 20 22 … 32 │ 36 … 64 │ 72 80 88 96 100 104 … 128 │ 144 … 256
+//! class  FIRST +0 │ 1 2 3  4 │ 5  6 … 12 │ 13 14 15 … 20 │ … 28    │ 29 30 31 32  33  34 … 40  │ … 48
 //! ```
 //! The last classes of every set hold no objects but areas (see `heap::front`). A request is served by the first class whose areas are
 //! all long enough, and is as long as the shortest of them where it takes memory from elsewhere; an area comes into the class of
@@ -31,8 +31,9 @@ pub const fn is_marked(class: usize) -> bool {
     class == FIRST_FRONT || class > holds(UNMARKED)
 }
 
-/// The doubling, from 8 pages on, of which there are sixteen lengths: from 64 pages on.
-const FINE: usize = 3;
+/// Pages from which on there are eight lengths to half of a doubling, and up to which.
+const FINE: usize = 96;
+const FINE_ENDS: usize = 128;
 
 /// Pages of the longest areas that a class holds.
 pub const LONGEST: usize = FRONT_BYTES / PAGE;
@@ -42,12 +43,12 @@ pub const LONGEST: usize = FRONT_BYTES / PAGE;
 pub const fn holds(pages: usize) -> usize {
     let pages = if pages < SHORTEST { SHORTEST } else { pages };
     let doublings = if pages < 8 { 0 } else { pages.ilog2() as usize - 3 };
-    let behind = match doublings {
+    let of_doubling = match pages {
         ..FINE => pages >> doublings,
-        FINE => (pages >> (doublings - 1)) - 8,
-        _ => (pages >> doublings) + 8,
+        FINE..FINE_ENDS => (pages >> (doublings - 1)) - 12,
+        _ => (pages >> doublings) + 4,
     };
-    FIRST_FRONT + 8 * doublings + behind - SHORTEST
+    FIRST_FRONT + 8 * doublings + of_doubling - SHORTEST
 }
 
 /// From a request of so many pages and one to the offset in a set (16 × class) of the class that serves it.
@@ -82,16 +83,23 @@ pub const fn serves(pages: usize) -> usize {
 #[must_use]
 pub const fn length(class: usize) -> usize {
     let at = class - FIRST_FRONT + SHORTEST;
-    let (at, is_fine) = match at.checked_sub(8 * (FINE + 1)) {
-        None => (at, false),
-        Some(..16) => (at, true),
-        Some(_) => (at - 8, false),
-    };
+    const FIRST: usize = 36;
+    const END: usize = FIRST + 8;
     match at {
         ..8 => at,
-        _ if is_fine => (at - 8 * (FINE - 1)) << (FINE - 1),
-        _ => (8 + at % 8) << (at / 8 - 1),
+        8..FIRST => (8 + at % 8) << (at / 8 - 1),
+        FIRST..END => FINE + 4 * (at - FIRST),
+        _ => (8 + (at - 4) % 8) << ((at - 4) / 8 - 1),
     }
+}
+
+/// The classes behind one whose areas are longer by an eighth (or a page) at most: one, or where they are close two.
+#[must_use]
+pub fn next(class: usize) -> core::ops::Range<usize> {
+    const FIRST: usize = holds(FINE);
+    const END: usize = holds(FINE_ENDS);
+    let two = usize::from((FIRST..END).contains(&class));
+    class + 1..(class + 2 + two).min(CLASSES_MAX)
 }
 
 impl Set {
@@ -136,7 +144,8 @@ mod tests {
             // The shortest that is long enough, by an eighth at most.
             assert!(length(class) >= pages && length(class - 1) < pages && length(class) - pages <= pages / 8);
             assert!(length(holds(pages)) <= pages);
-            assert!(!(64..=128).contains(&pages) || length(class) - pages <= 3, "sixteen lengths");
+            assert!(!(96..=128).contains(&pages) || length(class) - pages <= 3, "close lengths");
+            assert!(next(class).all(|next| length(next) <= pages + pages.div_ceil(8).max(1) + pages / 8));
         }
         let marked = |pages| is_marked(holds(pages));
         assert!(

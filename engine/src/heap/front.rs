@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! free ──► set[class of its length]: some areas ──full──► dirty runs (vmap), neighbours merged
-//! malloc ◄── next class that is long enough ──┘   └── none there: the class behind it, or dirty runs
+//! malloc ◄── next class that is long enough ──┘   └── none there: a class behind it, or dirty runs
 //! ```
 //! A sheaf that is full gets twice the room if it was empty meanwhile (its `batch` says so), and its first room whatever was, while
-//! what all such sheaves of a CPU may hold is 16 MiB together at most (where they may already, one that idles loses half). Else its older
+//! what all such sheaves of a CPU may hold is 20 MiB together at most (where they may already, one that idles loses half). Else its older
 //! half goes.
 //! Where a CPU never asked for areas of a class those that others give it to free go among the dirty runs at once, which serve whoever asks.
 //! All of them go before a request touches memory that no area used yet: merged with their neighbours they may serve it.
 //!
-//! The last classes of every set hold no objects but areas of at most [`FRONT_BYTES`](crate::knob::FRONT_BYTES), eight lengths to a doubling
+//! The last classes of every set hold no objects but areas of at most [`FRONT_BYTES`](crate::knob::FRONT_BYTES), eight lengths or more to a doubling
 //! ([`crate::cache::front`]): one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
 //! tally), without a barn, a budget or a source that fills. So an area of that size is up to an eighth longer than was asked for.
 //!
@@ -47,8 +47,8 @@ use crate::vmap::PLAIN;
 
 /// Areas that a class may hold at first.
 const DEPTH: usize = 2;
-/// Pages of all areas that a set may hold: 16 MiB.
-const WIDE: usize = 4096;
+/// Pages of all areas that a set may hold: 20 MiB.
+const WIDE: usize = 5120;
 /// Pages of a class of which half is worth to go to slabs: 1 MiB.
 const MUCH: usize = 256;
 /// Between an area in use and one of a set's, in a descriptor's tag.
@@ -84,20 +84,19 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// The same of the next class, whose areas are longer by an eighth or a page.
+    /// The same of the next classes, whose areas are longer by an eighth or a page.
     #[cold]
     #[inline(never)]
     pub(super) fn front_next(&self, size: usize) -> *mut u8 {
         let more = (size - 1) / PAGE;
-        let next = front::serves(more + 1) + 1;
-        if next == CLASSES_MAX {
-            return self.malloc_cold(size, false);
+        for next in front::next(front::serves(more + 1)) {
+            match self.pop_quick(next * 16) {
+                Outcome::Done(address) if self.front_fits(address, next, more) => return address as *mut u8,
+                Outcome::Done(misfit) => return self.front_misfit(misfit, next, size),
+                _ => {}
+            }
         }
-        match self.pop_quick(next * 16) {
-            Outcome::Done(address) if self.front_fits(address, next, more) => address as *mut u8,
-            Outcome::Done(misfit) => self.front_misfit(misfit, next, size),
-            _ => self.malloc_cold(size, false),
-        }
+        self.malloc_cold(size, false)
     }
 
     /// A request of `size` met an area that does not fit. (Called last, so that who calls keeps nothing on its stack.)
