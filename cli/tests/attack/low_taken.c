@@ -2,33 +2,39 @@
 // args: all
 // args: most
 #include "../c/check.h"
+#include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+static struct {
+    size_t from, bytes;
+} taken[4096];
+static int count;
+
 /* What is mapped already is left alone. */
-static void each(size_t from, size_t bytes, int take)
+static void take(size_t from, size_t bytes)
 {
-    if (!take) {
-        munmap((void *)from, bytes);
-        return;
-    }
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-    if (mmap((void *)from, bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED && bytes > 1 << 20) {
-        each(from, bytes / 2, take);
-        each(from + bytes / 2, bytes / 2, take);
+    if (mmap((void *)from, bytes, PROT_NONE, flags, -1, 0) == (void *)from) {
+        CHECK(count < 4096);
+        taken[count].from = from;
+        taken[count++].bytes = bytes;
+    } else if (errno == EEXIST && bytes > 1 << 20) {
+        take(from, bytes / 2);
+        take(from + bytes / 2, bytes / 2);
     }
 }
 
-static void from_the_start(int count, char **words, char **environment)
+static void from_the_start(int words, char **word, char **environment)
 {
     (void)environment;
-    if (count < 2)
+    if (words < 2)
         return;
     /* All; or but for the last two terabytes. */
     for (int half = 28; half < 43; half++)
-        each((size_t)1 << half, (size_t)1 << half, 1);
-    each((size_t)8 << 40, (size_t)(strcmp(words[1], "all") ? 6 : 8) << 40, 1);
+        take((size_t)1 << half, (size_t)1 << half);
+    take((size_t)8 << 40, (size_t)(strcmp(word[1], "all") ? 6 : 8) << 40);
 }
 __attribute__((section(".preinit_array"), used)) static void (*first)(int, char **, char **) = from_the_start;
 
@@ -61,7 +67,9 @@ static void rounds(void)
 int main(void)
 {
     rounds();
-    /* Nobody but the program has anything where nothing was free. (Ours would be gone.) */
-    each((size_t)9 << 40, (size_t)1 << 40, 0);
+    /* Those from 4 TiB on. */
+    for (int i = 0; i < count; i++)
+        if (taken[i].from >> 42)
+            munmap((void *)taken[i].from, taken[i].bytes);
     rounds();
 }

@@ -7,7 +7,7 @@
 //! The last classes of every set hold no objects but areas (see `heap::front`). A request is served by the first class whose areas are
 //! all long enough, and is as long as the shortest of them where it takes memory from elsewhere; an area comes into the class of
 //! the longest of these lengths that it has. So an area is longer than the pages that were asked for by an eighth at most, and serves whatever its class serves.
-//! (Where sizes are many it is the long ones that make the peak: there are as many classes as a class byte has numbers for.)
+//! (Where sizes are many it is the long ones that make the peak.)
 //!
 //! Units: pages. Invariant: `fronts` of a set is the sum of its classes' limits times their lengths. Locks: none.
 #![allow(unsafe_code)] // a table read without a check
@@ -97,7 +97,7 @@ pub const fn length(class: usize) -> usize {
 #[must_use]
 pub fn next(class: usize) -> core::ops::Range<usize> {
     const FIRST: usize = holds(FINE);
-    const END: usize = holds(FINE_ENDS);
+    const END: usize = holds(FINE_ENDS) - 1;
     let two = usize::from((FIRST..END).contains(&class));
     class + 1..(class + 2 + two).min(CLASSES_MAX)
 }
@@ -145,7 +145,7 @@ mod tests {
             assert!(length(class) >= pages && length(class - 1) < pages && length(class) - pages <= pages / 8);
             assert!(length(holds(pages)) <= pages);
             assert!(!(96..=128).contains(&pages) || length(class) - pages <= 3, "close lengths");
-            assert!(next(class).all(|next| length(next) <= pages + pages.div_ceil(8).max(1) + pages / 8));
+            assert!(next(class).all(|next| length(next) <= length(class) + (length(class) / 8).max(1)), "{class}");
         }
         let marked = |pages| is_marked(holds(pages));
         assert!(

@@ -31,7 +31,7 @@ impl Word {
     /// Of a sheaf whose slots begin at `objects`.
     #[must_use]
     pub const fn new(objects: u64, count: u64, limit: u64) -> Self {
-        debug_assert!(objects + (count + limit) * SLOT < seq::REACH as u64);
+        debug_assert!(objects + if count > limit { count } else { limit } * SLOT < seq::REACH as u64);
         let room = limit.saturating_sub(count);
         Self((objects + count * SLOT) << TOP | room << BITS | count)
     }

@@ -389,6 +389,7 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     fn calloc_by<const BARE: bool>(&self, size: usize) -> *mut u8 {
         if size > SMALL_MAX {
+            hint::cold_path();
             return self.calloc_area(size, 16);
         }
         match self.malloc_fast::<BARE, false>(size, || true) {

@@ -97,12 +97,8 @@ impl<E: Environment> Heap<E> {
         }
         self.door.end(State::Open);
         self.set_gates(true);
-        // (Another thread may have begun to sample meanwhile.)
-        if self.profile.is_on() {
-            self.set_gates(false);
-        }
-        // (It is off already, on pages that nobody has touched.)
-        if self.cache.knobs.get(Id::ProfileBytes) != 0 {
+        // (It is off already, on pages that nobody has touched; or another thread has begun to sample meanwhile.)
+        if self.cache.knobs.get(Id::ProfileBytes) != 0 || self.profile.is_on() {
             self.apply_profile();
         }
         Ok(())

@@ -200,12 +200,12 @@ impl State {
         Some(at)
     }
 
-    /// A block of this size that is far, of a small chunk of its own if nothing low is to be had.
+    /// A block of this size that is far, of a small chunk of its own where all low places were taken.
     fn alloc_far(&mut self, board: &Board, index: usize) -> Option<usize> {
         if let Some(block) = self.far.pop(index).or_else(|| self.far.split(index)) {
             return Some(block);
         }
-        if self.taken.0 == 0 {
+        if self.taken.1 == 0 {
             return None;
         }
         let fresh = sys::map(0, FIRST, Access::ReadWrite).ok()?;
@@ -269,7 +269,7 @@ impl Meta {
         }
     }
 
-    /// Whether the next block of a page may take a chunk more.
+    /// Whether the next block of a page may take a chunk more. (Far ones do: sheaves alone are fed nothing.)
     pub fn is_dry(&self) -> bool {
         let (state, index) = (self.state.lock(), Self::size_index(PAGE));
         state.low.is_dry(index) && state.far.is_dry(index) && state.at.next_multiple_of(PAGE) + PAGE > state.end

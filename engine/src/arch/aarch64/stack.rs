@@ -90,8 +90,9 @@ pub fn frame_pointer() -> usize {
 /// Looks at the byte so far below the stack pointer.
 #[inline(always)]
 pub fn probe<const BELOW: usize>() {
-    // SAFETY: reads a byte of this thread's stack, which grows as far as it may; changes nothing but the link register.
-    unsafe { core::arch::asm!("bl {look}", look = sym look::<BELOW>, out("x30") _) };
+    // SAFETY: reads a byte of this thread's stack, which grows as far as it may; changes nothing but the link register (and what a linker's
+    // veneer to far code changes).
+    unsafe { core::arch::asm!("bl {look}", look = sym look::<BELOW>, out("x16") _, out("x17") _, out("x30") _) };
 }
 
 /// Does that, as x86-64's: the stack pointer goes along.

@@ -54,30 +54,28 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// # Errors
 /// As [`map`]; `EEXIST` where all those places are taken.
 pub fn map_below(end: usize, hint: usize, len: usize) -> Result<usize, Errno> {
-    match map_hole(hint, len) {
-        Ok(()) => return Ok(hint),
-        Err(Errno::EEXIST) => {}
-        // Nothing may be mapped; or there are no such addresses, and all are below `end`.
-        Err(_) => {
-            let at = map(0, len, Access::ReadWrite)?;
-            if at + len <= end {
-                return Ok(at);
-            }
-            // SAFETY: fresh, ours and unused.
-            let _ = unsafe { unmap(at, len) };
-        }
-    }
     // (Relaxed: a number. And where the stack is is chance's, too.)
     let seed = mix(TAKEN.fetch_add(1, Relaxed) as u64 ^ (&raw const len) as u64);
-    let halves = core::iter::successors(Some(end / 2), |half| Some(half / 2)).take_while(|&half| half >= LOWEST);
-    for half in halves {
-        let at = (half + mix(seed ^ half as u64) as usize % half) / PAGE * PAGE;
-        match map_hole(at, len) {
-            Ok(()) if at + len <= end => return Ok(at),
+    let halves = core::iter::successors(Some(end / 2), |half| Some(half / 2)).take_while(|&half| half > LOWEST / 2);
+    let anywhere = |half: usize| (half + mix(seed ^ half as u64) as usize % half) / PAGE * PAGE;
+    let mut may_map = false;
+    for place in core::iter::once(hint).chain(halves.map(anywhere)) {
+        match map_new(place, len, MAP_NORESERVE) {
+            Ok(()) if place == hint || place + len <= end => return Ok(place),
             // SAFETY: fresh, ours and unused.
-            Ok(()) => _ = unsafe { unmap(at, len) },
+            Ok(()) => _ = unsafe { unmap(place, len) },
             Err(Errno::EEXIST) => {}
-            Err(why) => return Err(why),
+            Err(why) if may_map => return Err(why),
+            // Nothing may be mapped; or there are no such addresses, and perhaps all that there are do.
+            Err(_) => {
+                let at = map(0, len, Access::ReadWrite)?;
+                if at + len <= end {
+                    return Ok(at);
+                }
+                may_map = true;
+                // SAFETY: fresh, ours and unused.
+                let _ = unsafe { unmap(at, len) };
+            }
         }
     }
     Err(Errno::EEXIST)
@@ -111,7 +109,12 @@ pub unsafe fn map_over(at: usize, len: usize, access: Access) -> Result<usize, E
 /// # Errors
 /// As [`map`], and `EEXIST` where something is; nothing has changed then.
 pub fn map_hole(at: usize, len: usize) -> Result<(), Errno> {
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    map_new(at, len, 0)
+}
+
+/// The same with more flags.
+fn map_new(at: usize, len: usize, flags: usize) -> Result<(), Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | flags;
     // SAFETY: touches no existing memory.
     let there = unsafe { call(nr::MMAP, [at, len, Access::ReadWrite as usize, flags, NO_FD, 0])? };
     if there == at {

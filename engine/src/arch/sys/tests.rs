@@ -466,9 +466,9 @@ fn metadata_lies_as_low_as_it_must() {
         };
         let below = |end, hint| map_below(end, hint, LEN);
         // Where nobody is it is as asked for; else lower than `end`, elsewhere each time, and writable.
-        let end = 1 << 44;
-        let first = below(end, end / 4).unwrap();
-        assert_eq!(first, end / 4);
+        let end = 1 << 40;
+        let first = below(end, end / 2).unwrap();
+        assert_eq!(first, end / 2);
         let low: Vec<_> = iter::from_fn(|| below(end, first).ok()).take(100).collect();
         assert_eq!(low.len(), 100, "{low:x?}");
         for (at, &place) in low.iter().enumerate() {
@@ -480,22 +480,38 @@ fn metadata_lies_as_low_as_it_must() {
         low.into_iter().for_each(unmap);
         // Where the upper half is taken it is the upper half of the lower, and so on; at last there is none.
         let end = 1 << 33;
-        let taken: Vec<_> = (28..33).rev().map(|half| 1 << half).map(|half| (half, map_hole(half, half))).collect();
-        assert!(taken.iter().all(|(_, taken)| taken.is_ok()), "{taken:?}");
+        let take = |half: usize| {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: touches nothing that is there.
+            let at = unsafe { libc::mmap(half as *mut _, half, libc::PROT_NONE, flags, -1, 0) };
+            assert_eq!(at as usize, half);
+        };
+        let taken: Vec<usize> = (28..33).rev().map(|half| 1 << half).collect();
+        taken.iter().copied().for_each(take);
         assert_eq!(below(end, 1 << 32), Err(Errno::EEXIST), "all is taken");
-        for (half, _) in taken.into_iter().rev() {
+        for half in taken.into_iter().rev() {
             // SAFETY: ours and unused.
             unsafe { super::unmap(half, half) }.unwrap();
             let found = below(end, 1 << 32).or_else(|_| below(end, 1 << 31)).unwrap();
             assert!(found >= half && found + LEN <= 2 * half, "{found:x} above {half:x}");
             unmap(found);
-            map_hole(half, half).unwrap();
+            take(half);
         }
+        // Where there are no such addresses what the system chooses may do, at first and behind what is taken; or what is lower.
+        for hint in [1 << 50, first] {
+            let at = below(1 << 52, hint).unwrap();
+            assert!(at >= end && at < 1 << 48, "{at:x}");
+            unmap(at);
+        }
+        let at = below(1 << 46, 1 << 50).unwrap();
+        assert!((1 << 45..1 << 46).contains(&at), "{at:x}");
+        unmap(at);
         // What may not be mapped is refused at once.
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: of this child.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) }, 0);
-        assert_eq!([first, 1 << 43].map(|hint| below(1 << 44, hint)), [Err(Errno::ENOMEM); 2]);
+        assert_eq!([first, 1 << 39 | LEN].map(|hint| below(1 << 40, hint)), [Err(Errno::ENOMEM); 2]);
+        assert_eq!(below(1 << 50, 1 << 49), Err(Errno::ENOMEM), "nor where there are no addresses");
         unmap(first);
     });
 }

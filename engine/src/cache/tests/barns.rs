@@ -263,8 +263,11 @@ fn reserve(from: usize, bytes: usize) {
     // SAFETY: touches nothing that is there.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let at = unsafe { libc::mmap(from as *mut _, bytes, libc::PROT_NONE, flags, -1, 0) };
-    if at == libc::MAP_FAILED && bytes > 4096 {
-        [from, from + bytes / 2].into_iter().for_each(|from| reserve(from, bytes / 2));
+    if at == libc::MAP_FAILED {
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EEXIST));
+        if bytes > 4096 {
+            [from, from + bytes / 2].into_iter().for_each(|from| reserve(from, bytes / 2));
+        }
     }
 }
 
@@ -274,14 +277,16 @@ fn what_no_word_reaches_is_for_descriptors() {
     in_a_single_child(|| {
         with(|meta, board| {
             (28..44).for_each(|half| reserve(1 << half, 1 << half));
+            // (The last request that goes without a search is a descriptor's.)
+            assert!((0..64).all(|_| meta.alloc_low(board, 1024).is_none()) && meta.alloc(board, 1024).is_some());
             let asked = fault::wanted();
             assert!((0..60).all(|_| Sheaf::new(meta, board, 4).is_none()));
             let searches = fault::wanted() - asked;
-            assert!((14..60).contains(&searches), "{searches} calls");
+            assert!((10..40).contains(&searches), "{searches} calls");
             let before = told(board);
             let far: Vec<_> = (0..100).map(|_| meta.alloc(board, 1024).unwrap().as_ptr() as usize).collect();
             assert!(far.iter().all(|&block| block > REACH && block.is_multiple_of(1024)));
-            assert_eq!((told(board).0[0] - before.0[0], told(board).1 - before.1), (128 << 10, 2), "two chunks");
+            assert_eq!((told(board).0[0] - before.0[0], told(board).1 - before.1), (64 << 10, 1), "a second chunk");
             // What is given back is a descriptor again, and no sheaf.
             // SAFETY: from there, unused.
             far.iter().for_each(|&block| unsafe { meta.free(NonNull::new(block as *mut u8).unwrap(), 1024) });
