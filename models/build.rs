@@ -24,6 +24,16 @@ const ALL: &[(&str, &str)] = &[
         guard",
     ),
     (
+        "let mut partial = self.slabs.partial[(*slab).node as usize]",
+        "crate::machine::assert_live(slab as usize);
+        let mut partial = self.slabs.partial[(*slab).node as usize]",
+    ),
+    (
+        "let node = unsafe { (*slab).node } as usize;",
+        "crate::machine::assert_live(slab as usize);
+            let node = unsafe { (*slab).node } as usize;",
+    ),
+    (
         "let (class, pfn, objects) = ((*slab).class as usize",
         "crate::machine::assert_live(slab as usize);
         let (class, pfn, objects) = ((*slab).class as usize",
