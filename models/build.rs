@@ -30,8 +30,10 @@ const ALL: &[(&str, &str)] = &[
     ),
     (
         "let node = unsafe { (*slab).node } as usize;",
-        "crate::machine::assert_live(slab as usize);
-            let node = unsafe { (*slab).node } as usize;",
+        "let node = unsafe {
+                crate::machine::assert_live(slab as usize);
+                (*slab).node
+            } as usize;",
     ),
     (
         "let (class, pfn, objects) = ((*slab).class as usize",
