@@ -128,10 +128,10 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
             "mov {w}, [{set}]",                        // w = set[class]
             "test {w:e}, {COUNT}",                     // count(w) == 0: refused
             "je 26b",
-            "add qword ptr [{set} + {COUNTS}], 1",     // tally.allocs += 1
             "mov {t}, {w}",
             "shr {t}, {TOP}",                          // top(w)
             "sub {w}, {ONE}",
+            "add qword ptr [{set} + {COUNTS}], 1",     // tally.allocs += 1
             "mov {t}, [{t} - 8]",                      // object = *(top - 8)
             dawdle!(),
             "mov [{set}], {w}",                        // commit: set[class] = w - one
@@ -156,13 +156,13 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
     unsafe {
         sequence!(
             "mov {w}, [{set}]",                        // w = set[class]
-            "test {w:e}, {ROOM}",                      // room(w) == 0: refused
-            "je {refused}",
-            "add qword ptr [{set} + {COUNTS} + 8], 1", // tally.frees += 1
             "mov {t}, {w}",
             "shr {t}, {TOP}",                          // top(w)
-            "mov [{t}], {object}",                     // *top = object
+            "test {w:e}, {ROOM}",                      // room(w) == 0: refused
+            "je {refused}",
             "add {w}, {ONE}",
+            "mov [{t}], {object}",                     // *top = object
+            "add qword ptr [{set} + {COUNTS} + 8], 1", // tally.frees += 1
             dawdle!(),
             "mov [{set}], {w}",                        // commit: set[class] = w + one
             "25:"
