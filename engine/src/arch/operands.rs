@@ -5,7 +5,7 @@
 //! ```text
 //! board ──► [ void set ][ … ][ slots[cpu_id] ]        board is a `cache::Sets`
 //!                 ▲               │ offset from board to the set of this CPU; 0 is the void set
-//!                 └───────────────┴──► set: words[class]{main, spare} …
+//!                 └───────────────┴──► set: words[class]{spare, main} …
 //!                                           ├─ + TALLY ─► tally: events, …
 //!                                           └─ + COUNTS ─► {allocs, frees} per class: in the tally, too
 //!
@@ -24,6 +24,10 @@ pub const INDICES: usize = 8192;
 pub const TALLY: usize = 1 << 26;
 /// Bytes from a set to its tally's counts by class.
 pub const COUNTS: usize = TALLY + 2048;
+/// Bytes from a class's pair of words to the main one. Objects begin at multiples of 16, as pairs do: so what a program stores at the
+/// beginning of an object is never at the page offset of a word that a sequence loads next. (Where it is, an Intel processor takes the
+/// one for the other if their pages' physical addresses agree in some bits: docs/performance.md.)
+pub const MAIN: usize = 8;
 /// Bits of a word's count, and of its room.
 pub const BITS: u32 = 10;
 /// What one more object adds to a word: a slot's bytes to the top.

@@ -1,7 +1,7 @@
 //! # What one CPU caches
 //!
 //! ```text
-//! set: [ main, spare ] by class │ … │ limits, batches by class │ … │ near: a barn by class of small objects
+//! set: [ spare, main ] by class │ … │ limits, batches by class │ … │ near: a barn by class of small objects
 //!        ▲ sequences, at fixed offsets      └─ slow paths
 //! ```
 //! Objects that come and go on one CPU pass main, spare and its own barn, four sheaves in all, before anybody else's line is touched.
@@ -36,10 +36,10 @@ pub(super) const UNFENCED: u32 = 3;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Pair {
-    /// The one that push and pop work on.
-    pub main: AtomicU64,
     /// The one that is exchanged with it before anybody else is asked.
     pub spare: AtomicU64,
+    /// The one that push and pop work on.
+    pub main: AtomicU64,
 }
 
 impl Pair {

@@ -54,7 +54,8 @@ use crate::stat::{Board, Event, Mode, Tally};
 pub const BYTES: usize = TALLY + SETS_MAX * TALLY_BYTES;
 
 // What the assembly takes for granted.
-const _: () = assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16);
+const _: () =
+    assert!(size_of::<Set>() <= PAGE && size_of::<Pair>() == 16 && core::mem::offset_of!(Pair, main) == seq::MAIN);
 const _: () = assert!(core::mem::offset_of!(Sets, void) == 0, "a slot is an offset from the void set");
 const _: () =
     assert!(core::mem::offset_of!(Sets, slots) == seq::SLOTS, "SLOTS of arch/operands.rs is where the slots are");
@@ -490,7 +491,7 @@ impl Sets {
     /// `new` is a word of a sheaf that the caller owns, or none; if done, the set owns
     /// it and the caller owns the sheaf of `old`.
     pub unsafe fn swap(&self, class: usize, spare: bool, old: Word, new: Word) -> Outcome<()> {
-        let at = class * 16 + usize::from(spare) * 8;
+        let at = class * 16 + if spare { 0 } else { seq::MAIN };
         match self.mode() {
             // SAFETY: `at` is a word of a set, the rest is the caller's promise.
             Mode::Sequences => unsafe { seq::swap(self.board_pointer(), self.area(), at, old.0, new.0) },

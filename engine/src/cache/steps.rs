@@ -13,7 +13,7 @@ use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
 use crate::arch::opaque;
 use crate::arch::outcome::Outcome;
-use crate::arch::seq::COUNTS;
+use crate::arch::seq::{COUNTS, MAIN};
 use crate::cpu::sim::{Interrupted, Running};
 use crate::stat::Tally;
 
@@ -88,8 +88,8 @@ pub fn push(steps: &(impl Steps + ?Sized), set: &Set, class: usize, object: usiz
         if word.room() == 0 {
             return Ok(None);
         }
-        steps.freed(class, main);
         steps.store(steps.slot(opaque(word.top() as usize) as u64), object as u64)?;
+        steps.freed(class, main);
         steps.store(main, word.pushed().0)?;
         Ok(Some(()))
     })())
@@ -136,10 +136,10 @@ impl Steps for Locked {
         Ok(())
     }
     fn allocated(&self, _: usize, main: &AtomicU64) {
-        add_under_lock(main, COUNTS);
+        add_under_lock(main, COUNTS - MAIN);
     }
     fn freed(&self, _: usize, main: &AtomicU64) {
-        add_under_lock(main, COUNTS + size_of::<AtomicU64>());
+        add_under_lock(main, COUNTS - MAIN + size_of::<AtomicU64>());
     }
 }
 

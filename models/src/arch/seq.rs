@@ -5,7 +5,7 @@
 #![allow(unsafe_code)] // the board's words by address
 
 use super::atomic::{AtomicU64, AtomicUsize};
-pub use super::operands::{BITS, ONE, REACH, RseqArea, TOP};
+pub use super::operands::{BITS, MAIN, ONE, REACH, RseqArea, TOP};
 pub use super::outcome::Outcome;
 use crate::cache::layout::{SLOT, Word};
 use crate::cache::set::{Pair, Set};

@@ -21,7 +21,7 @@
 //! Cost: pop 22 instructions, push 22, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{BITS, COUNT, COUNTS, ONE, ROOM, SLOTS, TALLY, TOP};
+use crate::arch::operands::{BITS, COUNT, COUNTS, MAIN, ONE, ROOM, SLOTS, TALLY, TOP};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -98,11 +98,11 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
     // that its word names, all of which are never unmapped.
     unsafe {
         sequence!(
-            "ldr {w}, [{set}, {class}]",               // w = set[class]
+            "add {set}, {set}, {class}",
+            "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
             "tst {w}, {COUNT}",                        // count(w) == 0: refused
             "b.eq 26b",
             "orr {p}, {set}, {TALLY}",
-            "add {p}, {p}, {class}",
             "ldr {t}, [{p}, {COUNTS}]",
             "add {t}, {t}, 1",
             "str {t}, [{p}, {COUNTS}]",                // tally.allocs += 1
@@ -111,12 +111,12 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
             "sub {w}, {w}, {ONE_HIGH}, lsl 12",
             "sub {w}, {w}, {ONE_LOW}",
             dawdle!(),
-            "str {w}, [{set}, {class}]",               // commit: set[class] = w - one (plain: the CPU's own)
+            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w - one (plain: the CPU's own)
             "25:"
             ;
             board = in(reg) board, area = in(reg) area, class = in(reg) class,
             w = out(reg) _, set = out(reg) _, t = out(reg) object,
-            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
             COUNT = const COUNT, TOP = const TOP,
         );
     }
@@ -134,25 +134,25 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
     // SAFETY: as in `pop`.
     unsafe {
         sequence!(
-            "ldr {w}, [{set}, {class}]",               // w = set[class]
+            "add {set}, {set}, {class}",
+            "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
             "tst {w}, {ROOM}",                         // room(w) == 0: refused
             "b.eq 26b",
+            "lsr {t}, {w}, {TOP}",                     // top(w)
+            "str {object}, [{t}]",                     // *top = object
             "orr {p}, {set}, {TALLY}",
-            "add {p}, {p}, {class}",
             "ldr {t}, [{p}, {COUNTS} + 8]",
             "add {t}, {t}, 1",
             "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += 1
-            "lsr {t}, {w}, {TOP}",                     // top(w)
-            "str {object}, [{t}]",                     // *top = object
             "add {w}, {w}, {ONE_HIGH}, lsl 12",
             "add {w}, {w}, {ONE_LOW}",
             dawdle!(),
-            "str {w}, [{set}, {class}]",               // commit: set[class] = w + one (plain: the CPU's own)
+            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w + one (plain: the CPU's own)
             "25:"
             ;
             board = in(reg) board, area = in(reg) area, class = in(reg) class,
             object = in(reg) object, set = out(reg) _, t = out(reg) out, w = out(reg) _,
-            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
+            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
             ROOM = const ROOM, TOP = const TOP,
         );
     }
@@ -170,13 +170,13 @@ pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut 
     // SAFETY: as in `pop`; copies at most `n` words to `into`.
     unsafe {
         sequence!(
-            "ldr {w}, [{set}, {class}]",               // w = set[class]
+            "add {set}, {set}, {class}",
+            "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
             "and {k}, {w}, {COUNT}",
             "cmp {k}, {n}",
             "csel {k}, {k}, {n}, lo",                  // k = min(count(w), n)
             "cbz {k}, 26b",                            // 0: refused
             "orr {p}, {set}, {TALLY}",
-            "add {p}, {p}, {class}",
             "ldr {t}, [{p}, {COUNTS}]",
             "add {t}, {t}, {k}",
             "str {t}, [{p}, {COUNTS}]",                // tally.allocs += k
@@ -191,12 +191,12 @@ pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut 
             "msub {w}, {k}, {one}, {w}",
             "mov {t}, 2",
             dawdle!(),
-            "str {w}, [{set}, {class}]",               // commit: set[class] = w - k × one (plain: the CPU's own)
+            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w - k × one (plain: the CPU's own)
             "25:"
             ;
             board = in(reg) board, area = in(reg) area, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY,
+            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN,
             COUNT = const COUNT, TOP = const TOP,
         );
     }
@@ -214,13 +214,13 @@ pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *con
     // SAFETY: as in `push`; reads at most `n` words at `from`.
     unsafe {
         sequence!(
-            "ldr {w}, [{set}, {class}]",               // w = set[class]
+            "add {set}, {set}, {class}",
+            "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
             "ubfx {k}, {w}, {BITS}, {BITS}",
             "cmp {k}, {n}",
             "csel {k}, {k}, {n}, lo",                  // k = min(room(w), n)
             "cbz {k}, 26b",                            // 0: refused
             "orr {p}, {set}, {TALLY}",
-            "add {p}, {p}, {class}",
             "ldr {t}, [{p}, {COUNTS} + 8]",
             "add {t}, {t}, {k}",
             "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += k
@@ -234,12 +234,12 @@ pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *con
             "madd {w}, {k}, {one}, {w}",
             "mov {t}, 2",
             dawdle!(),
-            "str {w}, [{set}, {class}]",               // commit: set[class] = w + k × one (plain: the CPU's own)
+            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w + k × one (plain: the CPU's own)
             "25:"
             ;
             board = in(reg) board, area = in(reg) area, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY,
+            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN,
             BITS = const BITS, TOP = const TOP,
         );
     }

@@ -6,14 +6,15 @@
 //! Pop and push address the word by one register: processors that foresee which store a load will be served from (Intel's
 //! since Golden Cove) do so for a register and a constant only. With two registers, a pop behind a push waited
 //! until the push knew its object's class: a pair of the same size took 8.4 ns instead of 3.6. So with the slot, whose address is the
-//! word without its lowest bits: sheaves lie low (see `meta`).
+//! word without its lowest bits: sheaves lie low (see `meta`). The instructions of both stand in the order that took least time of some
+//! hundreds (docs/performance.md).
 //!
 //! `set` comes in as what is to be added to the slot: the board, and the class where only its words are wanted.
 //!
 //! Cost: pop and push 13 instructions each, no locked one; 2.6–6 ns a pair.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{BITS, COUNT, COUNTS, ONE, ROOM, SLOTS, TALLY, TOP};
+use crate::arch::operands::{BITS, COUNT, COUNTS, MAIN, ONE, ROOM, SLOTS, TALLY, TOP};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -125,7 +126,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
     // that its word names, all of which are never unmapped.
     unsafe {
         sequence_with_result!(
-            "mov {w}, [{set}]",                        // w = set[class]
+            "mov {w}, [{set} + {MAIN}]",               // w = set[class]
             "test {w:e}, {COUNT}",                     // count(w) == 0: refused
             "je 26b",
             "mov {t}, {w}",
@@ -134,12 +135,12 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
             "add qword ptr [{set} + {COUNTS}], 1",     // tally.allocs += 1
             "mov {t}, [{t} - 8]",                      // object = *(top - 8)
             dawdle!(),
-            "mov [{set}], {w}",                        // commit: set[class] = w - one
+            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w - one
             "25:"
             ;
             BARE = const BARE as u8, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, w = out(reg) _, t = out(reg) object,
-            COUNTS = const COUNTS, ONE = const ONE, COUNT = const COUNT, TOP = const TOP,
+            COUNTS = const COUNTS, MAIN = const MAIN, ONE = const ONE, COUNT = const COUNT, TOP = const TOP,
         );
     }
     outcome(object, object)
@@ -155,7 +156,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
     // SAFETY: as in `pop`.
     unsafe {
         sequence!(
-            "mov {w}, [{set}]",                        // w = set[class]
+            "mov {w}, [{set} + {MAIN}]",               // w = set[class]
             "mov {t}, {w}",
             "shr {t}, {TOP}",                          // top(w)
             "test {w:e}, {ROOM}",                      // room(w) == 0: refused
@@ -164,12 +165,12 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
             "mov [{t}], {object}",                     // *top = object
             "add qword ptr [{set} + {COUNTS} + 8], 1", // tally.frees += 1
             dawdle!(),
-            "mov [{set}], {w}",                        // commit: set[class] = w + one
+            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w + one
             "25:"
             ;
             BARE = const BARE as u8, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, object = in(reg) object, w = out(reg) _,
-            COUNTS = const COUNTS, ONE = const ONE, ROOM = const ROOM, TOP = const TOP,
+            COUNTS = const COUNTS, MAIN = const MAIN, ONE = const ONE, ROOM = const ROOM, TOP = const TOP,
         );
     }
     Outcome::Done(())
@@ -186,7 +187,7 @@ pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut 
     // SAFETY: as in `pop`; copies at most `n` words to `into`.
     unsafe {
         sequence_with_result!(
-            "mov {w}, [{set}]",                        // w = set[class]
+            "mov {w}, [{set} + {MAIN}]",               // w = set[class]
             "mov {k:e}, {w:e}",
             "and {k:e}, {COUNT}",
             "cmp {k}, {n}",
@@ -204,13 +205,13 @@ pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut 
             "imul {t}, {k}, {ONE}",
             "sub {w}, {t}",
             dawdle!(),
-            "mov [{set}], {w}",                        // commit: set[class] = w - k × one
+            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w - k × one
             "25:",
             "mov {t:e}, 2"
             ;
             BARE = const 0, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, t = out(reg) out,
-            out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, ONE = const ONE, COUNT = const COUNT, TOP = const TOP,
+            out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, MAIN = const MAIN, ONE = const ONE, COUNT = const COUNT, TOP = const TOP,
         );
     }
     outcome(out, taken)
@@ -227,7 +228,7 @@ pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *con
     // SAFETY: as in `push`; reads at most `n` words at `from`.
     unsafe {
         sequence_with_result!(
-            "mov {w}, [{set}]",                        // w = set[class]
+            "mov {w}, [{set} + {MAIN}]",               // w = set[class]
             "mov {k:e}, {w:e}",
             "shr {k:e}, {BITS}",
             "and {k:e}, {COUNT}",
@@ -244,13 +245,13 @@ pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *con
             "imul {t}, {k}, {ONE}",
             "add {w}, {t}",
             dawdle!(),
-            "mov [{set}], {w}",                        // commit: set[class] = w + k × one
+            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w + k × one
             "25:",
             "mov {t:e}, 2"
             ;
             BARE = const 0, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, t = out(reg) out,
-            out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, ONE = const ONE,
+            out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, MAIN = const MAIN, ONE = const ONE,
             COUNT = const COUNT, BITS = const BITS, TOP = const TOP,
         );
     }
@@ -294,11 +295,11 @@ pub unsafe fn exchange(board: *const u8, area: isize, class: usize, wanted: u64)
     // SAFETY: as in `pop`. The two words are aligned to both their lengths (`cache::set`).
     unsafe {
         sequence!(
-            "test [{set}], {wanted}",                  // w & wanted != 0: refused
+            "test [{set} + {MAIN}], {wanted}",         // w & wanted != 0: refused
             "jne {refused}",
-            "test [{set} + 8], {wanted}",              // s & wanted == 0 (as in the void set): refused
+            "test [{set}], {wanted}",                  // s & wanted == 0 (as in the void set): refused
             "je {refused}",
-            "movq {both}, [{set} + 8]",                // (each by itself: it was stored by itself a moment ago)
+            "movq {both}, [{set} + {MAIN}]",           // (each by itself: it was stored by itself a moment ago)
             "movhps {both}, [{set}]",
             dawdle!(),
             "movaps [{set}], {both}",                  // commit: (s, w)
@@ -306,6 +307,7 @@ pub unsafe fn exchange(board: *const u8, area: isize, class: usize, wanted: u64)
             ;
             BARE = const 0, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, wanted = in(reg) wanted, both = out(xmm_reg) _,
+            MAIN = const MAIN,
         );
     }
     Outcome::Done(())
