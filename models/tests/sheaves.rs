@@ -1,5 +1,5 @@
 //! Sheaves between main, spare, barn and hands (`engine/src/cache/mod.rs`: `alloc`,
-//! `free`, `exchange`, `exchange_at_once`, `install`, `keep_spare`, `release`, `drain`, `empty_barns`).
+//! `free`, `exchange`, `exchange_at_once`, `even`, `install`, `keep`, `release`, `drain`, `empty_barns`).
 //!
 //! Bound: 3 threads × 6 operations, one of them with a drain of all sets, 2 CPUs, two-object sheaves;
 //! 16,000 schedules (fallback 6,000): 7 seconds, 0.1 minutes.

@@ -10,6 +10,9 @@
 //! push refused: main full  ──► exchange with spare ──► empty sheaf from a barn; the full one goes to
 //!                                                      the spare's place, a barn, or the source
 //! ```
+//! Where one of the two is full and the other empty, they do not change places but are [evened out](Cache::even): else whoever frees and
+//! allocates at random comes back here every few operations.
+//!
 //! Of small objects a set has a barn to itself, of two full sheaves a class, which is asked before the node's.
 //! Every arrow that touches a set is one committed compare-and-store of a word
 //! ([`Sets::swap`]), so that each sheaf always has one owner, whoever preempts
@@ -46,7 +49,7 @@ use core::iter;
 use core::ops::Range;
 use cpuset::CpuSet;
 use layout::{OBJECTS, Word};
-use set::{NEAR, Set};
+use set::{NEAR, Pair, Set};
 use sets::STEP;
 pub use sets::Sets;
 pub use sheaf::Sheaf;
@@ -58,6 +61,12 @@ const ABORTS: u32 = 3;
 const VISITS: u32 = 64;
 /// Barns together may hold one part in this many of what sets may.
 const BARNS: u64 = 4;
+/// Objects from which on two sheaves are evened out, after one in so many allocations (few in models, whose sheaves hold few).
+const EVENED: u64 = if cfg!(allotment_models) { 2 } else { 8 };
+/// See [`EVENED`].
+const EVENED_ONCE_IN: u64 = if cfg!(allotment_models) { 2 } else { 7 };
+/// Most objects that go over then.
+const EVENED_MOST: u64 = 32;
 /// Most full sheaves that the barn of a set keeps of a class.
 const NEAR_MAX: u32 = 2;
 
@@ -289,7 +298,7 @@ impl Cache {
         if !sheaf.is_empty() {
             let spare_is_free = spare == Word::NONE;
             let traded = if spare_is_free {
-                self.keep_spare(source, class, sheaf.into_word(main.count() as usize));
+                self.keep(source, class, true, sheaf.into_word(main.count() as usize));
                 Ok(None)
             } else {
                 self.to_barn(source, class, sheaf)
@@ -354,7 +363,9 @@ impl Cache {
             return Ok(());
         }
         if serves(spare) {
-            self.exchange(source, class, main, spare);
+            let (newer, older) = self.turn(set, class, main, spare);
+            self.keep(source, class, false, newer);
+            self.keep(source, class, true, older);
             return Ok(());
         }
         Err((main, spare))
@@ -471,6 +482,10 @@ impl Cache {
     /// Exchanges main and spare where the spare serves and main does not: at once (that needs no gate, and serves fast paths), or false.
     #[inline]
     pub fn exchange_at_once(&self, class_offset: usize, room: bool) -> bool {
+        let class = class_offset / size_of::<Pair>();
+        if self.sets.present().is_some_and(|set| self.is_uneven(set, class, Self::words(set, class))) {
+            return false;
+        }
         let is_done = self.sets.exchange(class_offset, room) == Outcome::Done(());
         if is_done {
             self.sets.count(Event::SheafSwap, 1);
@@ -478,37 +493,72 @@ impl Cache {
         is_done
     }
 
-    /// Exchanges main and spare, in steps that each leave every sheaf with one owner.
-    fn exchange(&self, source: &impl Source, class: usize, main: Word, spare: Word) {
+    /// Whether one of the two is full and the other empty, and it is time to change that: after one in seven allocations, since who comes
+    /// here all the time comes soon after one of those, and who takes and frees a thousand at a time need not pay for it.
+    fn is_uneven(&self, set: &Set, class: usize, (main, spare): (Word, Word)) -> bool {
+        let (full, empty) = if main.count() > 0 { (main, spare) } else { (spare, main) };
+        // Relaxed: any number will do.
+        let is_due = || self.sets.tally_of(set).class[class].allocs.load(Relaxed).is_multiple_of(EVENED_ONCE_IN);
+        full.room() == 0 && full.count() >= EVENED && empty.count() == 0 && empty.room() >= EVENED && is_due()
+    }
+
+    /// Has the spare serve in main's place: what the caller is to [`keep`](Cache::keep) as main and as spare. Each sheaf has one owner at
+    /// any time. (Out of line: what its callers do next needs none of this frame.)
+    #[inline(never)]
+    fn turn(&self, set: &Set, class: usize, main: Word, spare: Word) -> (Word, Word) {
+        if self.is_uneven(set, class, (main, spare)) {
+            self.even(set, class, main, spare)
+        } else {
+            self.exchange(class, main, spare)
+        }
+    }
+
+    /// Takes main and spare out and evens them out: the newest of the full one's objects, half of them or [`EVENED_MOST`], go into the empty
+    /// one, which is main then. So both have room and objects, and it takes as many operations to or fro until the next visit, not one.
+    /// Cost: four sequences and a copy.
+    fn even(&self, set: &Set, class: usize, main: Word, spare: Word) -> (Word, Word) {
         // SAFETY: takes the spare out; if done, it is ours.
         if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
-            return;
+            return (Word::NONE, Word::NONE);
+        }
+        let Some(first) = self.take_main(class, main, 0) else { return (Word::NONE, spare) };
+        // SAFETY: as said.
+        let Some(second) = (unsafe { Sheaf::from_word(spare) }) else { return (first.into_word(0), Word::NONE) };
+        let is_main_full = main.count() > 0;
+        let (mut full, mut empty) = if is_main_full { (first, second) } else { (second, first) };
+        let (count, room) = if is_main_full { (main.count(), spare.room()) } else { (spare.count(), main.room()) };
+        full.give_newest(&mut empty, (count.min(room) / 2).min(EVENED_MOST) as usize);
+        let limit = (set.limits[class].load(Relaxed) as usize).max(room as usize);
+        let newer = empty.fitting(&self.meta, self.sets.board(), limit);
+        (newer.into_word(limit), full.into_word(count as usize))
+    }
+
+    /// Exchanges main and spare, in steps.
+    fn exchange(&self, class: usize, main: Word, spare: Word) -> (Word, Word) {
+        // SAFETY: takes the spare out; if done, it is ours.
+        if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
+            return (Word::NONE, Word::NONE);
         }
         // SAFETY: the spare is ours to put in; if done, the old main is ours.
-        if unsafe { self.sets.swap(class, false, main, spare) } == Outcome::Done(()) {
-            self.sets.count(Event::SheafSwap, 1);
-            self.keep_spare(source, class, main);
-        } else {
-            self.release(source, class, spare);
+        if unsafe { self.sets.swap(class, false, main, spare) } != Outcome::Done(()) {
+            return (Word::NONE, spare);
         }
+        self.sets.count(Event::SheafSwap, 1);
+        (Word::NONE, main)
     }
 
     /// Puts a sheaf where main was taken out, with slots for `limit` objects, unless somebody else put one there.
     fn install(&self, source: &impl Source, class: usize, sheaf: Sheaf, limit: usize) {
-        let word = sheaf.fitting(&self.meta, self.sets.board(), limit).into_word(limit);
-        // SAFETY: the sheaf is ours to put in.
-        if unsafe { self.sets.swap(class, false, Word::NONE, word) } != Outcome::Done(()) {
-            self.release(source, class, word);
-        }
+        self.keep(source, class, false, sheaf.fitting(&self.meta, self.sets.board(), limit).into_word(limit));
     }
 
-    /// Keeps a sheaf of ours as the spare if that place is empty.
-    fn keep_spare(&self, source: &impl Source, class: usize, word: Word) {
+    /// Keeps a sheaf of ours as main, or as the spare, if that place is empty.
+    fn keep(&self, source: &impl Source, class: usize, spare: bool, word: Word) {
         if word == Word::NONE {
             return;
         }
         // SAFETY: the sheaf is ours to put in.
-        if unsafe { self.sets.swap(class, true, Word::NONE, word) } != Outcome::Done(()) {
+        if unsafe { self.sets.swap(class, spare, Word::NONE, word) } != Outcome::Done(()) {
             self.release(source, class, word);
         }
     }

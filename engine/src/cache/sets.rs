@@ -233,6 +233,14 @@ impl Sets {
         None
     }
 
+    /// The set that this CPU has, if it has one, for a look: nothing is made or answered, and no lock taken.
+    #[inline]
+    pub fn present(&self) -> Option<&Set> {
+        // Acquire: as in `ready`. (What is no CPU, as of a thread that is not registered, has no slot.)
+        let offset = self.slots.get(self.cpus.here().1 as usize)?.load(Acquire);
+        (offset != 0).then(|| self.set_at(offset))
+    }
+
     /// A set into the slot of `cpu`, if it has none the one of the CPU where `index` was, or a new one; false while closed, or when there are
     /// no more.
     fn make(&self, index: usize, cpu: usize) -> bool {

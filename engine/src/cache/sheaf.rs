@@ -151,6 +151,15 @@ impl Sheaf {
         self.set_len(len + 1);
         true
     }
+    /// Its `n` newest objects go to `other`, which is empty and has slots for them.
+    pub fn give_newest(&mut self, other: &mut Self, n: usize) {
+        let rest = self.len() - n;
+        assert!(other.is_empty() && n <= other.slots());
+        // SAFETY: `n` slots of each block, both of which are ours; those here were written.
+        unsafe { other.first().copy_from_nonoverlapping(self.first().add(rest), n) };
+        other.set_len(n);
+        self.set_len(rest);
+    }
     /// Forgets its `n` oldest objects; as many of the newest take their place.
     pub fn forget_oldest(&mut self, n: usize) {
         let rest = self.len() - n;

@@ -134,6 +134,32 @@ fn put_main(cache: &Cache, main: Word) {
     assert_eq!(unsafe { cache.sets.swap(CLASS, false, Word::NONE, main) }, Outcome::Done(()));
 }
 
+/// Who comes too late to even two sheaves out leaves them as they are, whichever of the two is another now.
+#[test]
+fn sheaves_are_evened_out_together_or_not_at_all() {
+    let (cache, bag) = cache();
+    let (empty, full) = (sheaf(cache, &bag, 0), sheaf(cache, &bag, 4));
+    put(cache, empty, full);
+    let set = cache.sets.ready().unwrap();
+    let stale = |word: Word| Word(word.0 + (1 << 30));
+    assert_eq!(cache.even(set, CLASS, empty, stale(full)), (Word::NONE, Word::NONE));
+    assert_eq!(words(cache), (empty, full));
+    let (newer, older) = cache.even(set, CLASS, stale(empty), full);
+    assert_eq!((newer, older, words(cache)), (Word::NONE, full, (empty, Word::NONE)));
+    cache.keep(&bag, CLASS, true, older);
+    let mut objects = unsafe { Sheaf::from_word(full) }.unwrap().objects().to_vec();
+    let (newer, older) = cache.even(set, CLASS, empty, full);
+    assert_eq!(words(cache), (Word::NONE, Word::NONE));
+    assert_eq!([(newer.count(), newer.room()), (older.count(), older.room())], [(2, 2); 2]);
+    let [newer_half, older_half] =
+        [newer, older].map(|word| unsafe { Sheaf::from_word(word) }.unwrap().objects().to_vec());
+    assert_eq!(older_half, objects.drain(..2).collect::<Vec<_>>());
+    assert_eq!(newer_half, objects);
+    cache.keep(&bag, CLASS, false, newer);
+    cache.keep(&bag, CLASS, true, older);
+    assert_eq!(words(cache), (newer, older));
+}
+
 /// A sheaf is where it was, or in a barn.
 #[test]
 fn an_exchange_that_is_too_late_loses_no_sheaf() {
@@ -142,16 +168,24 @@ fn an_exchange_that_is_too_late_loses_no_sheaf() {
     put(cache, empty, full);
     let stale = Word(full.0 + (1 << 30));
     let swaps = || cache.sets.event(Event::SheafSwap);
-    cache.exchange(&bag, CLASS, empty, stale);
+    let exchange = |main, spare| {
+        let (newer, older) = cache.exchange(CLASS, main, spare);
+        assert_eq!(newer, Word::NONE);
+        cache.keep(&bag, CLASS, true, older);
+    };
+    exchange(empty, stale);
     assert_eq!((words(cache), barn(cache), swaps()), ((empty, full), (0, 0), 0));
-    cache.exchange(&bag, CLASS, empty, full);
+    exchange(empty, full);
     assert_eq!((words(cache), barn(cache), swaps()), ((full, empty), (0, 0), 1));
-    cache.exchange(&bag, CLASS, stale, empty);
-    assert_eq!((words(cache), barn(cache), swaps()), ((full, Word::NONE), (0, 1), 1));
+    exchange(stale, empty);
+    assert_eq!((words(cache), barn(cache), swaps()), ((full, empty), (0, 0), 1));
+    let taken = unsafe { cache.sets.swap(CLASS, true, empty, Word::NONE) };
+    assert_eq!(taken, Outcome::Done(()));
+    cache.release(&bag, CLASS, empty);
     let other = sheaf(cache, &bag, 3);
-    cache.keep_spare(&bag, CLASS, other);
+    cache.keep(&bag, CLASS, true, other);
     assert_eq!((words(cache), barn(cache)), ((full, other), (0, 1)));
-    cache.keep_spare(&bag, CLASS, sheaf(cache, &bag, 2));
+    cache.keep(&bag, CLASS, true, sheaf(cache, &bag, 2));
     // (For the empty one that the barn has.)
     assert_eq!((words(cache), barn(cache)), ((full, other), (2, 1)));
     let late = unsafe { Sheaf::from_word(sheaf(cache, &bag, 1)) }.unwrap();

@@ -165,6 +165,46 @@ fn the_own_way_is_spare_and_the_sets_barn() {
     walk.follow("freed", free, &[(UP, 0, none, [2, 0]), (UP, 4, none, [2, 0])]);
 }
 
+/// Where one of the two is full and the other empty, one visit in seven evens them out, and who takes and frees at random is served by
+/// main alone from then on.
+#[test]
+fn a_full_and_an_empty_sheaf_are_evened_out() {
+    let mut walk = Walk::new(16, 64);
+    (0..32).for_each(|_| walk.alloc());
+    (0..16).for_each(|_| walk.free());
+    assert_eq!(walk.state(), ([16, -1], [0; 2], [0; 2]));
+    // A spare comes of the first that finds no room.
+    walk.free();
+    assert_eq!(walk.state(), ([1, 16], [0; 2], [0; 2]));
+    let sets = &walk.cache.sets;
+    let allocs = || sets.tally(1).class[CLASS].allocs.load(Relaxed);
+    let mut visits = 0;
+    while walk.state().0 != [7, 8] {
+        assert!(visits < 7, "{:?}", walk.state());
+        walk.alloc();
+        // Main is empty, the spare full: they change places, but for one time in seven.
+        let is_due = allocs().is_multiple_of(7);
+        walk.alloc();
+        visits += 1;
+        if !is_due {
+            assert_eq!(walk.state().0, [15, 0]);
+            walk.free();
+            assert_eq!(walk.state().0, [16, 0]);
+            walk.free();
+        }
+    }
+    // Each has room and objects, and nothing is in both.
+    let mut cached = walk.hand.clone();
+    sets.peek(here().1 as usize, CLASS, |object| cached.push(object));
+    cached.sort_unstable();
+    cached.dedup();
+    assert_eq!(cached.len(), 32);
+    let swaps = sets.event(Event::SheafSwap);
+    (0..7).for_each(|_| walk.alloc());
+    (0..15).for_each(|_| walk.free());
+    assert_eq!((walk.state().0, sets.event(Event::SheafSwap)), ([15, 8], swaps));
+}
+
 /// A class without barn and budget keeps what `room` says in main, and only where it is `wanted`.
 #[test]
 fn a_main_is_renewed_where_that_is_wanted() {
