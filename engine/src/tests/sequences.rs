@@ -9,7 +9,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq;
-use crate::arch::seq::{self, COUNTS, REACH, RseqArea, SLOTS, TALLY};
+use crate::arch::seq::{self, COUNTS, MAIN, REACH, RseqArea, SLOTS, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::arch::unit_seq::{self, Place, UNIT};
 use crate::cache::layout::Word;
@@ -91,8 +91,8 @@ impl Board {
         };
         let board = Self { map, base, sheaf };
         board.word(SLOTS + OWNER as usize * 8).store(Self::SET as u64, Relaxed);
-        board.word(Self::SET + CLASS).store(board.full().0, Relaxed);
-        board.word(Self::SET + CLASS + 8).store(board.spare().0, Relaxed);
+        board.word(Self::SET + CLASS + MAIN).store(board.full().0, Relaxed);
+        board.word(Self::SET + CLASS).store(board.spare().0, Relaxed);
         board
     }
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -109,8 +109,8 @@ impl Board {
     }
     /// All that a sequence may change.
     fn state(&self) -> ([u64; 7], [usize; 4]) {
-        let [word, tally, counts] = [0, TALLY, COUNTS].map(|at| Self::SET + CLASS + at);
-        let all = [SLOTS + OWNER as usize * 8, word, word + 8, tally, tally + 8, counts, counts + 8];
+        let [spare, main, tally, counts] = [0, MAIN, TALLY, COUNTS].map(|at| Self::SET + CLASS + at);
+        let all = [SLOTS + OWNER as usize * 8, main, spare, tally, tally + 8, counts, counts + 8];
         (all.map(|at| self.word(at).load(Relaxed)), [0, 1, 2, 3].map(|at| self.sheaf[at].get()))
     }
 }
@@ -146,7 +146,7 @@ const ON_SETS: &[(&str, OnSet)] = &[
         let from = [OBJECT + 32, OBJECT + 48];
         done(unsafe { seq::push_batch(board.base as *const u8, area.base, CLASS, from.as_ptr(), 2) })
     }),
-    ("swap", |board, area| unsafe { seq::swap(board.base as *const u8, area.base, CLASS, board.full().0, 0) }),
+    ("swap", |board, area| unsafe { seq::swap(board.base as *const u8, area.base, CLASS + MAIN, board.full().0, 0) }),
     #[cfg(target_arch = "x86_64")]
     ("exchange", |board, area| unsafe { seq::exchange(board.base as *const u8, area.base, CLASS, 4) }),
     ("add", |board, area| unsafe { seq::add(board.base as *const u8, area.base, CLASS, 7) }),
