@@ -48,18 +48,19 @@ pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
 /// Calls of [`map_below`] that found the hint taken: the next looks elsewhere.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Maps `len` bytes of metadata that end below `end`, at `hint` (which does, too) if that is free; else anywhere in the upper half of what is
-/// below `end`, in the upper half of the rest, and so on. Nothing is mapped meanwhile that is not wanted: limits would count it.
+/// Maps `len` bytes of metadata that end below `end`, at `hint` (which does, too) if that is free; else anywhere in the upper half of the
+/// lower half of what is below `end`, in the upper half of the rest, and so on, and at last in the upper half of all, where memory's windows
+/// are, which would not grow over it. Nothing is mapped meanwhile that is not wanted: limits would count it.
 ///
 /// # Errors
 /// As [`map`]; `EEXIST` where all those places are taken.
 pub fn map_below(end: usize, hint: usize, len: usize) -> Result<usize, Errno> {
     // (Relaxed: a number. And where the stack is is chance's, too.)
     let seed = mix(TAKEN.fetch_add(1, Relaxed) as u64 ^ (&raw const len) as u64);
-    let halves = core::iter::successors(Some(end / 2), |half| Some(half / 2)).take_while(|&half| half > LOWEST / 2);
+    let halves = core::iter::successors(Some(end / 4), |half| Some(half / 2)).take_while(|&half| half > LOWEST / 2);
     let anywhere = |half: usize| (half + mix(seed ^ half as u64) as usize % half) / PAGE * PAGE;
     let mut may_map = false;
-    for place in core::iter::once(hint).chain(halves.map(anywhere)) {
+    for place in core::iter::once(hint).chain(halves.chain([end / 2]).map(anywhere)) {
         match map_new(place, len, MAP_NORESERVE) {
             Ok(()) if place == hint || place + len <= end => return Ok(place),
             // SAFETY: fresh, ours and unused.
