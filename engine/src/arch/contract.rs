@@ -33,7 +33,7 @@
 //! | name | then | commits with |
 //! |---|---|---|
 //! | `pop` | `w = set[class]`; `count(w) == 0`: refused; `tally.allocs += 1`; `object = *(top(w) - 8)` | `set[class] = w - one` |
-//! | `push` | `w = set[class]`; `room(w) == 0`: refused; `*top(w) = object`; `tally.frees += 1` | `set[class] = w + one` |
+//! | `push` | `w = set[class]`; `room(w) == 0`: refused; `*top(w) = object` and `tally.frees += 1`, in either order | `set[class] = w + one` |
 //! | `pop_batch` | `k = min(count(w), n)`; 0: refused; `allocs += k`; copies `k` objects out | `set[class] = w - k × one` |
 //! | `push_batch` | `k = min(room(w), n)`; 0: refused; `frees += k`; copies `k` objects in | `set[class] = w + k × one` |
 //! | `swap` | (void: refused); `set[at] != old`: refused | `set[at] = new` (compare and store) |

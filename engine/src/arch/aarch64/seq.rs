@@ -138,12 +138,12 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
             "tst {w}, {ROOM}",                         // room(w) == 0: refused
             "b.eq 26b",
-            "lsr {t}, {w}, {TOP}",                     // top(w)
-            "str {object}, [{t}]",                     // *top = object
             "orr {p}, {set}, {TALLY}",
             "ldr {t}, [{p}, {COUNTS} + 8]",
             "add {t}, {t}, 1",
             "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += 1
+            "lsr {t}, {w}, {TOP}",                     // top(w): behind the count, for in the end it says that this is done
+            "str {object}, [{t}]",                     // *top = object
             "add {w}, {w}, {ONE_HIGH}, lsl 12",
             "add {w}, {w}, {ONE_LOW}",
             dawdle!(),
