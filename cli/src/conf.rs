@@ -128,9 +128,9 @@ mod tests {
     /// (Every form of the line itself: `engine/src/knob.rs`.)
     #[test]
     fn a_bad_setting_is_explained_in_one_line() {
-        let (conf, wrong) = merge(Some("index=cpu"), &["lazy_flor=1", "mode=auto,sheaf_objects=1023", "mode"]);
+        let (conf, wrong) = merge(Some("index=cpu"), &["lazy_flor=1", "mode=auto,sheaf_objects=1021", "mode"]);
         assert_eq!(conf.as_deref(), Some("index=cpu,mode=auto"));
-        for (line, word) in wrong.iter().zip(["lazy_flor=1", "sheaf_objects=1023", "mode"]) {
+        for (line, word) in wrong.iter().zip(["lazy_flor=1", "sheaf_objects=1021", "mode"]) {
             let word = word.as_bytes();
             assert_eq!(*line, format!("--set: {}", knob::parse(word).unwrap_err().explain(word)));
             assert!(!line.contains('\n'));

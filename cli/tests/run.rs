@@ -308,7 +308,7 @@ fn wrong_knobs_are_said() {
     for (word, said) in [
         ("mod=auto", "there is no knob `mod`; the nearest is `mode`, which takes one of auto, sequences, fallback"),
         ("mode=fast", "`mode` cannot be `fast`; it takes one of auto, sequences, fallback"),
-        ("sheaf_objects=100000", "`sheaf_objects` cannot be `100000`; it takes a number from 2 to 1022"),
+        ("sheaf_objects=100000", "`sheaf_objects` cannot be `100000`; it takes a number from 2 to 1020"),
         ("lazy_flor=1", "there is no knob `lazy_flor`; the nearest is `lazy_floor`, which takes bytes from 0 to 64G"),
         ("mode", "`mode` has no value; it takes one of auto, sequences, fallback"),
         ("lazy_flo", "`lazy_flo` is not KEY=VALUE; the nearest is `lazy_floor`, which takes bytes from 0 to 64G"),

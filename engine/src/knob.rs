@@ -144,7 +144,7 @@ knobs! {
         "how per-CPU sets are reached: restartable sequences, or locks";
     Index "index" Kind::Word(Index::WORDS), 0, 0, 1,
         "which set a CPU without one gets: that of the kernel's compact concurrency id where there is one, or one of its own";
-    SheafObjects "sheaf_objects" Kind::Count, 1022, 2, 1022,
+    SheafObjects "sheaf_objects" Kind::Count, 1020, 2, 1020,
         "most objects in one sheaf of a CPU's set";
     SheafBytes "sheaf_bytes" Kind::Bytes, 128 * KIB, KIB, MIB,
         "most bytes in one sheaf of a CPU's set";
@@ -600,7 +600,7 @@ mod tests {
         assert_eq!(parse(b"mod=auto"), Err(BadSetting::Name(Id::Mode as usize)));
         assert_eq!(parse(b"lazy_flor=1"), Err(BadSetting::Name(Id::LazyFloor as usize)));
         assert_eq!(parse(b"mode=fast"), Err(BadSetting::Value(Id::Mode as usize)));
-        assert_eq!(parse(b"sheaf_objects=1023"), Err(BadSetting::Value(Id::SheafObjects as usize)));
+        assert_eq!(parse(b"sheaf_objects=1021"), Err(BadSetting::Value(Id::SheafObjects as usize)));
         assert_eq!(parse(b"sheaf_objects="), Err(BadSetting::Value(Id::SheafObjects as usize)));
         assert_eq!(parse(b"lazy_floor=99999999999999999999G"), Err(BadSetting::Value(Id::LazyFloor as usize)));
     }
@@ -709,8 +709,8 @@ mod tests {
                 "there is no knob `lazy_flor`; the nearest is `lazy_floor`, which takes bytes from 0 to 64G",
             ),
             ("mode=fast", "`mode` cannot be `fast`; it takes one of auto, sequences, fallback"),
-            ("sheaf_objects=1023", "`sheaf_objects` cannot be `1023`; it takes a number from 2 to 1022"),
-            ("sheaf_objects=", "`sheaf_objects` cannot be ``; it takes a number from 2 to 1022"),
+            ("sheaf_objects=1021", "`sheaf_objects` cannot be `1021`; it takes a number from 2 to 1020"),
+            ("sheaf_objects=", "`sheaf_objects` cannot be ``; it takes a number from 2 to 1020"),
             ("sheaf_bytes=2M", "`sheaf_bytes` cannot be `2M`; it takes bytes from 1K to 1M"),
             (
                 "m\n=\u{1}",

@@ -126,7 +126,7 @@ pub fn verify() {
     });
 }
 
-/// Pages of low memory that nobody uses: sheaves lie where the words of sets reach.
+/// Pages of low memory that nobody uses, all together.
 static LOW: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// Where it ends.
 pub const LOW_ENDS: usize = 1 << 44;

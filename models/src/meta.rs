@@ -1,12 +1,9 @@
 //! Blocks for models: never used twice, poisoned when given back, and checked at the end.
 #![allow(unsafe_code)] // raw blocks
 
-use crate::arch::operands::REACH;
 use crate::machine;
 use crate::stat::Board;
 use core::ptr::NonNull;
-
-const _: () = assert!(machine::LOW_ENDS <= REACH);
 
 /// See the engine's `meta`.
 #[derive(Debug, Default)]
@@ -27,11 +24,11 @@ impl Meta {
     /// A block.
     #[must_use]
     pub fn alloc(&self, _: &Board, bytes: usize) -> Option<NonNull<u8>> {
-        NonNull::new(machine::mapping(bytes, 128) as *mut u8)
+        NonNull::new(machine::mapping(bytes, bytes.next_power_of_two()) as *mut u8)
     }
-    /// One that words reach: all that the machine maps a page of at most.
+    /// One that is never anything else: none is used twice.
     #[must_use]
-    pub fn alloc_low(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
+    pub fn alloc_stable(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
         self.alloc(board, bytes)
     }
     /// Takes a block back.
@@ -40,5 +37,13 @@ impl Meta {
     /// It came from [`Meta::alloc`] and is unused.
     pub unsafe fn free(&self, block: NonNull<u8>, _: usize) {
         machine::retire(block.as_ptr() as usize);
+    }
+    /// The same.
+    ///
+    /// # Safety
+    /// It came from [`Meta::alloc_stable`] and is unused. (Whoever looks at it finds no sheaf.)
+    pub unsafe fn free_stable(&self, block: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.free(block, bytes) };
     }
 }

@@ -6,15 +6,16 @@
 //! At the end every object and every sheaf is in exactly one place.
 #![allow(unsafe_code, missing_docs)]
 
-use allotment_models::arch::atomic::{AtomicU64, Ordering::Relaxed};
 use allotment_models::arch::outcome::Outcome;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::RseqArea;
+use allotment_models::cache::Sheaf;
 use allotment_models::cache::cpuset::CpuSet;
 use allotment_models::cache::layout::Word;
 use allotment_models::cache::sets::Sets;
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Sabotage};
+use allotment_models::meta::Meta;
 use allotment_models::stat::Mode;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 const CLASS: usize = 1;
 
 const WORKERS: usize = 2;
-const LIMIT: u64 = 4;
+const LIMIT: usize = 4;
 
 fn sets(mode: Mode) -> Arc<Sets> {
     let sets = Arc::new(Sets::new());
@@ -34,19 +35,15 @@ fn sets(mode: Mode) -> Arc<Sets> {
 }
 
 /// A sheaf with `count` of the numbers from `first`.
-fn sheaf(first: u64, count: u64) -> Word {
-    let slots = machine::mapping(LIMIT as usize * 8, 128);
-    for at in 0..count {
-        // SAFETY: a slot of the sheaf.
-        unsafe { &*((slots + at as usize * 8) as *const AtomicU64) }.store(first + at, Relaxed);
-    }
-    Word::new(slots as u64, count, LIMIT)
+fn sheaf(sets: &Sets, first: usize, count: usize) -> Word {
+    let mut sheaf = Sheaf::new(&Meta, sets.board(), LIMIT).expect("memory");
+    (first..first + count).for_each(|object| _ = sheaf.push(object));
+    sheaf.into_word(LIMIT)
 }
-fn objects(word: Word) -> impl Iterator<Item = usize> {
-    (0..word.count()).map(move |at| {
-        // SAFETY: a slot of a sheaf that we own.
-        unsafe { &*((word.objects() + at * 8) as usize as *const AtomicU64) }.load(Relaxed) as usize
-    })
+fn objects(word: Word) -> Vec<usize> {
+    machine::flush();
+    // SAFETY: a sheaf that we own.
+    unsafe { Sheaf::from_word(word) }.map_or(vec![], |mut sheaf| sheaf.objects().to_vec())
 }
 
 fn indices(some: Range<usize>) -> CpuSet {
@@ -62,7 +59,7 @@ struct Found {
 }
 impl Found {
     fn sheaf(&mut self, word: Word) {
-        if word != Word::NONE {
+        if word != Word::none() {
             self.objects.extend(objects(word));
             self.sheaves.push(word.objects());
         }
@@ -87,9 +84,9 @@ impl Found {
 }
 
 /// Four operations; what the thread has in the end.
-fn work(sets: &Sets, thread: u64, parks: bool) -> Found {
-    let mut hand = vec![thread as usize * 100 + 50];
-    let mut own = Some(sheaf(thread * 100 + 60, 1));
+fn work(sets: &Sets, thread: usize, parks: bool) -> Found {
+    let mut hand = vec![thread * 100 + 50];
+    let mut own = Some(sheaf(sets, thread * 100 + 60, 1));
     for _ in 0..4 {
         if parks && machine::choose(4) == 0 {
             sets.park();
@@ -112,7 +109,8 @@ fn work(sets: &Sets, thread: u64, parks: bool) -> Found {
             outcome == Outcome::Refused
         };
         // SAFETY: the sheaf is ours, and there if done.
-        if refused && own.is_some_and(|own| unsafe { sets.swap(CLASS, false, Word::NONE, own) } == Outcome::Done(())) {
+        if refused && own.is_some_and(|own| unsafe { sets.swap(CLASS, false, Word::none(), own) } == Outcome::Done(()))
+        {
             own = None;
         }
     }
@@ -141,15 +139,15 @@ fn model(mode: Mode, way: DrainMode) {
 /// With a bias, this thread is its owner and one of the workers.
 fn model_of(sets: &Arc<Sets>, way: DrainMode, is_biased: bool) {
     // A set with a sheaf for each index.
-    for first in [0, 100] {
-        let word = sheaf(first, 2);
+    for first in [10, 110] {
+        let word = sheaf(sets, first, 2);
         // SAFETY: the sheaf is ours until it is done.
-        while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::NONE, word) } != Outcome::Done(()) {}
+        while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::none(), word) } != Outcome::Done(()) {}
     }
     if is_biased {
         sets.cpus.bias.grant(0);
     }
-    let workers: Vec<_> = (0..WORKERS as u64)
+    let workers: Vec<_> = (0..WORKERS)
         .map(|thread| {
             let sets = Arc::clone(sets);
             (thread > 0 || !is_biased).then(|| spawn(move || work(&sets, thread, way == DrainMode::Gentle)))
@@ -193,7 +191,7 @@ fn model_of(sets: &Arc<Sets>, way: DrainMode, is_biased: bool) {
     all.sheaves.sort_unstable();
     let sheaves = all.sheaves.len();
     all.sheaves.dedup();
-    let whole: Vec<usize> = (0..WORKERS).flat_map(|t| [0, 1, 50, 60].map(|n| t * 100 + n)).collect();
+    let whole: Vec<usize> = (0..WORKERS).flat_map(|t| [10, 11, 50, 60].map(|n| t * 100 + n)).collect();
     assert!(all.objects == whole, "VIOLATION: objects {:?}", all.objects);
     assert!(sheaves == 2 * WORKERS && all.sheaves.len() == sheaves, "VIOLATION: {sheaves} sheaves");
 }

@@ -7,16 +7,18 @@
 //! thread itself gets no set.
 #![allow(unsafe_code, missing_docs)]
 
-use allotment_models::arch::atomic::{AtomicU64, Ordering::Relaxed};
+use allotment_models::arch::atomic::AtomicU64;
 use allotment_models::arch::gate::Gate;
 use allotment_models::arch::outcome::Outcome;
 use allotment_models::arch::rseq;
 use allotment_models::arch::seq::RseqArea;
+use allotment_models::cache::Sheaf;
 use allotment_models::cache::layout::Word;
 use allotment_models::cache::set::Set;
 use allotment_models::cache::sets::Sets;
 use allotment_models::harness::{fails, holds, spawn};
 use allotment_models::machine::{self, Sabotage};
+use allotment_models::meta::Meta;
 use allotment_models::stat::Mode;
 use allotment_models::stat::board::SETS_MAX;
 use std::sync::Arc;
@@ -102,14 +104,11 @@ fn model(mode: Mode) {
     // SAFETY: a zeroed mapping for as long as the schedule lasts.
     unsafe { sets.open(base, mode, RseqArea { base: 0, index: rseq::INDEX }, None) };
     for first in [10, 20] {
-        let slots = machine::mapping(64, 128);
-        for at in 0..3 {
-            // SAFETY: a slot of the sheaf.
-            unsafe { &*((slots + at * 8) as *const AtomicU64) }.store((first + at) as u64, Relaxed);
-        }
-        let word = Word::new(slots as u64, 3, 6);
+        let mut sheaf = Sheaf::new(&Meta, sets.board(), 6).expect("memory");
+        (first..first + 3).for_each(|object| _ = sheaf.push(object));
+        let word = sheaf.into_word(6);
         // SAFETY: the sheaf is ours until it is done.
-        while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::NONE, word) } != Outcome::Done(()) {}
+        while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::none(), word) } != Outcome::Done(()) {}
     }
     let workers: Vec<_> = (0..2)
         .map(|_| {

@@ -83,12 +83,13 @@ fn sequence(number: usize, body: &[Instruction]) -> Vec<Instruction> {
 // Places. A region is a place's upper half.
 const SLOT: u8 = 0x00;
 const CPU: u8 = 0x10;
-/// The count of objects of set 1 and of set 2, and their cells, two each.
+/// The words of set 1 and of set 2 (of 0, the void set, too): which cell is behind the last object; and their cells, two each between two
+/// barriers, which are 0.
 const fn word(set: u8) -> u8 {
     0x20 + set
 }
 const fn cell(set: u8, at: u8) -> u8 {
-    0x30 + set * 4 + (at & 1)
+    0x30 + set * 4 + (at & 3)
 }
 const PLACES: usize = 0x40;
 
@@ -224,6 +225,8 @@ const NEW: u8 = 2;
 /// The objects: one in the old set's first cell, one in the worker's hand.
 const A: u8 = 7;
 const B: u8 = 9;
+/// In a cell that is free.
+const FREE: u8 = 3;
 
 /// `pop` into register 2, by way of registers 0 (the set) and 1 (its word).
 fn pop(number: usize) -> Vec<Instruction> {
@@ -233,20 +236,20 @@ fn pop(number: usize) -> Vec<Instruction> {
             load(0, (&[], |_| SLOT)),
             load(1, (&[0], |r| word(r[0]))),
             load(2, (&[0, 1], |r| cell(r[0], r[1].wrapping_sub(1)))),
-            store((&[0], |r| word(r[0])), (&[1], |r| r[1].wrapping_sub(1)))
-                .only_if((&[0, 1], |r| r[0] != 0 && r[1] != 0)),
+            store((&[0], |r| word(r[0])), (&[1], |r| r[1].wrapping_sub(1))).only_if((&[2], |r| r[2] != 0)),
         ],
     )
 }
 
-/// `push` of B, by way of registers 3 and 4.
+/// `push` of B, by way of registers 3, 4 and 5.
 fn push(number: usize) -> Vec<Instruction> {
-    const MAY: Of<bool> = (&[3, 4], |r| r[3] != 0 && r[4] < 2);
+    const MAY: Of<bool> = (&[5], |r| r[5] != 0);
     sequence(
         number,
         &[
             load(3, (&[], |_| SLOT)),
             load(4, (&[3], |r| word(r[3]))),
+            load(5, (&[3, 4], |r| cell(r[3], r[4]))),
             store((&[3, 4], |r| cell(r[3], r[4])), (&[], |_| B)).only_if(MAY),
             store((&[3], |r| word(r[3])), (&[4], |r| r[4] + 1)).only_if(MAY),
         ],
@@ -255,15 +258,15 @@ fn push(number: usize) -> Vec<Instruction> {
 
 /// What a drainer reads of the old set: its word into 0, its cells into 1 and 2.
 fn gather() -> Vec<Instruction> {
-    vec![load(0, (&[], |_| word(OLD))), load(1, (&[], |_| cell(OLD, 0))), load(2, (&[], |_| cell(OLD, 1)))]
+    vec![load(0, (&[], |_| word(OLD))), load(1, (&[], |_| cell(OLD, 1))), load(2, (&[], |_| cell(OLD, 2)))]
 }
 
 /// Everything is in one place: what the drainer gathered, the new set, the worker's hand.
 fn nothing_is_lost(state: &State, hand: &[u8]) -> Result<(), String> {
     let drained = &state.values[1];
     let mut all = hand.to_vec();
-    all.extend(&drained[1..1 + drained[0] as usize]);
-    all.extend((0..state.memory[word(NEW) as usize]).map(|at| state.memory[cell(NEW, at) as usize]));
+    all.extend(&drained[1..drained[0] as usize]);
+    all.extend((1..state.memory[word(NEW) as usize]).map(|at| state.memory[cell(NEW, at) as usize]));
     all.sort_unstable();
     if all == [A, B] { Ok(()) } else { Err(format!("objects {all:?}")) }
 }
@@ -281,7 +284,8 @@ fn after_pop_and_push(model: &Model, state: &State) -> Result<(), String> {
 }
 
 fn starts() -> Vec<(u8, u8)> {
-    vec![(SLOT, OLD), (word(OLD), 1), (cell(OLD, 0), A)]
+    let new = [(word(NEW), 1), (cell(NEW, 1), FREE), (cell(NEW, 2), FREE)];
+    [vec![(SLOT, OLD), (word(OLD), 2), (cell(OLD, 1), A), (cell(OLD, 2), FREE)], new.to_vec()].concat()
 }
 
 /// Pop and push commit by plain stores: the drainer's fence of their CPU is enough, and needed.
@@ -301,14 +305,14 @@ fn a_set_is_filled_before_its_slot_leads_to_it() {
     rule(|release| {
         // A set with A in it, published; who pops finds A.
         let publish = vec![
-            store((&[], |_| cell(NEW, 0)), (&[], |_| A)),
-            store((&[], |_| word(NEW)), (&[], |_| 1)),
+            store((&[], |_| cell(NEW, 1)), (&[], |_| A)),
+            store((&[], |_| word(NEW)), (&[], |_| 2)),
             store((&[], |_| SLOT), (&[], |_| NEW)).release_if(release),
         ];
         let check = |model: &Model, state: &State| {
             let found = state.values[0][2];
-            if model.committed(state, 0, 0) && found != A || state.values[0][0] == NEW && state.values[0][1] != 1 {
-                return Err(format!("popped {found} of a set with {}", state.values[0][1]));
+            if model.committed(state, 0, 0) && found != A || state.values[0][0] == NEW && state.values[0][1] != 2 {
+                return Err(format!("popped {found} below cell {}", state.values[0][1]));
             }
             Ok(())
         };
@@ -346,8 +350,8 @@ fn a_switch_by_the_owner_publishes_what_was_done() {
         let switch = sequence(
             2,
             &[
-                load(5, (&[], |_| SLOT)),
-                store((&[], |_| SLOT), (&[], |_| 0)).only_if((&[5], |r| r[5] == OLD)).release_if(release),
+                load(6, (&[], |_| SLOT)),
+                store((&[], |_| SLOT), (&[], |_| 0)).only_if((&[6], |r| r[6] == OLD)).release_if(release),
             ],
         );
         let mut drain = vec![load(3, (&[], |_| SLOT)).acquire()];
@@ -364,20 +368,20 @@ fn a_switch_by_the_owner_publishes_what_was_done() {
 #[test]
 fn a_swap_publishes_what_the_sheaf_holds() {
     rule(|release| {
-        let mut fill = vec![store((&[], |_| cell(OLD, 1)), (&[], |_| B))];
+        let mut fill = vec![store((&[], |_| cell(OLD, 2)), (&[], |_| B))];
         fill.extend(sequence(
             0,
             &[
                 load(0, (&[], |_| SLOT)),
                 load(1, (&[0], |r| word(r[0]))),
-                store((&[0], |r| word(r[0])), (&[], |_| 2))
-                    .only_if((&[0, 1], |r| r[0] == OLD && r[1] == 1))
+                store((&[0], |r| word(r[0])), (&[], |_| 3))
+                    .only_if((&[0, 1], |r| r[0] == OLD && r[1] == 2))
                     .release_if(release),
             ],
         ));
-        let look = vec![load(0, (&[], |_| word(OLD))).acquire(), load(1, (&[], |_| cell(OLD, 1)))];
+        let look = vec![load(0, (&[], |_| word(OLD))).acquire(), load(1, (&[], |_| cell(OLD, 2)))];
         let check = |_: &Model, state: &State| match state.values[1] {
-            [2, 0, ..] => Err("the word, and not what the sheaf holds".into()),
+            [3, FREE, ..] => Err("the word, and not what the sheaf holds".into()),
             _ => Ok(()),
         };
         Model { threads: [fill, look], start: starts(), check }

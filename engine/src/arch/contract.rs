@@ -20,7 +20,7 @@
 //! | a set, a sheaf or a unit that was ever reachable is mapped for ever: a sequence that will abort may still read and write it | all |
 //! | `class` is the offset of a class's pair of words, `at` that of a word which this operation may change | all on sets |
 //! | `object` is a live object of that class, and given up if the result is done | `push`, `push_batch` |
-//! | `new` is a valid word: `NONE`, or a sheaf that nobody else has | `swap` |
+//! | `new` is a valid word: that of no sheaf, or of one that nobody else has | `swap` |
 //! | the lock of the slots is held; `new` leads to a set that nobody else uses, or is 0 | `switch` |
 //! | `at` is aligned and allocated, its copies below `high` mapped for writing | all on units |
 //! | `delta` is at most 128 | `up`, `down` |
@@ -32,16 +32,17 @@
 //! ```
 //! | name | then | commits with |
 //! |---|---|---|
-//! | `pop` | `w = set[class]`; `count(w) == 0`: refused; `tally.allocs += 1`; `object = *(top(w) - 8)` | `set[class] = w - one` |
-//! | `push` | `w = set[class]`; `room(w) == 0`: refused; `*top(w) = object` and `tally.frees += 1`, in either order | `set[class] = w + one` |
-//! | `pop_batch` | `k = min(count(w), n)`; 0: refused; `allocs += k`; copies `k` objects out | `set[class] = w - k × one` |
-//! | `push_batch` | `k = min(room(w), n)`; 0: refused; `frees += k`; copies `k` objects in | `set[class] = w + k × one` |
+//! | `pop` | `w = set[class]`; `object = *(w - 8)`, if that is a barrier refused; `tally.allocs += 1` | `set[class] = w - 8` |
+//! | `push` | `w = set[class]`; `*w` is a barrier: refused; `*w = object` and `tally.frees += 1`, in either order | `set[class] = w + 8` |
+//! | `pop_batch` | up to `n` times: `object = *(w - 8)`, until that is a barrier, goes out, `w -= 8`; none: refused; `allocs += k` | `set[class] = w` |
+//! | `push_batch` | up to `n` times: until `*w` is a barrier, `*w = object`, `w += 8`; none: refused; `frees += k` | `set[class] = w` |
 //! | `swap` | (void: refused); `set[at] != old`: refused | `set[at] = new` (compare and store) |
-//! | `exchange` | `w = set[class]`, `s` the word behind it; `w & wanted != 0` or `s & wanted == 0` (as in the void set): refused | both, `s` and `w`, by one store; where the processor has none that an interruption cannot split, refused |
+//! | `exchange` | `w = set[class]`, `s` the spare; `*(w + witness)` is no barrier or `*(s + witness)` is one (as in the void set): refused | both, `s` and `w`, by one store; where the processor has none that an interruption cannot split, refused |
 //! | `add` | (void: refused) | `tally[at] += n` |
 //! | `switch` | `set != old`: refused | `board.slots[area.cpu_id] = new` |
 //!
-//! A word is `top << 20 | room << 10 | count`, so `one` is `8 << 20 - 1 << 10 + 1`: tops lie below 2^44 (see `meta`).
+//! A word is the address of the slot behind a sheaf's last object; a barrier, a number up to [`BARRIER`](super::operands::BARRIER), is
+//! either end of a sheaf, and both sides of no sheaf (`cache::layout`).
 //!
 //! ## On units: every one begins
 //! ```text
@@ -66,7 +67,7 @@
 //! | name | leaves | harmless, because |
 //! |---|---|---|
 //! | `pop`, `pop_batch` | `allocs` too high; objects copied to the caller's `into` | the bound is stated ([`crate::stat::board`]); the caller looks at `into` only if done |
-//! | `push`, `push_batch` | `frees` too high; slots above the top written | as above; nothing above the top of one's own sheaf is read |
+//! | `push`, `push_batch` | `frees` too high; slots above the top written | as above; what is above a word is looked at as a barrier only, and is none before or after |
 //! | all others | nothing | they write nothing before the commit |
 //!
 //! ## After

@@ -28,18 +28,8 @@ pub const COUNTS: usize = TALLY + 2048;
 /// beginning of an object is never at the page offset of a word that a sequence loads next. (Where it is, an Intel processor takes the
 /// one for the other if their pages' physical addresses agree in some bits: docs/performance.md.)
 pub const MAIN: usize = 8;
-/// Bits of a word's count, and of its room.
-pub const BITS: u32 = 10;
-/// What one more object adds to a word: a slot's bytes to the top.
-pub const ONE: usize = (8 << TOP) - (1 << BITS) + 1;
-/// The count in a word.
-pub const COUNT: usize = (1 << BITS) - 1;
-/// The room in a word.
-pub const ROOM: usize = COUNT << BITS;
-/// Bits below the top in a word.
-pub const TOP: u32 = 2 * BITS;
-/// Where the addresses end that a word has bits for: 16 TiB.
-pub const REACH: usize = 1 << (64 - TOP);
+/// The largest number in a slot of a sheaf that is no object but one of its ends.
+pub const BARRIER: u64 = 7;
 
 /// Where this thread's rseq area is, and which of its words is the index.
 #[derive(Clone, Copy, Debug, Default)]

@@ -255,7 +255,7 @@ impl Cache {
     fn refill(&self, source: &impl Source, set: &Set, class: usize) -> bool {
         let Err((main, _)) = self.refill_own(source, set, class) else { return true };
         let limit = self.entitle(source, set, class);
-        let Some(empty) = self.take_main(class, main, limit) else { return main != Word::NONE };
+        let Some(empty) = self.take_main(class, main, limit) else { return main != Word::none() };
         let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
                 self.left_barn(source, class, &full);
@@ -280,11 +280,11 @@ impl Cache {
     /// Takes the main sheaf out (an empty one, for `limit` objects if it is new, where there is none yet): ours, until
     /// [`Cache::install`] puts one in. `None` if somebody was faster, or without memory.
     fn take_main(&self, class: usize, main: Word, limit: usize) -> Option<Sheaf> {
-        if main == Word::NONE {
+        if main == Word::none() {
             return self.barn(class).take_empty(&self.meta, self.sets.board(), limit);
         }
         // SAFETY: if done, the sheaf is ours.
-        let taken = unsafe { self.sets.swap(class, false, main, Word::NONE) } == Outcome::Done(());
+        let taken = unsafe { self.sets.swap(class, false, main, Word::none()) } == Outcome::Done(());
         // SAFETY: as above.
         if taken { unsafe { Sheaf::from_word(main) } } else { None }
     }
@@ -294,9 +294,9 @@ impl Cache {
         let Err((main, spare)) = self.make_room_own(source, set, class) else { return true };
         let limit = self.entitle(source, set, class);
         set.batches[class].store(set.batches[class].load(Relaxed) / 2, Relaxed);
-        let Some(mut sheaf) = self.take_main(class, main, limit) else { return main != Word::NONE };
+        let Some(mut sheaf) = self.take_main(class, main, limit) else { return main != Word::none() };
         if !sheaf.is_empty() {
-            let spare_is_free = spare == Word::NONE;
+            let spare_is_free = spare == Word::none();
             let traded = if spare_is_free {
                 self.keep(source, class, true, sheaf.into_word(main.count() as usize));
                 Ok(None)
@@ -377,7 +377,7 @@ impl Cache {
     /// Main and spare, both empty, as looked at.
     #[inline]
     fn refill_own(&self, source: &impl Source, set: &Set, class: usize) -> Result<(), (Word, Word)> {
-        self.look(source, set, class, |word| word.count() > 0)
+        self.look(source, set, class, |word| word.serves(false))
             .or_else(|(main, spare)| if self.pull_near(source, set, class, main) { Ok(()) } else { Err((main, spare)) })
     }
 
@@ -387,8 +387,8 @@ impl Cache {
     /// Main and spare, without room, as looked at.
     #[inline]
     fn make_room_own(&self, source: &impl Source, set: &Set, class: usize) -> Result<(), (Word, Word)> {
-        self.look(source, set, class, |word| word.room() > 0).or_else(|(main, spare)| {
-            let is_kept = main != Word::NONE && spare != Word::NONE && self.push_near(source, set, class, main);
+        self.look(source, set, class, |word| word.serves(true)).or_else(|(main, spare)| {
+            let is_kept = main != Word::none() && spare != Word::none() && self.push_near(source, set, class, main);
             if is_kept { Ok(()) } else { Err((main, spare)) }
         })
     }
@@ -496,10 +496,11 @@ impl Cache {
     /// Whether one of the two is full and the other empty, and it is time to change that: after one in seven allocations, since who comes
     /// here all the time comes soon after one of those, and who takes and frees a thousand at a time need not pay for it.
     fn is_uneven(&self, set: &Set, class: usize, (main, spare): (Word, Word)) -> bool {
-        let (full, empty) = if main.count() > 0 { (main, spare) } else { (spare, main) };
+        let (full, empty) = if main.serves(false) { (main, spare) } else { (spare, main) };
         // Relaxed: any number will do.
         let is_due = || self.sets.tally_of(set).class[class].allocs.load(Relaxed).is_multiple_of(EVENED_ONCE_IN);
-        full.room() == 0 && full.count() >= EVENED && empty.count() == 0 && empty.room() >= EVENED && is_due()
+        let is_one_sided = !full.serves(true) && !empty.serves(false) && empty.serves(true);
+        is_one_sided && is_due() && full.count() >= EVENED && empty.room() >= EVENED
     }
 
     /// Has the spare serve in main's place: what the caller is to [`keep`](Cache::keep) as main and as spare. Each sheaf has one owner at
@@ -518,13 +519,13 @@ impl Cache {
     /// Cost: four sequences and a copy.
     fn even(&self, set: &Set, class: usize, main: Word, spare: Word) -> (Word, Word) {
         // SAFETY: takes the spare out; if done, it is ours.
-        if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
-            return (Word::NONE, Word::NONE);
+        if unsafe { self.sets.swap(class, true, spare, Word::none()) } != Outcome::Done(()) {
+            return (Word::none(), Word::none());
         }
-        let Some(first) = self.take_main(class, main, 0) else { return (Word::NONE, spare) };
+        let Some(first) = self.take_main(class, main, 0) else { return (Word::none(), spare) };
         // SAFETY: as said.
-        let Some(second) = (unsafe { Sheaf::from_word(spare) }) else { return (first.into_word(0), Word::NONE) };
-        let is_main_full = main.count() > 0;
+        let Some(second) = (unsafe { Sheaf::from_word(spare) }) else { return (first.into_word(0), Word::none()) };
+        let is_main_full = main.serves(false);
         let (mut full, mut empty) = if is_main_full { (first, second) } else { (second, first) };
         let (count, room) = if is_main_full { (main.count(), spare.room()) } else { (spare.count(), main.room()) };
         full.give_newest(&mut empty, (count.min(room) / 2).min(EVENED_MOST) as usize);
@@ -536,15 +537,15 @@ impl Cache {
     /// Exchanges main and spare, in steps.
     fn exchange(&self, class: usize, main: Word, spare: Word) -> (Word, Word) {
         // SAFETY: takes the spare out; if done, it is ours.
-        if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
-            return (Word::NONE, Word::NONE);
+        if unsafe { self.sets.swap(class, true, spare, Word::none()) } != Outcome::Done(()) {
+            return (Word::none(), Word::none());
         }
         // SAFETY: the spare is ours to put in; if done, the old main is ours.
         if unsafe { self.sets.swap(class, false, main, spare) } != Outcome::Done(()) {
-            return (Word::NONE, spare);
+            return (Word::none(), spare);
         }
         self.sets.count(Event::SheafSwap, 1);
-        (Word::NONE, main)
+        (Word::none(), main)
     }
 
     /// Puts a sheaf where main was taken out, with slots for `limit` objects, unless somebody else put one there.
@@ -554,11 +555,11 @@ impl Cache {
 
     /// Keeps a sheaf of ours as main, or as the spare, if that place is empty.
     fn keep(&self, source: &impl Source, class: usize, spare: bool, word: Word) {
-        if word == Word::NONE {
+        if word == Word::none() {
             return;
         }
         // SAFETY: the sheaf is ours to put in.
-        if unsafe { self.sets.swap(class, spare, Word::NONE, word) } != Outcome::Done(()) {
+        if unsafe { self.sets.swap(class, spare, Word::none(), word) } != Outcome::Done(()) {
             self.release(source, class, word);
         }
     }
@@ -676,7 +677,8 @@ impl Cache {
     /// Frees into this CPU's spare, or after its set's own barn took a sheaf, if that is all it takes.
     ///
     /// # Safety
-    /// As [`Cache::free`] if true; the object is still the caller's if false.
+    /// As [`Cache::free`] if true; the object is still the caller's if false. (Out of line, for the sake of its callers' frames.)
+    #[inline(never)]
     pub unsafe fn free_own(&self, source: &impl Source, class: usize, object: usize) -> bool {
         self.sets.ready().is_some_and(|set| self.make_room_own(source, set, class).is_ok())
             // SAFETY: the caller's promise.

@@ -113,8 +113,8 @@ pub struct Sets {
     pub(super) share: Share,
 }
 
-/// Classes of a set that are collected in one step.
-pub const STEP: usize = 8;
+/// Classes of a set that are collected in one step (few: their words are on the stack of who drains).
+pub const STEP: usize = 4;
 /// What a set held of so many classes: main and spare.
 pub type Words = [[Word; 2]; STEP];
 
@@ -156,6 +156,7 @@ impl Sets {
     /// called before anything else. In mode `Sequences`, `area` is right.
     pub unsafe fn open(&self, base: usize, mode: Mode, area: RseqArea, simulation: Option<&'static Simulation>) {
         self.base.store(base, Relaxed);
+        self.void.clear();
         // SAFETY: the caller's promise. (Whoever sees the mode sees the rest.)
         unsafe { self.cpus.open(mode, area, simulation) };
     }
@@ -321,10 +322,12 @@ impl Sets {
         if number >= SETS_MAX || number == self.mapped.load(Relaxed) && !self.map_more() || !self.ensure(number + 1) {
             return None;
         }
+        let address = self.base.load(Relaxed) + number * PAGE;
+        let offset = address.wrapping_sub((&raw const *self) as usize);
+        self.set_at(offset).clear();
         self.made.store(number, Relaxed);
         self.board().sets.store(number as u32 + 1, Relaxed);
-        let address = self.base.load(Relaxed) + number * PAGE;
-        Some(address.wrapping_sub((&raw const *self) as usize))
+        Some(offset)
     }
 
     /// Runs `body` as a sequence on a fake CPU.
@@ -514,11 +517,11 @@ impl Sets {
     /// pop, or with `room` that. Needs no more than `pop` does: both have an owner at all times. Refused too where the processor does not
     /// write both at once.
     pub fn exchange(&self, class_offset: usize, room: bool) -> Outcome<()> {
-        let wanted = Word::mask(room);
+        let witness = Word::witness(room);
         match self.mode() {
             // SAFETY: as in `pop_fast`.
-            Mode::Sequences => unsafe { seq::exchange(self.board_pointer(), self.area(), class_offset, wanted) },
-            _ => self.stepped(|steps, set| steps::exchange(steps, set, class_offset / 16, wanted)),
+            Mode::Sequences => unsafe { seq::exchange(self.board_pointer(), self.area(), class_offset, witness) },
+            _ => self.stepped(|steps, set| steps::exchange(steps, set, class_offset / 16, witness)),
         }
     }
 
@@ -619,12 +622,12 @@ impl Sets {
             }
             let seen = |spare: bool| {
                 let word = |set: &Set| Word(if spare { &set.pairs[0].spare } else { &set.pairs[0].main }.load(Relaxed));
-                self.ready().map_or(Word::NONE, word)
+                self.ready().map_or(Word::none(), word)
             };
             // SAFETY: class 0 has no objects: the numbers pushed are just numbers, and the
             // sheaf is ours. A round that was spoiled leaves it there: `seen`.
             let good = unsafe {
-                self.swap(0, true, seen(true), Word::NONE) == Outcome::Done(())
+                self.swap(0, true, seen(true), Word::none()) == Outcome::Done(())
                     && self.swap(0, false, seen(false), word) == Outcome::Done(())
                     && self.push(0, 0x1230) == Outcome::Done(())
                     && self.refuses_when_void()
@@ -632,9 +635,9 @@ impl Sets {
                     && (!seq::EXCHANGES || self.changes_places())
                     && self.pop(0) == Outcome::Done(0x7890)
                     && self.pop_batch(0, &mut objects) == 2
-                    && objects[..2] == [0x1230, 0x4560]
+                    && objects[..2] == [0x4560, 0x1230]
                     && self.pop(0) == Outcome::Refused
-                    && self.swap(0, false, word, Word::NONE) == Outcome::Done(())
+                    && self.swap(0, false, word, Word::none()) == Outcome::Done(())
             };
             if good {
                 // SAFETY: swapped out again.
@@ -656,13 +659,13 @@ impl Sets {
         let main = Word(pair.main.load(Relaxed));
         // SAFETY: the caller's promise.
         let is_spare = unsafe {
-            self.swap(0, false, main, Word::NONE) == Outcome::Done(())
-                && self.swap(0, true, Word::NONE, main) == Outcome::Done(())
+            self.swap(0, false, main, Word::none()) == Outcome::Done(())
+                && self.swap(0, true, Word::none(), main) == Outcome::Done(())
         };
         let is_back = is_spare && self.exchange(0, false) == Outcome::Done(());
         // (Main serves now, and there is no spare.)
         let stays = [false, true].map(|room| self.exchange(0, room)) == [Outcome::Refused; 2];
-        is_back && stays && Word(pair.main.load(Relaxed)) == main && Word(pair.spare.load(Relaxed)) == Word::NONE
+        is_back && stays && Word(pair.main.load(Relaxed)) == main && Word(pair.spare.load(Relaxed)) == Word::none()
     }
 
     /// Whether every sequence leaves this CPU's set alone while its slot is void; class 0 has an object and room.
@@ -682,7 +685,7 @@ impl Sets {
                 && seq::pop_batch(board, area, 0, objects.as_mut_ptr(), 2) == Outcome::Refused
                 && seq::push_batch(board, area, 0, objects.as_ptr(), 2) == Outcome::Refused
                 && seq::swap(board, area, 0, 0, 0) == Outcome::Refused
-                && seq::exchange(board, area, 0, Word::mask(false)) == Outcome::Refused
+                && seq::exchange(board, area, 0, Word::witness(false)) == Outcome::Refused
                 && seq::add(board, area, 0, 0) == Outcome::Refused
                 && seq::switch(board, area, at, home) == Outcome::Refused
         };
@@ -697,10 +700,7 @@ impl Sets {
         if forget {
             // (What was switched off and fenced before can be trusted.)
             let unfenced = self.others().filter(|set| set.mark.load(Relaxed) == UNFENCED);
-            self.homes().chain(unfenced).flat_map(|set| &set.pairs).for_each(|pair| {
-                pair.main.store(0, Relaxed);
-                pair.spare.store(0, Relaxed);
-            });
+            self.homes().chain(unfenced).for_each(Set::clear);
         }
     }
 

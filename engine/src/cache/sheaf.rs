@@ -1,21 +1,25 @@
 //! # Sheaves and barns
 //!
-//! A *sheaf* is a block with up to 30, 126, 254, 510 or 1,022 pointers to free objects of
+//! A *sheaf* is a block with up to 28, 124, 252, 508 or 1,020 pointers to free objects of
 //! one class (256 bytes to 8 KiB: what its CPU is entitled to when it is installed);
 //! whole sheaves change hands, objects hardly ever do. A *barn*
 //! keeps full and empty sheaves of one class on one node, so that what one CPU
 //! frees and another allocates moves a sheaf per lock. (Linux `mm/slub.c`, 2025.)
 //!
 //! ```text
-//! barn.full  ──► sheaf {count 1022, slots 1022} ──► sheaf ──► …     at most FULL_MAX, within the budget
-//! barn.empty ──► sheaf {count 0, slots 126}  ──► …
+//! barn.full  ──► sheaf {count 1020, slots 1020} ──► sheaf ──► …     at most FULL_MAX, within the budget
+//! barn.empty ──► sheaf {count 0, slots 124}  ──► …
 //! ```
 //! Invariants: a sheaf is in one place (a set's main or spare, a barn, or a
-//! slow path's hand); nothing is ever written into the objects themselves.
+//! slow path's hand); nothing is ever written into the objects themselves. In a set the slots from the objects to the upper barrier are no
+//! barriers ([`layout`](super::layout)). What was a sheaf's block once is one of that size for ever, at a multiple of that: so whoever finds a word finds the head,
+//! and may look at it whoever has the sheaf by now.
 //! Lock: one per barn, a leaf. Cost: a lock and three stores per sheaf.
 #![allow(unsafe_code)] // sheaves are raw blocks
 
-use super::layout::{OBJECTS, SLOT, Word};
+use super::layout::{Block, FREE, SLOT, Word};
+use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::{AtomicPtr, AtomicU16, AtomicU64};
 use crate::arch::lock::Lock;
 use crate::meta::Meta;
 use crate::stat::Board;
@@ -24,32 +28,6 @@ use core::ptr::NonNull;
 
 /// Most full sheaves that a barn keeps.
 pub const FULL_MAX: u32 = 32;
-
-/// The head of a block; the slots follow.
-#[repr(C)]
-struct Block {
-    next: *mut Block,
-    count: u32,
-    slots: u32,
-}
-const _: () = assert!(size_of::<Block>() == 16 && Block::bytes(30) == 256 && Block::bytes(OBJECTS) == 8192);
-
-impl Block {
-    /// Slots of the smallest block whose sheaf may hold so many objects, but for two that the head takes.
-    const fn slots(objects: usize) -> usize {
-        match objects {
-            ..=32 => 30,
-            33..=128 => 126,
-            129..=256 => 254,
-            257..=512 => 510,
-            _ => OBJECTS,
-        }
-    }
-    /// Bytes of a block with so many slots.
-    const fn bytes(slots: usize) -> usize {
-        size_of::<Self>() + slots * SLOT as usize
-    }
-}
 
 /// A sheaf in hand: owned by the slow path that holds it.
 ///
@@ -63,18 +41,25 @@ impl Sheaf {
     pub fn new(meta: &Meta, board: &Board, objects: usize) -> Option<Self> {
         Self::in_block(meta, board, objects).or_else(|| Self::in_block(meta, board, 1))
     }
-    /// A new empty sheaf in the block that some `objects` need; `None` without memory that a word reaches.
+    /// A new empty sheaf in the block that some `objects` need; `None` without memory.
     fn in_block(meta: &Meta, board: &Board, objects: usize) -> Option<Self> {
-        let slots = Block::slots(objects);
-        let block: NonNull<Block> = meta.alloc_low(board, Block::bytes(slots))?.cast();
+        let size = Block::size(objects);
+        let block: NonNull<Block> = meta.alloc_stable(board, 1 << Block::SIZES[size])?.cast();
+        let [count, end, clean] = [const { AtomicU16::new(0) }; 3];
+        let (next, lower) = (AtomicPtr::new(core::ptr::null_mut()), AtomicU64::new(Block::FIRST + size as u64));
+        let head = Block { next, count, end, clean, lower };
         // SAFETY: a block of that size is ours; only the head needs values.
-        unsafe { block.write(Block { next: core::ptr::null_mut(), count: 0, slots: slots as u32 }) };
+        unsafe { block.write(head) };
         Some(Self(block))
+    }
+    fn block(&self) -> &Block {
+        // SAFETY: owned and live.
+        unsafe { self.0.as_ref() }
     }
     /// The same objects in a block for `objects`, if this one is smaller and there is memory.
     #[must_use]
     pub fn fitting(mut self, meta: &Meta, board: &Board, objects: usize) -> Self {
-        if self.slots() >= Block::slots(objects) {
+        if self.block().bytes() >= 1 << Block::SIZES[Block::size(objects)] {
             return self;
         }
         let Some(mut larger) = Self::in_block(meta, board, objects) else { return self };
@@ -89,15 +74,31 @@ impl Sheaf {
     /// `word` was taken out of a set by a committed swap or by a drain.
     #[must_use]
     pub unsafe fn from_word(word: Word) -> Option<Self> {
-        let objects = word.objects() as usize;
-        let mut sheaf = Self(NonNull::new(objects.checked_sub(size_of::<Block>())? as *mut Block)?);
-        sheaf.set_len(word.count() as usize);
+        let block = Block::of(word)?;
+        let mut sheaf = Self(NonNull::from(block));
+        sheaf.set_len(((word.0 - block.first()) / SLOT) as usize);
         Some(sheaf)
     }
-    /// As a set holds it, entitled to `limit` objects.
+    /// As a set holds it, entitled to `limit` objects. (Out of line, for the sake of its callers' frames.)
+    #[inline(never)]
     #[must_use]
-    pub fn into_word(self, limit: usize) -> Word {
-        Word::new(self.first() as u64, self.len() as u64, limit.min(self.slots()) as u64)
+    pub fn into_word(mut self, limit: usize) -> Word {
+        let (len, end) = (self.len(), self.len().max(limit.min(self.slots())));
+        let [last, clean] = [&self.block().end, &self.block().clean].map(|at| usize::from(at.load(Relaxed)));
+        // What was the barrier may be an object by now; and what objects were pushed is clean.
+        if last >= len {
+            self.set_slot(last, FREE);
+        }
+        (clean.max(len)..end).for_each(|at| self.set_slot(at, FREE));
+        self.set_slot(end, 0);
+        self.block().end.store(end as u16, Relaxed);
+        self.block().clean.store(clean.max(end) as u16, Relaxed);
+        Word(self.first() as u64 + len as u64 * SLOT)
+    }
+    fn set_slot(&mut self, at: usize, value: usize) {
+        debug_assert!(at <= self.slots());
+        // SAFETY: a slot of the block, which is ours.
+        unsafe { self.first().add(at).write(value) };
     }
     /// Its first slot.
     fn first(&self) -> *mut usize {
@@ -107,14 +108,12 @@ impl Sheaf {
     /// Objects that its block has slots for.
     #[must_use]
     pub fn slots(&self) -> usize {
-        // SAFETY: owned and live.
-        unsafe { (*self.0.as_ptr()).slots as usize }
+        Block::objects(self.block().bytes())
     }
     /// Objects in it.
     #[must_use]
     pub fn len(&self) -> usize {
-        // SAFETY: owned and live.
-        unsafe { (*self.0.as_ptr()).count as usize }
+        self.block().count.load(Relaxed).into()
     }
     /// Whether there are none.
     #[must_use]
@@ -122,8 +121,7 @@ impl Sheaf {
         self.len() == 0
     }
     fn set_len(&mut self, count: usize) {
-        // SAFETY: owned and live.
-        unsafe { (*self.0.as_ptr()).count = count as u32 };
+        self.block().count.store(count as u16, Relaxed);
     }
     /// Its objects.
     #[must_use]
@@ -146,8 +144,7 @@ impl Sheaf {
         if len == self.slots() {
             return false;
         }
-        // SAFETY: slot `len` is inside the block, which is ours.
-        unsafe { self.first().add(len).write(object) };
+        self.set_slot(len, object);
         self.set_len(len + 1);
         true
     }
@@ -173,8 +170,8 @@ impl Sheaf {
     /// Gives an empty sheaf's block back.
     pub fn discard(self, meta: &Meta) {
         debug_assert!(self.is_empty());
-        // SAFETY: owned, from `Meta::alloc` with this size, and unused from here on.
-        unsafe { meta.free(self.0.cast(), Block::bytes(self.slots())) };
+        // SAFETY: owned, from `Meta::alloc_stable` with this size, and unused from here on.
+        unsafe { meta.free_stable(self.0.cast(), self.block().bytes()) };
     }
 }
 
@@ -205,14 +202,12 @@ impl Default for Barn {
 
 impl State {
     fn take(list: &mut *mut Block) -> Option<Sheaf> {
-        let block = NonNull::new(*list)?;
-        // SAFETY: a block on the list is a live sheaf.
-        *list = unsafe { (*block.as_ptr()).next };
-        Some(Sheaf(block))
+        let sheaf = Sheaf(NonNull::new(*list)?);
+        *list = sheaf.block().next.load(Relaxed);
+        Some(sheaf)
     }
     fn put(list: &mut *mut Block, sheaf: Sheaf) {
-        // SAFETY: the sheaf is ours; from here on the list's.
-        unsafe { (*sheaf.0.as_ptr()).next = *list };
+        sheaf.block().next.store(*list, Relaxed);
         *list = sheaf.0.as_ptr();
     }
     fn take_full(&mut self) -> Option<Sheaf> {
@@ -327,10 +322,9 @@ impl Barn {
         let mut sum = 0;
         while let Some(block) = NonNull::new(at) {
             // SAFETY: blocks on the list are live while the lock is held.
-            unsafe {
-                sum += (*block.as_ptr()).count as usize;
-                at = (*block.as_ptr()).next;
-            }
+            let block = unsafe { block.as_ref() };
+            sum += usize::from(block.count.load(Relaxed));
+            at = block.next.load(Relaxed);
         }
         sum
     }

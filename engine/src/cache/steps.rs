@@ -7,7 +7,7 @@
 //!
 //! A step is a load or a store of one word. The last store is the commit.
 
-use super::layout::{SLOT, Word};
+use super::layout::Word;
 use super::set::{Pair, Set};
 use crate::arch::atomic::AtomicU64;
 use crate::arch::atomic::Ordering::{Relaxed, SeqCst};
@@ -38,8 +38,7 @@ pub trait Steps {
     #[allow(unsafe_code, reason = "a slot is known by its address only")]
     fn slot(&self, address: u64) -> &AtomicU64 {
         // SAFETY: the address came out of a word of a set, so it is a slot of a
-        // sheaf (or the one behind its last, when room is 0 and it is not used);
-        // sheaves are never unmapped.
+        // sheaf, or its lower barrier; sheaves are never unmapped.
         unsafe { &*(address as usize as *const AtomicU64) }
     }
     /// Counts an allocation of a class, whose main word this is (not exact under interruption, as in the assembly).
@@ -69,12 +68,12 @@ fn by_register(word: &AtomicU64) -> &AtomicU64 {
 pub fn pop(steps: &(impl Steps + ?Sized), set: &Set, class: usize) -> Outcome<usize> {
     outcome((|| {
         let main = by_register(&set.pairs[class].main);
-        let word = Word(steps.load(main)?);
-        if word.count() == 0 {
+        let word = Word(opaque(steps.load(main)? as usize) as u64);
+        let object = steps.load(steps.slot(word.popped().0))?;
+        if Word::is_barrier(object) {
             return Ok(None);
         }
         steps.allocated(class, main);
-        let object = steps.load(steps.slot(opaque(word.top() as usize) as u64 - SLOT))?;
         steps.store(main, word.popped().0)?;
         Ok(Some(object as usize))
     })())
@@ -84,11 +83,12 @@ pub fn pop(steps: &(impl Steps + ?Sized), set: &Set, class: usize) -> Outcome<us
 pub fn push(steps: &(impl Steps + ?Sized), set: &Set, class: usize, object: usize) -> Outcome<()> {
     outcome((|| {
         let main = by_register(&set.pairs[class].main);
-        let word = Word(steps.load(main)?);
-        if word.room() == 0 {
+        let word = Word(opaque(steps.load(main)? as usize) as u64);
+        let slot = steps.slot(word.0);
+        if Word::is_barrier(steps.load(slot)?) {
             return Ok(None);
         }
-        steps.store(steps.slot(opaque(word.top() as usize) as u64), object as u64)?;
+        steps.store(slot, object as u64)?;
         steps.freed(class, main);
         steps.store(main, word.pushed().0)?;
         Ok(Some(()))
@@ -107,11 +107,13 @@ pub fn swap(steps: &(impl Steps + ?Sized), word: &AtomicU64, old: u64, new: u64)
 }
 
 /// `exchange` of the contracts.
-pub fn exchange(steps: &(impl Steps + ?Sized), set: &Set, class: usize, wanted: u64) -> Outcome<()> {
+pub fn exchange(steps: &(impl Steps + ?Sized), set: &Set, class: usize, witness: isize) -> Outcome<()> {
     outcome((|| {
         let pair = &set.pairs[class];
         let (main, spare) = (steps.load(&pair.main)?, steps.load(&pair.spare)?);
-        if main & wanted != 0 || spare & wanted == 0 {
+        let serves =
+            |word: u64| Ok(!Word::is_barrier(steps.load(steps.slot(word.wrapping_add_signed(witness as i64)))?));
+        if serves(main)? || !serves(spare)? {
             return Ok(None);
         }
         steps.store_both(pair, spare, main)?;

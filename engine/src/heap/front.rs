@@ -267,7 +267,7 @@ impl<E: Environment> Heap<E> {
         // SAFETY: as in `front_free`.
         let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
         let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
-        let is_full = |main: Word| main.room() == 0;
+        let is_full = |main: Word| !main.serves(true);
         let push_wider = || {
             self.front_makes_room(class);
             self.cache.renew_main(&self.mm().everything(), class, is_full, room) && push()
@@ -291,7 +291,7 @@ impl<E: Environment> Heap<E> {
         if self.cache.sets.ready().is_none_or(|set| set.fronts.load(Relaxed) == 0) {
             return;
         }
-        let holds = |main: Word| main.count() > 0;
+        let holds = |main: Word| main.serves(false);
         for class in FIRST_FRONT..CLASSES_MAX {
             self.cache.renew_main(&self.mm().everything(), class, holds, |set, sheaf| {
                 self.front_loses(class, sheaf, sheaf.len());

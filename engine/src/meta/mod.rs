@@ -1,18 +1,18 @@
 //! # `meta`: memory for our own structures
 //!
 //! ```text
-//! chunk (never huge pages)  [ blocks …            | untouched ]          below REACH
-//! low.free[k] ──► block of 64 << k bytes ──► …   (links live in the free blocks)
-//! far.free[k] ──► block ──► …                                            above: what a zone gave, or the system where it had nothing low
+//! chunk (never huge pages)  [ blocks …            | untouched ]
+//! any.free[k]    ──► block of 64 << k bytes ──► …   (links live in the free blocks)
+//! stable.free[k] ──► block that is one of this size for ever ──► …
 //! ```
 //! Sheaves, slab descriptors: blocks of 64 to 8,192 bytes, powers of two, from
-//! chunks that are never given back. Sheaves lie where the words of sets reach; descriptors take what is far first. Where there is no chunk more, larger free blocks are split.
+//! chunks that are never given back. Where there is no chunk more, larger free blocks are split. What was a sheaf's block is only ever one of that
+//! size again: who still looks at it finds a head (`cache::sheaf`; the kernel's `SLAB_TYPESAFE_BY_RCU`).
 //! Invariant: a block is on one free list, or handed out, or untouched.
 //! Lock: `meta` (a leaf, see ARCHITECTURE.md). Cost: a lock and a few loads; a system call per chunk.
 #![allow(unsafe_code)] // carves raw memory
 
 use crate::arch::lock::Lock;
-use crate::arch::operands::REACH;
 use crate::arch::sys::{self, Access, Advice, Errno};
 use crate::arch::{PAGE, mix};
 use crate::stat::{Board, Level};
@@ -22,10 +22,6 @@ const SMALLEST: u32 = 6;
 const SIZES: usize = 8;
 /// Where in its GiB the first chunk is looked for: from the middle on, behind the sets; log2 of the distance of places, and of how many there are.
 const PLACES: (usize, u32, u32) = (1 << 29, 22, 6);
-/// Requests that get no chunk behind a search for a low place in vain: so many behind the first, twice as many behind the next, and so on.
-const TAKEN: (u32, u32) = (64, 1 << 20);
-/// Where low chunks end: what is behind a block is within reach, too.
-const ENDS: usize = REACH - PAGE;
 /// The first chunk; each is twice as large as the one before, up to the last.
 const FIRST: usize = 64 << 10;
 const MOST: usize = 1 << 20;
@@ -46,16 +42,14 @@ pub struct Meta {
 
 #[derive(Debug)]
 struct State {
-    low: Free,
-    far: Free,
+    any: Free,
+    stable: Free,
     at: usize,
     end: usize,
     /// Bytes of the last chunk.
     chunk: usize,
     /// The system gave not even a page when it was asked last.
     refused: bool,
-    /// Requests to come for which no chunk is asked for: all low places were taken when that was tried last; and how many that were then.
-    taken: (u32, u32),
 }
 
 /// Free blocks by size, linked.
@@ -102,17 +96,14 @@ impl Free {
 
 impl State {
     const fn new() -> Self {
-        let [low, far] = [const { Free([0; SIZES]) }; 2];
-        Self { low, far, at: 0, end: 0, chunk: 0, refused: false, taken: (0, 0) }
+        let [any, stable] = [const { Free([0; SIZES]) }; 2];
+        Self { any, stable, at: 0, end: 0, chunk: 0, refused: false }
     }
 
     /// A chunk of so many bytes, behind the last if nobody is there; where the system makes no mapping more, only there.
-    ///
-    /// # Errors
-    /// `EEXIST`: all low places are taken.
     fn more(&self, chunk: usize) -> Result<usize, Errno> {
         let hint = if self.end == 0 { self.first() } else { self.end };
-        let why = match sys::map_below(ENDS, hint.min(ENDS - MOST), chunk) {
+        let why = match sys::map(hint, chunk, Access::ReadWrite) {
             Ok(fresh) => {
                 // SAFETY: fresh and ours. A refusal costs memory only.
                 let _ = unsafe { sys::advise(fresh, chunk, Advice::NoHuge) };
@@ -120,7 +111,7 @@ impl State {
             }
             Err(why) => why,
         };
-        let last = self.end.checked_sub(PAGE).filter(|_| self.end + chunk <= ENDS).ok_or(why)?;
+        let last = self.end.checked_sub(PAGE).ok_or(why)?;
         // SAFETY: the last page of the last chunk; nothing is there behind it, or nothing is done.
         unsafe { sys::grow(last, PAGE, chunk) }.map(|_| self.end).map_err(|_| why)
     }
@@ -133,18 +124,14 @@ impl State {
 
     /// Goes on in a fresh chunk; what is left of the last becomes free blocks.
     fn take(&mut self, board: &Board, fresh: usize, chunk: usize) {
-        (self.refused, self.taken.1) = (false, 0);
-        Self::tell(board, chunk);
+        self.refused = false;
+        [Level::Meta, Level::Mapped, Level::Reserved].into_iter().for_each(|level| _ = board.raise(level, chunk));
         if fresh != self.end {
-            self.low.carve(self.at, self.end);
+            self.any.carve(self.at, self.end);
             self.at = fresh;
             board.raise(Level::Mappings, 1);
         }
         (self.end, self.chunk) = (fresh + chunk, chunk);
-    }
-
-    fn tell(board: &Board, chunk: usize) {
-        [Level::Meta, Level::Mapped, Level::Reserved].into_iter().for_each(|level| _ = board.raise(level, chunk));
     }
 
     /// Whether a block of this size has a place in the chunk: made one, if the system gives another.
@@ -153,26 +140,14 @@ impl State {
         if self.at.next_multiple_of(size) + size <= self.end {
             return true;
         }
-        if self.taken.0 > 0 {
-            self.taken.0 -= 1;
-            return false;
-        }
         let want = (2 * self.chunk).clamp(FIRST, MOST);
         // A limit may refuse that and allow a page. (Where it refused all, that is what is asked for.) Wherever it lies, a chunk
         // has a block of this size in it.
         let chunks = [want, FIRST, PAGE].into_iter().skip(if self.refused { 2 } else { 0 });
         for chunk in chunks.filter(|&chunk| chunk + PAGE >= 2 * size) {
-            match self.more(chunk) {
-                Ok(fresh) => {
-                    self.take(board, fresh, chunk);
-                    return true;
-                }
-                Err(Errno::EEXIST) => {
-                    let next = (2 * self.taken.1).clamp(TAKEN.0, TAKEN.1);
-                    self.taken = (next, next);
-                    return false;
-                }
-                Err(_) => {}
+            if let Ok(fresh) = self.more(chunk) {
+                self.take(board, fresh, chunk);
+                return true;
             }
         }
         // (Where a page would not do, it was not asked for.)
@@ -180,41 +155,24 @@ impl State {
         false
     }
 
-    /// A block of this size that words reach.
-    fn alloc_low(&mut self, board: &Board, index: usize) -> Option<usize> {
-        if let Some(block) = self.low.pop(index) {
+    /// A block of this size that is none of the stable ones.
+    fn alloc(&mut self, board: &Board, index: usize) -> Option<usize> {
+        if let Some(block) = self.any.pop(index) {
             return Some(block);
         }
         if self.refused
-            && let Some(block) = self.low.split(index)
+            && let Some(block) = self.any.split(index)
         {
             return Some(block);
         }
         if !self.has_place(board, index) {
-            return self.low.split(index);
+            return self.any.split(index);
         }
         let size = Meta::size(index);
         let (from, at) = (self.at, self.at.next_multiple_of(size));
-        self.low.carve(from, at);
+        self.any.carve(from, at);
         self.at = at + size;
         Some(at)
-    }
-
-    /// A block of this size that is far, of a small chunk of its own where all low places were taken.
-    fn alloc_far(&mut self, board: &Board, index: usize) -> Option<usize> {
-        if let Some(block) = self.far.pop(index).or_else(|| self.far.split(index)) {
-            return Some(block);
-        }
-        if self.taken.1 == 0 {
-            return None;
-        }
-        let fresh = sys::map(0, FIRST, Access::ReadWrite).ok()?;
-        // SAFETY: fresh and ours. A refusal costs memory only.
-        let _ = unsafe { sys::advise(fresh, FIRST, Advice::NoHuge) };
-        Self::tell(board, FIRST);
-        board.raise(Level::Mappings, 1);
-        self.far.carve(fresh, fresh + FIRST);
-        self.far.pop(index).or_else(|| self.far.split(index))
     }
 }
 
@@ -247,16 +205,15 @@ impl Meta {
     /// A block of at least `bytes` (at most [`Meta::LARGEST`]), aligned to its rounded
     /// size, with whatever was in it; `None` when the system has no more memory.
     pub fn alloc(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
-        let index = Self::size_index(bytes);
-        let mut state = self.state.lock();
-        let mut block = if state.far.is_dry(index) { None } else { state.alloc_far(board, index) };
-        block = block.or_else(|| state.alloc_low(board, index)).or_else(|| state.alloc_far(board, index));
-        NonNull::new(block? as *mut u8)
+        NonNull::new(self.state.lock().alloc(board, Self::size_index(bytes))? as *mut u8)
     }
 
-    /// The same, where the words of sets reach.
-    pub fn alloc_low(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
-        NonNull::new(self.state.lock().alloc_low(board, Self::size_index(bytes))? as *mut u8)
+    /// The same, and a block of this size for ever: never given to anybody else.
+    pub fn alloc_stable(&self, board: &Board, bytes: usize) -> Option<NonNull<u8>> {
+        let index = Self::size_index(bytes);
+        let mut state = self.state.lock();
+        let block = state.stable.pop(index).or_else(|| state.alloc(board, index));
+        NonNull::new(block? as *mut u8)
     }
 
     /// Has the largest chunk in stock, untouched: whoever asks the system for nothing from now on still gets sheaves on other CPUs.
@@ -269,29 +226,32 @@ impl Meta {
         }
     }
 
-    /// Whether the next block of a page may take a chunk more. (Far ones do: sheaves alone are fed nothing.)
+    /// Whether the next block of a page may take a chunk more.
     pub fn is_dry(&self) -> bool {
         let (state, index) = (self.state.lock(), Self::size_index(PAGE));
-        state.low.is_dry(index) && state.far.is_dry(index) && state.at.next_multiple_of(PAGE) + PAGE > state.end
+        state.any.is_dry(index) && state.at.next_multiple_of(PAGE) + PAGE > state.end
     }
 
     /// Takes whole pages for good, where the system gives none.
     pub fn feed(&self, board: &Board, at: usize, bytes: usize) {
-        let mut state = self.state.lock();
-        let list = if at + bytes < REACH { &mut state.low } else { &mut state.far };
-        list.carve(at, at + bytes);
+        self.state.lock().any.carve(at, at + bytes);
         board.raise(Level::Meta, bytes);
     }
 
     /// Takes a block back.
     ///
     /// # Safety
-    /// `block` came from [`Meta::alloc`] or [`Meta::alloc_low`] with the same `bytes` and is unused.
+    /// `block` came from [`Meta::alloc`] with the same `bytes` and is unused.
     pub unsafe fn free(&self, block: NonNull<u8>, bytes: usize) {
-        let (block, index) = (block.as_ptr() as usize, Self::size_index(bytes));
-        let mut state = self.state.lock();
-        let list = if block + Self::size(index) < REACH { &mut state.low } else { &mut state.far };
-        list.push(index, block);
+        self.state.lock().any.push(Self::size_index(bytes), block.as_ptr() as usize);
+    }
+
+    /// Takes a stable one back, of which the first word is overwritten.
+    ///
+    /// # Safety
+    /// `block` came from [`Meta::alloc_stable`] with the same `bytes` and is unused, but for looks behind its first word.
+    pub unsafe fn free_stable(&self, block: NonNull<u8>, bytes: usize) {
+        self.state.lock().stable.push(Self::size_index(bytes), block.as_ptr() as usize);
     }
 }
 

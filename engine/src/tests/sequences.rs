@@ -9,7 +9,7 @@ use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::arch::outcome::Outcome;
 use crate::arch::rseq;
-use crate::arch::seq::{self, COUNTS, MAIN, REACH, RseqArea, SLOTS, TALLY};
+use crate::arch::seq::{self, COUNTS, MAIN, RseqArea, SLOTS, TALLY};
 use crate::arch::sys::{self, Access};
 use crate::arch::unit_seq::{self, Place, UNIT};
 use crate::cache::layout::Word;
@@ -66,13 +66,15 @@ const INDEX: usize = 3;
 const OWNER: u32 = 5;
 const CLASS: usize = 2 * 16;
 const OBJECT: usize = 0x5550;
+/// What no object is, and no barrier.
+const FREE: usize = usize::MAX;
 
 /// A board whose CPU 5 leads to a set: two objects in a sheaf that takes two more, and a spare with four.
 struct Board {
     map: usize,
     base: usize,
-    /// As low as a word reaches.
-    sheaf: &'static [Cell<usize>; 4],
+    /// Of main and of the spare: four slots between two barriers.
+    sheaves: Box<[[Cell<usize>; 6]; 2]>,
 }
 
 impl Board {
@@ -83,14 +85,10 @@ impl Board {
     fn new() -> Self {
         let map = sys::map(0, Self::BYTES, Access::ReadWrite).unwrap();
         let base = map.next_multiple_of(2 * TALLY);
-        let low = sys::map_below(REACH, map % REACH, PAGE).unwrap() as *mut [Cell<usize>; 4];
-        // SAFETY: fresh, and ours until `drop`.
-        let sheaf = unsafe {
-            low.write([OBJECT, OBJECT + 16, 0, 0].map(Cell::new));
-            &*low
-        };
-        let board = Self { map, base, sheaf };
+        let lists = [[7, OBJECT, OBJECT + 16, FREE, FREE, 0], [2, OBJECT, OBJECT, OBJECT, OBJECT, 0]];
+        let board = Self { map, base, sheaves: Box::new(lists.map(|list| list.map(Cell::new))) };
         board.word(SLOTS + OWNER as usize * 8).store(Self::SET as u64, Relaxed);
+        [CLASS, CLASS + MAIN].into_iter().for_each(|at| board.word(at).store(Word::none().0, Relaxed));
         board.word(Self::SET + CLASS + MAIN).store(board.full().0, Relaxed);
         board.word(Self::SET + CLASS).store(board.spare().0, Relaxed);
         board
@@ -101,24 +99,27 @@ impl Board {
     }
     /// The word of the sheaf as it is at first.
     fn full(&self) -> Word {
-        Word::new(self.sheaf.as_ptr() as u64, 2, 4)
+        Word(&raw const self.sheaves[0][3] as u64)
     }
-    /// The spare's at first. (Nobody goes where it leads.)
+    /// The spare's at first.
     fn spare(&self) -> Word {
-        Word::new(self.sheaf.as_ptr() as u64, 4, 4)
+        Word(&raw const self.sheaves[1][5] as u64)
     }
     /// All that a sequence may change.
-    fn state(&self) -> ([u64; 7], [usize; 4]) {
+    fn state(&self) -> ([u64; 7], [[usize; 6]; 2]) {
         let [spare, main, tally, counts] = [0, MAIN, TALLY, COUNTS].map(|at| Self::SET + CLASS + at);
         let all = [SLOTS + OWNER as usize * 8, main, spare, tally, tally + 8, counts, counts + 8];
-        (all.map(|at| self.word(at).load(Relaxed)), [0, 1, 2, 3].map(|at| self.sheaf[at].get()))
+        (
+            all.map(|at| self.word(at).load(Relaxed)),
+            self.sheaves.each_ref().map(|sheaf| sheaf.each_ref().map(Cell::get)),
+        )
     }
 }
 
 impl Drop for Board {
     fn drop(&mut self) {
         // SAFETY: nobody uses it any more.
-        let _ = unsafe { (sys::unmap(self.map, Self::BYTES), sys::unmap(self.sheaf.as_ptr() as usize, PAGE)) };
+        let _ = unsafe { sys::unmap(self.map, Self::BYTES) };
     }
 }
 
@@ -146,9 +147,11 @@ const ON_SETS: &[(&str, OnSet)] = &[
         let from = [OBJECT + 32, OBJECT + 48];
         done(unsafe { seq::push_batch(board.base as *const u8, area.base, CLASS, from.as_ptr(), 2) })
     }),
-    ("swap", |board, area| unsafe { seq::swap(board.base as *const u8, area.base, CLASS + MAIN, board.full().0, 0) }),
+    ("swap", |board, area| unsafe {
+        seq::swap(board.base as *const u8, area.base, CLASS + MAIN, board.full().0, Word::none().0)
+    }),
     #[cfg(target_arch = "x86_64")]
-    ("exchange", |board, area| unsafe { seq::exchange(board.base as *const u8, area.base, CLASS, 4) }),
+    ("exchange", |board, area| unsafe { seq::exchange(board.base as *const u8, area.base, CLASS, -24) }),
     ("add", |board, area| unsafe { seq::add(board.base as *const u8, area.base, CLASS, 7) }),
     ("switch", |board, area| unsafe { seq::switch(board.base as *const u8, area.base, board.base + Board::SET, 0) }),
 ];
@@ -183,17 +186,22 @@ fn places_are_changed_for_what_is_wanted() {
     let made = Made::new(INDEX as u32, OWNER);
     let board = Board::new();
     // SAFETY: the test's own board and area.
-    let exchange = |wanted| unsafe { seq::exchange(board.base as *const u8, made.area().base, CLASS, wanted) };
+    let exchange = |witness| unsafe { seq::exchange(board.base as *const u8, made.area().base, CLASS, witness) };
     let before = board.state();
-    // Counts of two and four, rooms of two and none: both, main alone, none.
-    for (wanted, has) in [(Word::mask(false), "both count"), (Word::mask(true), "main has room"), (8, "neither")] {
-        assert_eq!((exchange(wanted), board.state()), (Outcome::Refused, before), "{has}");
+    // Two objects and four, room for two and for none.
+    for (room, has) in [(false, "both have objects"), (true, "main has room")] {
+        assert_eq!((exchange(Word::witness(room)), board.state()), (Outcome::Refused, before), "{has}");
     }
-    assert_eq!(exchange(4), Outcome::Done(()));
+    let main = board.word(Board::SET + CLASS + MAIN);
+    let full = main.swap(&raw const board.sheaves[0][5] as u64, Relaxed);
+    assert_eq!(exchange(Word::witness(true)), Outcome::Refused, "neither has room");
+    main.store(full, Relaxed);
+    // (Where main has its lower barrier the spare has an object.)
+    assert_eq!(exchange(-24), Outcome::Done(()));
     let mut changed = before;
     changed.0.swap(1, 2);
     assert!(board.state() == changed && changed != before);
-    assert_eq!(exchange(Word::mask(true)), Outcome::Done(()), "the spare has room, main has none");
+    assert_eq!(exchange(Word::witness(true)), Outcome::Done(()), "the spare has room, main has none");
     assert_eq!(board.state(), before);
 }
 

@@ -5,9 +5,9 @@
 #![allow(unsafe_code)] // the board's words by address
 
 use super::atomic::{AtomicU64, AtomicUsize};
-pub use super::operands::{BITS, MAIN, ONE, REACH, RseqArea, TOP};
+pub use super::operands::{BARRIER, MAIN, RseqArea};
 pub use super::outcome::Outcome;
-use crate::cache::layout::{SLOT, Word};
+use crate::cache::layout::Word;
 use crate::cache::set::{Pair, Set};
 use crate::cache::sets::Sets;
 use crate::cache::steps::{self, Steps};
@@ -105,38 +105,36 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, _: isize, class: usize, o
 /// # Safety
 /// As [`pop`]; `into` has room for `n`.
 pub unsafe fn pop_batch(board: *const u8, _: isize, class: usize, into: *mut usize, n: usize) -> Outcome<usize> {
-    batch(board, class, n, true, |at, slot| {
-        // SAFETY: `at < n`.
-        unsafe { into.add(at).write(slot.peek() as usize) };
-    })
+    // SAFETY: `at < n`.
+    batch(board, class, n, true, |at, slot| unsafe { into.add(at).write(slot.peek() as usize) })
 }
 /// See the contracts.
 ///
 /// # Safety
 /// As [`pop`]; `from` has `n`.
 pub unsafe fn push_batch(board: *const u8, _: isize, class: usize, from: *const usize, n: usize) -> Outcome<usize> {
-    batch(board, class, n, false, |at, slot| {
-        // SAFETY: `at < n`.
-        slot.poke(unsafe { from.add(at).read() } as u64);
-    })
+    // SAFETY: `at < n`.
+    batch(board, class, n, false, |at, slot| slot.poke(unsafe { from.add(at).read() } as u64))
 }
 fn batch(board: *const u8, class: usize, n: usize, out: bool, copy: impl Fn(usize, &AtomicU64)) -> Outcome<usize> {
     sequence(board, |running, set| {
         let done = (|| -> Result<_, Interrupted> {
             let main = &set.pairs[class / 16].main;
-            let word = Word(running.load(main)?);
-            let k = if out { word.count() } else { word.room() }.min(n as u64);
+            let (mut word, mut k) = (Word(running.load(main)?), 0);
+            while k < n {
+                let slot = running.slot(if out { word.popped() } else { word }.0);
+                if Word::is_barrier(running.load(slot)?) {
+                    break;
+                }
+                running.step(|| copy(k, slot))?;
+                word = if out { word.popped() } else { word.pushed() };
+                k += 1;
+            }
             if k == 0 {
                 return Ok(Outcome::Refused);
             }
-            let first = if out { word.top() - k * SLOT } else { word.top() };
-            for at in 0..k {
-                let slot = running.slot(first + at * SLOT);
-                running.step(|| copy(at as usize, slot))?;
-            }
-            let change = (ONE as u64).wrapping_mul(k);
-            running.store(main, if out { word.0.wrapping_sub(change) } else { word.0.wrapping_add(change) })?;
-            Ok(Outcome::Done(k as usize))
+            running.store(main, word.0)?;
+            Ok(Outcome::Done(k))
         })();
         done.unwrap_or(Outcome::Aborted)
     })
@@ -161,8 +159,8 @@ pub const EXCHANGES: bool = true;
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn exchange(board: *const u8, _: isize, class: usize, wanted: u64) -> Outcome<()> {
-    sequence(board, |running, set| steps::exchange(running, set, class / 16, wanted))
+pub unsafe fn exchange(board: *const u8, _: isize, class: usize, witness: isize) -> Outcome<()> {
+    sequence(board, |running, set| steps::exchange(running, set, class / 16, witness))
 }
 /// Counting is no step.
 ///

@@ -18,26 +18,25 @@
 //!
 //! `models/tests/weak.rs` checks these on a memory that reorders all it may.
 //!
-//! Cost: pop 22 instructions, push 22, none of them exclusive or a barrier.
+//! Cost: pop 20 instructions, push 20, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{BITS, COUNT, COUNTS, MAIN, ONE, ROOM, SLOTS, TALLY, TOP};
+use crate::arch::operands::{BARRIER, COUNTS, MAIN, SLOTS, TALLY};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
 
-/// [`ONE`] and [`SLOTS`] as additions take them: 12 bits, and 12 bits higher up.
-const ONE_HIGH: usize = ONE >> 12;
-const ONE_LOW: usize = ONE & 0xfff;
+/// [`SLOTS`] as additions take it: 12 bits, and 12 bits higher up.
 const SLOTS_HIGH: usize = SLOTS >> 12;
 const SLOTS_LOW: usize = SLOTS & 0xfff;
 // [`TALLY`] is further away than an addition reaches: one bit, which no address of a set has, is set instead.
-const _: () = assert!(TALLY.is_power_of_two() && ONE_HIGH < 1 << 12);
+const _: () = assert!(TALLY.is_power_of_two());
 const _: () = assert!(SLOTS.is_multiple_of(8) && SLOTS < 1 << 15);
 
 /// Frames a body: descriptor and abort stub out of line, the common beginning
 /// before it. The body puts label 25 behind its committing store. `t` is a scratch
-/// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done. `p` is another.
+/// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done (of `pop` the object; a barrier,
+/// none of which is 1, says refused). `p` is another.
 macro_rules! sequence {
     ($($body:expr),+ ; $($operands:tt)*) => {
         asm!(
@@ -83,7 +82,7 @@ fn outcome<T>(out: usize, done: T) -> Outcome<T> {
 #[cold]
 #[inline(always)]
 fn unlikely<T>(out: usize) -> Outcome<T> {
-    if out == 0 { Outcome::Refused } else { Outcome::Aborted }
+    if out == 1 { Outcome::Aborted } else { Outcome::Refused }
 }
 
 /// See [`crate::arch::contract`].
@@ -100,27 +99,27 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
         sequence!(
             "add {set}, {set}, {class}",
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
-            "tst {w}, {COUNT}",                        // count(w) == 0: refused
-            "b.eq 26b",
+            "ldur {t}, [{w}, -8]",                     // object = *(w - 8)
+            "cmp {t}, {BARRIER}",                      // a barrier: refused
+            "b.ls 27f",
             "orr {p}, {set}, {TALLY}",
-            "ldr {t}, [{p}, {COUNTS}]",
-            "add {t}, {t}, 1",
-            "str {t}, [{p}, {COUNTS}]",                // tally.allocs += 1
-            "lsr {t}, {w}, {TOP}",                     // top(w)
-            "ldur {t}, [{t}, -8]",                     // object = *(top - 8)
-            "sub {w}, {w}, {ONE_HIGH}, lsl 12",
-            "sub {w}, {w}, {ONE_LOW}",
+            "ldr {k}, [{p}, {COUNTS}]",
+            "add {k}, {k}, 1",
+            "str {k}, [{p}, {COUNTS}]",                // tally.allocs += 1
+            "sub {w}, {w}, 8",
             dawdle!(),
-            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w - one (plain: the CPU's own)
+            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w - 8 (plain: the CPU's own)
             "25:"
             ;
             board = in(reg) board, area = in(reg) area, class = in(reg) class,
-            w = out(reg) _, set = out(reg) _, t = out(reg) object,
-            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
-            COUNT = const COUNT, TOP = const TOP,
+            w = out(reg) _, set = out(reg) _, k = out(reg) _, t = out(reg) object,
+            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
-    outcome(object, object)
+    if object as u64 > BARRIER {
+        return Outcome::Done(object);
+    }
+    unlikely(object)
 }
 
 /// See [`crate::arch::contract`].
@@ -136,24 +135,22 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
         sequence!(
             "add {set}, {set}, {class}",
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
-            "tst {w}, {ROOM}",                         // room(w) == 0: refused
-            "b.eq 26b",
+            "ldr {t}, [{w}]",                          // *w is a barrier: refused (else above 1: in the end that says that this is done)
+            "cmp {t}, {BARRIER}",
+            "b.ls 26b",
             "orr {p}, {set}, {TALLY}",
-            "ldr {t}, [{p}, {COUNTS} + 8]",
-            "add {t}, {t}, 1",
-            "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += 1
-            "lsr {t}, {w}, {TOP}",                     // top(w): behind the count, for in the end it says that this is done
-            "str {object}, [{t}]",                     // *top = object
-            "add {w}, {w}, {ONE_HIGH}, lsl 12",
-            "add {w}, {w}, {ONE_LOW}",
+            "ldr {k}, [{p}, {COUNTS} + 8]",
+            "add {k}, {k}, 1",
+            "str {k}, [{p}, {COUNTS} + 8]",            // tally.frees += 1
+            "str {object}, [{w}]",                     // *w = object
+            "add {w}, {w}, 8",
             dawdle!(),
-            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w + one (plain: the CPU's own)
+            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w + 8 (plain: the CPU's own)
             "25:"
             ;
             board = in(reg) board, area = in(reg) area, class = in(reg) class,
-            object = in(reg) object, set = out(reg) _, t = out(reg) out, w = out(reg) _,
-            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN, ONE_HIGH = const ONE_HIGH, ONE_LOW = const ONE_LOW,
-            ROOM = const ROOM, TOP = const TOP,
+            object = in(reg) object, set = out(reg) _, k = out(reg) _, t = out(reg) out, w = out(reg) _,
+            TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
     outcome(out, ())
@@ -172,32 +169,31 @@ pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut 
         sequence!(
             "add {set}, {set}, {class}",
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
-            "and {k}, {w}, {COUNT}",
+            "mov {k}, 0",
+            "21:",
             "cmp {k}, {n}",
-            "csel {k}, {k}, {n}, lo",                  // k = min(count(w), n)
-            "cbz {k}, 26b",                            // 0: refused
+            "b.eq 24f",
+            "ldur {x}, [{w}, -8]",                     // object = *(w - 8)
+            "cmp {x}, {BARRIER}",                      // until a barrier, or n of them
+            "b.ls 24f",
+            "str {x}, [{into}, {k}, lsl 3]",           // goes out
+            "sub {w}, {w}, 8",                         // w -= 8
+            "add {k}, {k}, 1",
+            "b 21b",
+            "24:",
+            "cbz {k}, 26b",                            // none: refused
             "orr {p}, {set}, {TALLY}",
             "ldr {t}, [{p}, {COUNTS}]",
             "add {t}, {t}, {k}",
             "str {t}, [{p}, {COUNTS}]",                // tally.allocs += k
-            "lsr {p}, {w}, {TOP}",
-            "sub {p}, {p}, {k}, lsl 3",                // from top(w) - k slots
-            "mov {t}, {k}",
-            "21:",                                     // copies k objects out
-            "sub {t}, {t}, 1",
-            "ldr {x}, [{p}, {t}, lsl 3]",
-            "str {x}, [{into}, {t}, lsl 3]",
-            "cbnz {t}, 21b",
-            "msub {w}, {k}, {one}, {w}",
             "mov {t}, 2",
             dawdle!(),
-            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w - k × one (plain: the CPU's own)
+            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w (plain: the CPU's own)
             "25:"
             ;
             board = in(reg) board, area = in(reg) area, class = in(reg) class,
             into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN,
-            COUNT = const COUNT, TOP = const TOP,
+            x = out(reg) _, TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
     outcome(out, taken)
@@ -216,31 +212,31 @@ pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *con
         sequence!(
             "add {set}, {set}, {class}",
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
-            "ubfx {k}, {w}, {BITS}, {BITS}",
+            "mov {k}, 0",
+            "21:",
             "cmp {k}, {n}",
-            "csel {k}, {k}, {n}, lo",                  // k = min(room(w), n)
-            "cbz {k}, 26b",                            // 0: refused
+            "b.eq 24f",
+            "ldr {x}, [{w}]",                          // until *w is a barrier, or n of them
+            "cmp {x}, {BARRIER}",
+            "b.ls 24f",
+            "ldr {x}, [{from}, {k}, lsl 3]",
+            "str {x}, [{w}], 8",                       // *w = object, w += 8
+            "add {k}, {k}, 1",
+            "b 21b",
+            "24:",
+            "cbz {k}, 26b",                            // none: refused
             "orr {p}, {set}, {TALLY}",
             "ldr {t}, [{p}, {COUNTS} + 8]",
             "add {t}, {t}, {k}",
             "str {t}, [{p}, {COUNTS} + 8]",            // tally.frees += k
-            "lsr {p}, {w}, {TOP}",                     // to top(w)
-            "mov {t}, {k}",
-            "21:",                                     // copies k objects in
-            "sub {t}, {t}, 1",
-            "ldr {x}, [{from}, {t}, lsl 3]",
-            "str {x}, [{p}, {t}, lsl 3]",
-            "cbnz {t}, 21b",
-            "madd {w}, {k}, {one}, {w}",
             "mov {t}, 2",
             dawdle!(),
-            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w + k × one (plain: the CPU's own)
+            "str {w}, [{set}, {MAIN}]",                // commit: set[class] = w (plain: the CPU's own)
             "25:"
             ;
             board = in(reg) board, area = in(reg) area, class = in(reg) class,
             from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, set = out(reg) _, t = out(reg) out,
-            x = out(reg) _, one = in(reg) ONE, TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN,
-            BITS = const BITS, TOP = const TOP,
+            x = out(reg) _, TALLY = const TALLY, COUNTS = const COUNTS - TALLY, MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
     outcome(out, given)
@@ -282,7 +278,7 @@ pub const EXCHANGES: bool = false;
 /// # Safety
 /// None needed.
 #[must_use]
-pub const unsafe fn exchange(_: *const u8, _: isize, _: usize, _: u64) -> Outcome<()> {
+pub const unsafe fn exchange(_: *const u8, _: isize, _: usize, _: isize) -> Outcome<()> {
     Outcome::Refused
 }
 

@@ -52,7 +52,7 @@ pub const EXCHANGES: bool = false;
 /// # Safety
 /// None needed.
 #[must_use]
-pub unsafe fn exchange(_: *const u8, _: isize, _: usize, _: u64) -> Outcome<()> {
+pub unsafe fn exchange(_: *const u8, _: isize, _: usize, _: isize) -> Outcome<()> {
     Outcome::Refused
 }
 /// As [`pop`].

@@ -7,8 +7,7 @@
 #![allow(unsafe_code)] // the boundary to the kernel
 
 use super::call::{Errno, call, nr};
-use crate::arch::atomic::{AtomicUsize, Ordering::Relaxed};
-use crate::arch::{PAGE, mix};
+use crate::arch::PAGE;
 
 /// What a mapping may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +29,6 @@ const MAP_NORESERVE: usize = 0x4000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const NO_FD: usize = usize::MAX;
 
-/// Below it [`map_below`] does not look: programs are there that are linked to an address.
-const LOWEST: usize = 1 << 28;
-
 /// Maps `len` bytes of private memory, near `hint` if that is free. Readable memory is
 /// charged when it is touched only (it is metadata, sparsely used); reserved memory when
 /// it is opened, so that the kernel can refuse what it could never back.
@@ -45,44 +41,7 @@ pub fn map(hint: usize, len: usize, access: Access) -> Result<usize, Errno> {
     unsafe { call(nr::MMAP, [hint, len, access as usize, MAP_PRIVATE | MAP_ANONYMOUS | lazily, NO_FD, 0]) }
 }
 
-/// Calls of [`map_below`] that found the hint taken: the next looks elsewhere.
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
-
-/// Maps `len` bytes of metadata that end below `end`, at `hint` (which does, too) if that is free; else anywhere in the upper half of the
-/// lower half of what is below `end`, in the upper half of the rest, and so on, and at last in the upper half of all, where memory's windows
-/// are, which would not grow over it. Nothing is mapped meanwhile that is not wanted: limits would count it.
-///
-/// # Errors
-/// As [`map`]; `EEXIST` where all those places are taken.
-pub fn map_below(end: usize, hint: usize, len: usize) -> Result<usize, Errno> {
-    // (Relaxed: a number. And where the stack is is chance's, too.)
-    let seed = mix(TAKEN.fetch_add(1, Relaxed) as u64 ^ (&raw const len) as u64);
-    let halves = core::iter::successors(Some(end / 4), |half| Some(half / 2)).take_while(|&half| half > LOWEST / 2);
-    let anywhere = |half: usize| (half + mix(seed ^ half as u64) as usize % half) / PAGE * PAGE;
-    let mut may_map = false;
-    for place in core::iter::once(hint).chain(halves.chain([end / 2]).map(anywhere)) {
-        match map_new(place, len, MAP_NORESERVE) {
-            Ok(()) if place == hint || place + len <= end => return Ok(place),
-            // SAFETY: fresh, ours and unused.
-            Ok(()) => _ = unsafe { unmap(place, len) },
-            Err(Errno::EEXIST) => {}
-            Err(why) if may_map => return Err(why),
-            // Nothing may be mapped; or there are no such addresses, and perhaps all that there are do.
-            Err(_) => {
-                let at = map(0, len, Access::ReadWrite)?;
-                if at + len <= end {
-                    return Ok(at);
-                }
-                may_map = true;
-                // SAFETY: fresh, ours and unused.
-                let _ = unsafe { unmap(at, len) };
-            }
-        }
-    }
-    Err(Errno::EEXIST)
-}
-
-/// The same for memory to be used, which is charged at once, so that the kernel can refuse what it could never back;
+/// As [`map`], for memory to be used, which is charged at once, so that the kernel can refuse what it could never back;
 /// as [`map_over`] maps it, so that such mappings merge.
 ///
 /// # Errors
@@ -110,12 +69,7 @@ pub unsafe fn map_over(at: usize, len: usize, access: Access) -> Result<usize, E
 /// # Errors
 /// As [`map`], and `EEXIST` where something is; nothing has changed then.
 pub fn map_hole(at: usize, len: usize) -> Result<(), Errno> {
-    map_new(at, len, 0)
-}
-
-/// The same with more flags.
-fn map_new(at: usize, len: usize, flags: usize) -> Result<(), Errno> {
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | flags;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     // SAFETY: touches no existing memory.
     let there = unsafe { call(nr::MMAP, [at, len, Access::ReadWrite as usize, flags, NO_FD, 0])? };
     if there == at {

@@ -37,9 +37,8 @@ pub use futex::{
     futex_wait, futex_wait_for, futex_wait_shared, futex_wait_shared_for, futex_wake, futex_wake_shared, is_readable,
 };
 pub use memory::{
-    Access, Advice, Range, advise, advise_many, bind, give_back, grow, make_sure, map, map_again, map_below,
-    map_charged, map_file, map_file_over, map_hole, map_over, memory_bytes, move_longer, move_pages, protect, resident,
-    unmap,
+    Access, Advice, Range, advise, advise_many, bind, give_back, grow, make_sure, map, map_again, map_charged,
+    map_file, map_file_over, map_hole, map_over, memory_bytes, move_longer, move_pages, protect, resident, unmap,
 };
 pub use proc::{Tasks, cpus_told, end_with_leader, is_filtered, leader_lives, leader_status, tasks};
 pub use process::{

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)] // questions to the system
 
 use super::*;
-use crate::arch::PAGE;
 use crate::arch::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::arch::crew::Crew;
 use crate::arch::tests::{
@@ -10,7 +9,7 @@ use crate::arch::tests::{
 };
 use crate::tests::threads;
 use std::ffi::CString;
-use std::{env, format, fs, iter, process, vec, vec::Vec};
+use std::{env, format, fs, process, vec, vec::Vec};
 
 /// A file of a text.
 fn file(name: &str, text: &[u8]) -> CString {
@@ -453,65 +452,4 @@ fn the_machines_memory_is_what_it_says() {
     if let Some(told) = refused(libc::SYS_sysinfo, 38, memory_bytes) {
         assert_eq!(told, 0);
     }
-}
-
-/// Alone, so that nobody else maps what is looked for.
-#[test]
-fn metadata_lies_as_low_as_it_must() {
-    const LEN: usize = 1 << 16;
-    in_a_single_child(|| {
-        let unmap = |at: usize| {
-            // SAFETY: fresh, ours and unused.
-            unsafe { unmap(at, LEN) }.unwrap();
-        };
-        let below = |end, hint| map_below(end, hint, LEN);
-        // Where nobody is it is as asked for; else lower than `end`, elsewhere each time, and writable.
-        let end = 1 << 40;
-        let first = below(end, end / 2).unwrap();
-        assert_eq!(first, end / 2);
-        let low: Vec<_> = iter::from_fn(|| below(end, first).ok()).take(100).collect();
-        assert_eq!(low.len(), 100, "{low:x?}");
-        for (at, &place) in low.iter().enumerate() {
-            assert!(place % PAGE == 0 && place != first && !low[..at].contains(&place), "{low:x?}");
-            assert!((end / 4..=end / 2 - LEN).contains(&place), "the upper half of the lower half is free");
-            // SAFETY: as above.
-            unsafe { (place as *mut u8).write(1) };
-        }
-        low.into_iter().for_each(unmap);
-        // Where that is taken it is what is free of the halves below, or at last the upper half; or there is none.
-        let end = 1 << 33;
-        let take = |half: usize| {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-            // SAFETY: touches nothing that is there.
-            let at = unsafe { libc::mmap(half as *mut _, half, libc::PROT_NONE, flags, -1, 0) };
-            assert_eq!(at as usize, half);
-        };
-        let taken: Vec<usize> = (28..33).rev().map(|half| 1 << half).collect();
-        taken.iter().copied().for_each(take);
-        assert_eq!(below(end, 1 << 32), Err(Errno::EEXIST), "all is taken");
-        for half in taken.into_iter().rev() {
-            // SAFETY: ours and unused.
-            unsafe { super::unmap(half, half) }.unwrap();
-            let found = below(end, 1 << 32).or_else(|_| below(end, 1 << 31)).unwrap();
-            assert!(found >= half && found + LEN <= 2 * half, "{found:x} above {half:x}");
-            unmap(found);
-            take(half);
-        }
-        // Where there are no such addresses what the system chooses may do, at first and behind what is taken; or what is lower.
-        for hint in [1 << 50, first] {
-            let at = below(1 << 52, hint).unwrap();
-            assert!(at >= end && at < 1 << 48, "{at:x}");
-            unmap(at);
-        }
-        let at = below(1 << 46, 1 << 50).unwrap();
-        assert!((1 << 44..1 << 45).contains(&at), "{at:x}");
-        unmap(at);
-        // What may not be mapped is refused at once.
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: of this child.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) }, 0);
-        assert_eq!([first, 1 << 39 | LEN].map(|hint| below(1 << 40, hint)), [Err(Errno::ENOMEM); 2]);
-        assert_eq!(below(1 << 50, 1 << 49), Err(Errno::ENOMEM), "nor where there are no addresses");
-        unmap(first);
-    });
 }

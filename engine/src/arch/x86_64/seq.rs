@@ -5,16 +5,14 @@
 //!
 //! Pop and push address the word by one register: processors that foresee which store a load will be served from (Intel's
 //! since Golden Cove) do so for a register and a constant only. With two registers, a pop behind a push waited
-//! until the push knew its object's class: a pair of the same size took 8.4 ns instead of 3.6. So with the slot, whose address is the
-//! word without its lowest bits: sheaves lie low (see `meta`). The instructions of both stand in the order that took least time of some
-//! hundreds (docs/performance.md).
+//! until the push knew its object's class: a pair of the same size took 8.4 ns instead of 3.6. So with the slot, whose address the word is.
 //!
 //! `set` comes in as what is to be added to the slot: the board, and the class where only its words are wanted.
 //!
-//! Cost: pop and push 13 instructions each, no locked one; 2.6–6 ns a pair.
+//! Cost: pop 12 and push 11 instructions, no locked one; 2.6–6 ns a pair.
 #![allow(unsafe_code)] // the assembly
 
-use crate::arch::operands::{BITS, COUNT, COUNTS, MAIN, ONE, ROOM, SLOTS, TALLY, TOP};
+use crate::arch::operands::{BARRIER, COUNTS, MAIN, SLOTS, TALLY};
 use crate::arch::outcome::Outcome;
 
 use core::arch::asm;
@@ -50,7 +48,8 @@ macro_rules! walked {
 
 /// Frames a body that brings something out: descriptor and abort stub out of line, the common beginning
 /// before it. The body puts label 25 behind its committing store. `t` is a scratch
-/// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done.
+/// register and in the end the result: 0 refused (label 26), 1 aborted (label 28), else done. (Of `pop` the object; a barrier, none of which
+/// is 1, says refused.)
 macro_rules! sequence_with_result {
     ($($body:expr),+ ; $($operands:tt)*) => {
         asm!(
@@ -110,7 +109,7 @@ fn outcome<T>(out: usize, done: T) -> Outcome<T> {
 #[cold]
 #[inline(always)]
 fn unlikely<T>(out: usize) -> Outcome<T> {
-    if out == 0 { Outcome::Refused } else { Outcome::Aborted }
+    if out == 1 { Outcome::Aborted } else { Outcome::Refused }
 }
 
 /// See [`crate::arch::contract`].
@@ -127,23 +126,24 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
     unsafe {
         sequence_with_result!(
             "mov {w}, [{set} + {MAIN}]",               // w = set[class]
-            "test {w:e}, {COUNT}",                     // count(w) == 0: refused
-            "je 26b",
-            "mov {t}, {w}",
-            "shr {t}, {TOP}",                          // top(w)
-            "sub {w}, {ONE}",
-            "add qword ptr [{set} + {COUNTS}], 1",     // tally.allocs += 1
-            "mov {t}, [{t} - 8]",                      // object = *(top - 8)
+            "mov {t}, [{w} - 8]",                      // object = *(w - 8)
+            "sub {w}, 8",
+            "cmp {t}, {BARRIER}",                      // a barrier: refused
+            "jbe 27f",
+            "inc qword ptr [{set} + {COUNTS}]",        // tally.allocs += 1
             dawdle!(),
-            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w - one
+            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w - 8
             "25:"
             ;
             BARE = const BARE as u8, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, w = out(reg) _, t = out(reg) object,
-            COUNTS = const COUNTS, MAIN = const MAIN, ONE = const ONE, COUNT = const COUNT, TOP = const TOP,
+            COUNTS = const COUNTS, MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
-    outcome(object, object)
+    if object as u64 > BARRIER {
+        return Outcome::Done(object);
+    }
+    unlikely(object)
 }
 
 /// See [`crate::arch::contract`].
@@ -157,20 +157,18 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
     unsafe {
         sequence!(
             "mov {w}, [{set} + {MAIN}]",               // w = set[class]
-            "mov {t}, {w}",
-            "shr {t}, {TOP}",                          // top(w)
-            "test {w:e}, {ROOM}",                      // room(w) == 0: refused
-            "je {refused}",
-            "add {w}, {ONE}",
-            "mov [{t}], {object}",                     // *top = object
-            "add qword ptr [{set} + {COUNTS} + 8], 1", // tally.frees += 1
+            "cmp qword ptr [{w}], {BARRIER}",          // *w is a barrier: refused
+            "jbe {refused}",
+            "mov [{w}], {object}",                     // *w = object
+            "add {w}, 8",
+            "inc qword ptr [{set} + {COUNTS} + 8]",    // tally.frees += 1
             dawdle!(),
-            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w + one
+            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w + 8
             "25:"
             ;
             BARE = const BARE as u8, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, object = in(reg) object, w = out(reg) _,
-            COUNTS = const COUNTS, MAIN = const MAIN, ONE = const ONE, ROOM = const ROOM, TOP = const TOP,
+            COUNTS = const COUNTS, MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
     Outcome::Done(())
@@ -188,30 +186,29 @@ pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut 
     unsafe {
         sequence_with_result!(
             "mov {w}, [{set} + {MAIN}]",               // w = set[class]
-            "mov {k:e}, {w:e}",
-            "and {k:e}, {COUNT}",
+            "xor {k:e}, {k:e}",
+            "21:",
             "cmp {k}, {n}",
-            "cmova {k}, {n}",                          // k = min(count(w), n)
-            "test {k}, {k}",
-            "je 26b",                                  // 0: refused
+            "je 24f",
+            "mov {t}, [{w} - 8]",                      // object = *(w - 8)
+            "cmp {t}, {BARRIER}",                      // until a barrier, or n of them
+            "jbe 24f",
+            "mov [{into} + {k}*8], {t}",               // goes out
+            "sub {w}, 8",                              // w -= 8
+            "inc {k}",
+            "jmp 21b",
+            "24:",
+            "test {k}, {k}",                           // none: refused
+            "je 26b",
             "add [{set} + {COUNTS}], {k}",             // tally.allocs += k
-            "lea rcx, [{k}*8]",
-            "mov rsi, {w}",
-            "shr rsi, {TOP}",
-            "sub rsi, rcx",                            // from top(w) - k slots
-            "mov rdi, {into}",
-            "mov rcx, {k}",
-            "rep movsq",                               // copies k objects out
-            "imul {t}, {k}, {ONE}",
-            "sub {w}, {t}",
             dawdle!(),
-            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w - k × one
+            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w
             "25:",
             "mov {t:e}, 2"
             ;
             BARE = const 0, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, into = in(reg) into, n = in(reg) n, k = out(reg) taken, w = out(reg) _, t = out(reg) out,
-            out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, MAIN = const MAIN, ONE = const ONE, COUNT = const COUNT, TOP = const TOP,
+            COUNTS = const COUNTS, MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
     outcome(out, taken)
@@ -229,30 +226,29 @@ pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *con
     unsafe {
         sequence_with_result!(
             "mov {w}, [{set} + {MAIN}]",               // w = set[class]
-            "mov {k:e}, {w:e}",
-            "shr {k:e}, {BITS}",
-            "and {k:e}, {COUNT}",
+            "xor {k:e}, {k:e}",
+            "21:",
             "cmp {k}, {n}",
-            "cmova {k}, {n}",                          // k = min(room(w), n)
-            "test {k}, {k}",
-            "je 26b",                                  // 0: refused
+            "je 24f",
+            "cmp qword ptr [{w}], {BARRIER}",          // until *w is a barrier, or n of them
+            "jbe 24f",
+            "mov {t}, [{from} + {k}*8]",
+            "mov [{w}], {t}",                          // *w = object
+            "add {w}, 8",                              // w += 8
+            "inc {k}",
+            "jmp 21b",
+            "24:",
+            "test {k}, {k}",                           // none: refused
+            "je 26b",
             "add [{set} + {COUNTS} + 8], {k}",         // tally.frees += k
-            "mov rdi, {w}",
-            "shr rdi, {TOP}",                          // to top(w)
-            "mov rsi, {from}",
-            "mov rcx, {k}",
-            "rep movsq",                               // copies k objects in
-            "imul {t}, {k}, {ONE}",
-            "add {w}, {t}",
             dawdle!(),
-            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w + k × one
+            "mov [{set} + {MAIN}], {w}",               // commit: set[class] = w
             "25:",
             "mov {t:e}, 2"
             ;
             BARE = const 0, board = in(reg) board, area = in(reg) area,
             set = inout(reg) board as usize + class => _, from = in(reg) from, n = in(reg) n, k = out(reg) given, w = out(reg) _, t = out(reg) out,
-            out("rcx") _, out("rsi") _, out("rdi") _, COUNTS = const COUNTS, MAIN = const MAIN, ONE = const ONE,
-            COUNT = const COUNT, BITS = const BITS, TOP = const TOP,
+            COUNTS = const COUNTS, MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
     outcome(out, given)
@@ -285,20 +281,22 @@ pub unsafe fn swap(board: *const u8, area: isize, at: usize, old: u64, new: u64)
 /// Whether [`exchange`] ever does anything here.
 pub const EXCHANGES: bool = true;
 
-/// See [`crate::arch::contract`]: main and spare of a class change places, where the spare has what is `wanted` (the mask of a count or
-/// of a room) and main has not.
+/// See [`crate::arch::contract`]: main and spare of a class change places, where the spare has what is wanted and main has not: what is no
+/// barrier in the slot so many bytes from its word.
 ///
 /// # Safety
-/// As [`pop`].
+/// As [`pop`]; `witness` is the offset of a slot from a word.
 #[must_use]
-pub unsafe fn exchange(board: *const u8, area: isize, class: usize, wanted: u64) -> Outcome<()> {
+pub unsafe fn exchange(board: *const u8, area: isize, class: usize, witness: isize) -> Outcome<()> {
     // SAFETY: as in `pop`. The two words are aligned to both their lengths (`cache::set`).
     unsafe {
         sequence!(
-            "test [{set} + {MAIN}], {wanted}",         // w & wanted != 0: refused
-            "jne {refused}",
-            "test [{set}], {wanted}",                  // s & wanted == 0 (as in the void set): refused
-            "je {refused}",
+            "mov {t}, [{set} + {MAIN}]",               // w
+            "cmp qword ptr [{t} + {witness}], {BARRIER}", // *(w + witness) is no barrier: refused
+            "ja {refused}",
+            "mov {t}, [{set}]",                        // s
+            "cmp qword ptr [{t} + {witness}], {BARRIER}", // *(s + witness) is one (as in the void set): refused
+            "jbe {refused}",
             "movq {both}, [{set} + {MAIN}]",           // (each by itself: it was stored by itself a moment ago)
             "movhps {both}, [{set}]",
             dawdle!(),
@@ -306,8 +304,8 @@ pub unsafe fn exchange(board: *const u8, area: isize, class: usize, wanted: u64)
             "25:"
             ;
             BARE = const 0, board = in(reg) board, area = in(reg) area,
-            set = inout(reg) board as usize + class => _, wanted = in(reg) wanted, both = out(xmm_reg) _,
-            MAIN = const MAIN,
+            set = inout(reg) board as usize + class => _, witness = in(reg) witness, both = out(xmm_reg) _,
+            MAIN = const MAIN, BARRIER = const BARRIER,
         );
     }
     Outcome::Done(())

@@ -39,7 +39,6 @@ use super::window::{
 use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
-use crate::arch::operands::REACH;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{ADDRESS_BITS, PAGE, PAGE_SHIFT, opaque};
 use crate::stat::board::FIRST_FRONT;
@@ -451,11 +450,9 @@ impl Windows {
     /// A slot that is not ours: the next, or anywhere if somebody else had the last.
     fn next_slot(&self, made: &mut Made, anywhere: bool) -> usize {
         const ALL: usize = FIRST_GIANT - FIRST_SLOT;
-        // Where words reach, first: some of a window may become our own structures' (`reclaim::scarce`).
-        const LOW: usize = (REACH >> WINDOW_SHIFT) - FIRST_SLOT;
         if made.slot == 0 || anywhere {
             let place = (&raw const *self) as usize >> 12 ^ (&raw const made) as usize;
-            made.slot = (place as u32 ^ made.slot).wrapping_mul(0x9e37_79b1).rotate_left(15) % LOW as u32;
+            made.slot = (place as u32 ^ made.slot).wrapping_mul(0x9e37_79b1).rotate_left(15) % ALL as u32;
         }
         loop {
             made.slot = (made.slot + 1) % ALL as u32;

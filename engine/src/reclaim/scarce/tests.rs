@@ -276,10 +276,10 @@ fn our_own_structures_get_a_page_where_they_have_none() {
         let fed = mm.feed_meta();
         fault::storm(0, 0);
         assert!(fed && !meta.is_dry(), "{zone_has_none}");
-        let low = meta.alloc_low(rig.heap.cache.sets.board(), Meta::LARGEST);
-        assert!(low.is_some(), "words reach windows");
+        let two = meta.alloc(rig.heap.cache.sets.board(), Meta::LARGEST);
+        assert!(two.is_some(), "side by side");
         // SAFETY: from there, unused.
-        low.inspect(|&two| unsafe { meta.free(two, Meta::LARGEST) });
+        two.inspect(|&two| unsafe { meta.free(two, Meta::LARGEST) });
         assert_eq!(rig.level(Level::Meta), told + (FED[0] * PAGE) as u64, "some together");
         // (What the areas have becomes the zone's first.)
         assert_eq!(seen(&rig).managed < managed, !zone_has_none);
