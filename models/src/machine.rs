@@ -264,6 +264,7 @@ impl World {
         unsafe {
             match bytes {
                 1 => (address as *mut u8).write_volatile(value as u8),
+                2 => (address as *mut u16).write_volatile(value as u16),
                 4 => (address as *mut u32).write_volatile(value as u32),
                 _ => (address as *mut u64).write_volatile(value),
             }
