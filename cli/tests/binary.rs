@@ -33,7 +33,7 @@ const WEAK: &str = "
     _ZSt15get_new_handlerv __rseq_offset __rseq_size _dl_find_object __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";
 
 /// malloc and free of a small size together (glibc 2.36 takes 129, jemalloc and gperftools 67).
-const PAIR_MAX: usize = 56;
+const PAIR_MAX: usize = 55;
 
 fn words(text: &str) -> BTreeSet<&str> {
     text.split_whitespace().collect()
@@ -97,7 +97,7 @@ fn fast_paths_are_the_committed_ones() {
     }
     let (code, symbols) = disassembly(&library(), &["-D"]);
     let mut table =
-        String::from("# entry instructions branches writes locked calls: fast path of the release library\n");
+        String::from("# entry instructions branches writes locked calls lines: fast path of the release library\n");
     let mut listing = String::new();
     let mut by_name = BTreeMap::new();
     for name in [
@@ -114,13 +114,18 @@ fn fast_paths_are_the_committed_ones() {
     ] {
         writeln!(listing, "{name}:").unwrap();
         let counts = walk(&code, symbols[name], &mut listing);
-        let Counts { all, branches, writes, locked, calls } = counts;
-        writeln!(table, "{name:<18} {all:>3} {branches:>3} {writes:>3} {locked:>3} {calls:>3}").unwrap();
+        let Counts { all, branches, writes, locked, calls, lines } = &counts;
+        let lines = lines.len();
+        writeln!(table, "{name:<18} {all:>3} {branches:>3} {writes:>3} {locked:>3} {calls:>3} {lines:>3}").unwrap();
         by_name.insert(name, counts);
     }
     let (malloc, free) = (&by_name["malloc"], &by_name["free"]);
     for counts in [malloc, free] {
         assert_eq!((counts.locked, counts.calls), (0, 0), "a lock or a call on a fast path\n{listing}");
+    }
+    // (One more, and a pair takes a cycle longer, whatever is in it: docs/performance.md.)
+    for name in ["malloc", "free", "_Znwm", "_ZdlPvm"] {
+        assert_eq!(by_name[name].lines.len(), 2, "cache lines of {name}\n{listing}");
     }
     assert!(malloc.all + free.all <= PAIR_MAX, "{} instructions a pair\n{listing}", malloc.all + free.all);
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/fastpath.txt");

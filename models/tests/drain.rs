@@ -59,7 +59,7 @@ struct Found {
 }
 impl Found {
     fn sheaf(&mut self, word: Word) {
-        if word != Word::none() {
+        if word != Word::NONE {
             self.objects.extend(objects(word));
             self.sheaves.push(word.objects());
         }
@@ -109,8 +109,7 @@ fn work(sets: &Sets, thread: usize, parks: bool) -> Found {
             outcome == Outcome::Refused
         };
         // SAFETY: the sheaf is ours, and there if done.
-        if refused && own.is_some_and(|own| unsafe { sets.swap(CLASS, false, Word::none(), own) } == Outcome::Done(()))
-        {
+        if refused && own.is_some_and(|own| unsafe { sets.swap(CLASS, false, Word::NONE, own) } == Outcome::Done(())) {
             own = None;
         }
     }
@@ -142,7 +141,7 @@ fn model_of(sets: &Arc<Sets>, way: DrainMode, is_biased: bool) {
     for first in [10, 110] {
         let word = sheaf(sets, first, 2);
         // SAFETY: the sheaf is ours until it is done.
-        while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::none(), word) } != Outcome::Done(()) {}
+        while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::NONE, word) } != Outcome::Done(()) {}
     }
     if is_biased {
         sets.cpus.bias.grant(0);

@@ -108,7 +108,7 @@ fn model(mode: Mode) {
         (first..first + 3).for_each(|object| _ = sheaf.push(object));
         let word = sheaf.into_word(6);
         // SAFETY: the sheaf is ours until it is done.
-        while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::none(), word) } != Outcome::Done(()) {}
+        while sets.ready().is_none() || unsafe { sets.swap(CLASS, false, Word::NONE, word) } != Outcome::Done(()) {}
     }
     let workers: Vec<_> = (0..2)
         .map(|_| {

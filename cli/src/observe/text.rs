@@ -185,7 +185,7 @@ mod tests {
         assert!(lines.next().is_some_and(|line| line.starts_with("# name            <active_objs>")));
         let line = lines.find(|line| line.starts_with("allot-64 ")).expect("a class");
         let words: Vec<&str> = line.split_whitespace().collect();
-        let expected = "allot-64 50000 102400 64 256 4 : tunables 1022 0 0 : slabdata 400 400 1000";
+        let expected = "allot-64 50000 102400 64 256 4 : tunables 1020 0 0 : slabdata 400 400 1000";
         assert_eq!(words.join(" "), expected);
     }
 

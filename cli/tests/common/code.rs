@@ -59,6 +59,8 @@ pub struct Counts {
     pub writes: usize,
     pub locked: usize,
     pub calls: usize,
+    /// Cache lines that the instructions lie in: what the processor fetches.
+    pub lines: BTreeSet<u64>,
 }
 
 /// Does it write memory? The destination comes first.
@@ -84,6 +86,7 @@ pub fn walk(code: &BTreeMap<u64, Instruction>, entry: u64, listing: &mut String)
         let instruction = code.get(&at).unwrap_or_else(|| panic!("no instruction at {at:x}"));
         writeln!(listing, "  {at:6x} {} {}", instruction.mnemonic, instruction.operands).unwrap();
         counts.all += 1;
+        counts.lines.extend([at / 64, (instruction.next - 1) / 64]);
         counts.locked += usize::from(
             instruction.mnemonic.starts_with("lock ")
                 || (instruction.mnemonic == "xchg" && instruction.operands.contains('[')),

@@ -32,17 +32,17 @@
 //! ```
 //! | name | then | commits with |
 //! |---|---|---|
-//! | `pop` | `w = set[class]`; `object = *(w - 8)`, if that is a barrier refused; `tally.allocs += 1` | `set[class] = w - 8` |
-//! | `push` | `w = set[class]`; `*w` is a barrier: refused; `*w = object` and `tally.frees += 1`, in either order | `set[class] = w + 8` |
-//! | `pop_batch` | up to `n` times: `object = *(w - 8)`, until that is a barrier, goes out, `w -= 8`; none: refused; `allocs += k` | `set[class] = w` |
-//! | `push_batch` | up to `n` times: until `*w` is a barrier, `*w = object`, `w += 8`; none: refused; `frees += k` | `set[class] = w` |
+//! | `pop` | `w = set[class]`; 0: refused; `object = *(w - 8)`, if that is a barrier refused; `tally.allocs += 1` | `set[class] = w - 8` |
+//! | `push` | `w = set[class]`; 0, or `*w` is a barrier: refused; `*w = object` and `tally.frees += 1`, in either order | `set[class] = w + 8` |
+//! | `pop_batch` | up to `n` times: `object = *(w - 8)`, until that is a barrier, goes out, `w -= 8`; none, or `w` is 0: refused; `allocs += k` | `set[class] = w` |
+//! | `push_batch` | up to `n` times: until `*w` is a barrier, `*w = object`, `w += 8`; none, or `w` is 0: refused; `frees += k` | `set[class] = w` |
 //! | `swap` | (void: refused); `set[at] != old`: refused | `set[at] = new` (compare and store) |
-//! | `exchange` | `w = set[class]`, `s` the spare; `*(w + witness)` is no barrier or `*(s + witness)` is one (as in the void set): refused | both, `s` and `w`, by one store; where the processor has none that an interruption cannot split, refused |
+//! | `exchange` | `w = set[class]`, `s` the spare; `w` is not 0 and `*(w + witness)` no barrier, or `s` is 0 (as in the void set) or `*(s + witness)` a barrier: refused | both, `s` and `w`, by one store; where the processor has none that an interruption cannot split, refused |
 //! | `add` | (void: refused) | `tally[at] += n` |
 //! | `switch` | `set != old`: refused | `board.slots[area.cpu_id] = new` |
 //!
 //! A word is the address of the slot behind a sheaf's last object; a barrier, a number up to [`BARRIER`](super::operands::BARRIER), is
-//! either end of a sheaf, and both sides of no sheaf (`cache::layout`).
+//! either end of a sheaf; 0 is no sheaf (`cache::layout`).
 //!
 //! ## On units: every one begins
 //! ```text

@@ -14,8 +14,8 @@ mod platform;
 #[path = "other/mod.rs"]
 mod platform;
 
-pub(crate) use platform::is_below;
 pub use platform::{ADDRESS_BITS, HAS_SEQUENCES, SIGNATURE};
+pub(crate) use platform::{is_below, is_positive};
 
 pub mod atomic;
 pub mod bits;
@@ -53,6 +53,13 @@ pub fn opaque(mut value: usize) -> usize {
     // SAFETY: no instruction.
     unsafe { core::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
     value
+}
+
+/// The same of a number that is to stay one of 32 bits, for which a processor may have shorter instructions.
+#[inline(always)]
+#[must_use]
+pub fn opaque_short(value: i32) -> i32 {
+    platform::opaque_short(value)
 }
 
 /// Fetches the cache line of something that will be read soon; nothing happens if nothing is there.

@@ -63,8 +63,7 @@ impl Set {
 
     /// Whether it holds objects but in its barns, which a thread that has lost the set to a drain may still fill.
     pub(super) fn has_sheaves(&self) -> bool {
-        let none = Word::none().0;
-        self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != none || pair.spare.load(Relaxed) != none)
+        self.pairs[1..].iter().any(|pair| pair.main.load(Relaxed) != 0 || pair.spare.load(Relaxed) != 0)
     }
 }
 
@@ -228,10 +227,10 @@ impl Sets {
         let _held = set.held.lock();
         // Relaxed: the fence, or the lock that the owner held when it switched, ordered
         // the owners' stores before these loads.
-        let mut words = [[Word::none(); 2]; STEP];
+        let mut words = [[Word::NONE; 2]; STEP];
         // Class 0 is the self-test's.
         for (words, pair) in words.iter_mut().zip(set.pairs.iter().skip(first)).skip(usize::from(first == 0)) {
-            *words = [&pair.main, &pair.spare].map(|word| Word(word.swap(Word::none().0, Relaxed)));
+            *words = [&pair.main, &pair.spare].map(|word| Word(word.swap(0, Relaxed)));
         }
         Some(words)
     }
@@ -394,7 +393,7 @@ pub(crate) mod tests {
             let word = Sheaf::new(&Meta::new(), sets.board(), 4).unwrap().into_word(4);
             sets.ready();
             // SAFETY: a sheaf of ours.
-            let _ = unsafe { sets.swap(CLASS, false, Word::none(), word) };
+            let _ = unsafe { sets.swap(CLASS, false, Word::NONE, word) };
         }
     }
 

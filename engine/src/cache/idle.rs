@@ -149,10 +149,10 @@ impl Cache {
             return true;
         }
         let (main, spare) = Self::words(set, class);
-        let (is_spare, word) = if spare == Word::none() { (false, main) } else { (true, spare) };
+        let (is_spare, word) = if spare == Word::NONE { (false, main) } else { (true, spare) };
         // SAFETY: takes it out; if done, it is ours.
         let is_ours =
-            word != Word::none() && unsafe { self.sets.swap(class, is_spare, word, Word::none()) } == Outcome::Done(());
+            word != Word::NONE && unsafe { self.sets.swap(class, is_spare, word, Word::NONE) } == Outcome::Done(());
         // SAFETY: a committed swap gave it to us.
         if is_ours && let Some(sheaf) = unsafe { Sheaf::from_word(word) } {
             self.send_home(source, class, sheaf);

@@ -8,7 +8,8 @@
 //! ```
 //! A word is the address of the slot behind a sheaf's last object. Whether there is an object to pop the slot before it says, and whether there
 //! is room for one that slot itself: both ends of a sheaf are *barriers*, numbers that no object is. So a sequence that pops or pushes compares
-//! what it reads (or is about to write), and takes the word as it is. The word of no sheaf stands between two barriers.
+//! what it reads (or is about to write), and takes the word as it is. A zero word is no sheaf, and refuses both: what the kernel wiped for a child is
+//! empty at once.
 //!
 //! How large a sheaf's block is its lower barrier says ([`Block`]).
 #![allow(unsafe_code)] // slots by address
@@ -25,26 +26,13 @@ pub const FREE: usize = usize::MAX;
 /// Objects that the largest sheaf has slots for: with its head and its upper barrier it is a power of two.
 pub const OBJECTS: usize = Block::objects(Block::LARGEST);
 
-/// What no sheaf is.
-static NOTHING: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-
 /// A sheaf in use, as a set holds it; or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Word(pub u64);
-
-impl Default for Word {
-    fn default() -> Self {
-        Self::none()
-    }
-}
 
 impl Word {
     /// No sheaf.
-    #[inline]
-    #[must_use]
-    pub fn none() -> Self {
-        Self(&raw const NOTHING[1] as u64)
-    }
+    pub const NONE: Self = Self(0);
     /// Whether what a slot holds is no object.
     #[must_use]
     pub const fn is_barrier(slot: u64) -> bool {
@@ -60,7 +48,7 @@ impl Word {
     pub fn serves(self, room: bool) -> bool {
         let witness = self.0.wrapping_add_signed(Self::witness(room) as i64) as usize;
         // SAFETY: a slot of a sheaf, or a barrier; sheaves are never unmapped. Relaxed: a look, or whoever owns the sheaf.
-        !Self::is_barrier(unsafe { &*(witness as *const AtomicU64) }.load(Relaxed))
+        self != Self::NONE && !Self::is_barrier(unsafe { &*(witness as *const AtomicU64) }.load(Relaxed))
     }
     /// Its block, the objects in it, and those that it still takes; none of no sheaf. (Of a sheaf that is in use, or was, it is a look.)
     fn look(self) -> Option<(&'static Block, u64, u64)> {
@@ -132,7 +120,7 @@ impl Block {
     /// The block of a word; `None` of no sheaf. (Out of line, for the sake of its callers' frames.)
     #[inline(never)]
     pub fn of(word: Word) -> Option<&'static Self> {
-        if word == Word::none() || word == Word(0) {
+        if word == Word::NONE {
             return None;
         }
         // What lies between the head and the word are objects, or were. So the first multiple of a size below the word that says it is one is.

@@ -255,7 +255,7 @@ impl Cache {
     fn refill(&self, source: &impl Source, set: &Set, class: usize) -> bool {
         let Err((main, _)) = self.refill_own(source, set, class) else { return true };
         let limit = self.entitle(source, set, class);
-        let Some(empty) = self.take_main(class, main, limit) else { return main != Word::none() };
+        let Some(empty) = self.take_main(class, main, limit) else { return main != Word::NONE };
         let sheaf = match self.barn(class).trade_empty(empty) {
             Ok(full) => {
                 self.left_barn(source, class, &full);
@@ -280,11 +280,11 @@ impl Cache {
     /// Takes the main sheaf out (an empty one, for `limit` objects if it is new, where there is none yet): ours, until
     /// [`Cache::install`] puts one in. `None` if somebody was faster, or without memory.
     fn take_main(&self, class: usize, main: Word, limit: usize) -> Option<Sheaf> {
-        if main == Word::none() {
+        if main == Word::NONE {
             return self.barn(class).take_empty(&self.meta, self.sets.board(), limit);
         }
         // SAFETY: if done, the sheaf is ours.
-        let taken = unsafe { self.sets.swap(class, false, main, Word::none()) } == Outcome::Done(());
+        let taken = unsafe { self.sets.swap(class, false, main, Word::NONE) } == Outcome::Done(());
         // SAFETY: as above.
         if taken { unsafe { Sheaf::from_word(main) } } else { None }
     }
@@ -294,9 +294,9 @@ impl Cache {
         let Err((main, spare)) = self.make_room_own(source, set, class) else { return true };
         let limit = self.entitle(source, set, class);
         set.batches[class].store(set.batches[class].load(Relaxed) / 2, Relaxed);
-        let Some(mut sheaf) = self.take_main(class, main, limit) else { return main != Word::none() };
+        let Some(mut sheaf) = self.take_main(class, main, limit) else { return main != Word::NONE };
         if !sheaf.is_empty() {
-            let spare_is_free = spare == Word::none();
+            let spare_is_free = spare == Word::NONE;
             let traded = if spare_is_free {
                 self.keep(source, class, true, sheaf.into_word(main.count() as usize));
                 Ok(None)
@@ -388,7 +388,7 @@ impl Cache {
     #[inline]
     fn make_room_own(&self, source: &impl Source, set: &Set, class: usize) -> Result<(), (Word, Word)> {
         self.look(source, set, class, |word| word.serves(true)).or_else(|(main, spare)| {
-            let is_kept = main != Word::none() && spare != Word::none() && self.push_near(source, set, class, main);
+            let is_kept = main != Word::NONE && spare != Word::NONE && self.push_near(source, set, class, main);
             if is_kept { Ok(()) } else { Err((main, spare)) }
         })
     }
@@ -519,12 +519,12 @@ impl Cache {
     /// Cost: four sequences and a copy.
     fn even(&self, set: &Set, class: usize, main: Word, spare: Word) -> (Word, Word) {
         // SAFETY: takes the spare out; if done, it is ours.
-        if unsafe { self.sets.swap(class, true, spare, Word::none()) } != Outcome::Done(()) {
-            return (Word::none(), Word::none());
+        if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
+            return (Word::NONE, Word::NONE);
         }
-        let Some(first) = self.take_main(class, main, 0) else { return (Word::none(), spare) };
+        let Some(first) = self.take_main(class, main, 0) else { return (Word::NONE, spare) };
         // SAFETY: as said.
-        let Some(second) = (unsafe { Sheaf::from_word(spare) }) else { return (first.into_word(0), Word::none()) };
+        let Some(second) = (unsafe { Sheaf::from_word(spare) }) else { return (first.into_word(0), Word::NONE) };
         let is_main_full = main.serves(false);
         let (mut full, mut empty) = if is_main_full { (first, second) } else { (second, first) };
         let (count, room) = if is_main_full { (main.count(), spare.room()) } else { (spare.count(), main.room()) };
@@ -537,15 +537,15 @@ impl Cache {
     /// Exchanges main and spare, in steps.
     fn exchange(&self, class: usize, main: Word, spare: Word) -> (Word, Word) {
         // SAFETY: takes the spare out; if done, it is ours.
-        if unsafe { self.sets.swap(class, true, spare, Word::none()) } != Outcome::Done(()) {
-            return (Word::none(), Word::none());
+        if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
+            return (Word::NONE, Word::NONE);
         }
         // SAFETY: the spare is ours to put in; if done, the old main is ours.
         if unsafe { self.sets.swap(class, false, main, spare) } != Outcome::Done(()) {
-            return (Word::none(), spare);
+            return (Word::NONE, spare);
         }
         self.sets.count(Event::SheafSwap, 1);
-        (Word::none(), main)
+        (Word::NONE, main)
     }
 
     /// Puts a sheaf where main was taken out, with slots for `limit` objects, unless somebody else put one there.
@@ -555,11 +555,11 @@ impl Cache {
 
     /// Keeps a sheaf of ours as main, or as the spare, if that place is empty.
     fn keep(&self, source: &impl Source, class: usize, spare: bool, word: Word) {
-        if word == Word::none() {
+        if word == Word::NONE {
             return;
         }
         // SAFETY: the sheaf is ours to put in.
-        if unsafe { self.sets.swap(class, spare, Word::none(), word) } != Outcome::Done(()) {
+        if unsafe { self.sets.swap(class, spare, Word::NONE, word) } != Outcome::Done(()) {
             self.release(source, class, word);
         }
     }

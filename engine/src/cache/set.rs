@@ -6,7 +6,7 @@
 //! ```
 //! Objects that come and go on one CPU pass main, spare and its own barn, four sheaves in all, before anybody else's line is touched.
 //!
-//! Invariant: a page at most; its first words are where `arch::operands` says. Zero bytes are an empty set, but for its words. Locks: those of
+//! Invariant: a page at most; its first words are where `arch::operands` says. Zero bytes are an empty set. Locks: those of
 //! `near`, leaves like the node's barns.
 
 use super::layout::Word;
@@ -46,11 +46,6 @@ impl Pair {
     /// Objects in both. (Racy where the set is in use.)
     pub fn held(&self) -> usize {
         [&self.main, &self.spare].into_iter().map(|word| Word(word.load(Relaxed)).count() as usize).sum()
-    }
-    /// No sheaf.
-    pub fn clear(&self) {
-        // Relaxed: a set that nobody uses.
-        [&self.main, &self.spare].into_iter().for_each(|word| word.store(Word::none().0, Relaxed));
     }
 }
 
@@ -100,12 +95,7 @@ impl Set {
         self.near_full.fetch_sub(1, Relaxed);
     }
 
-    /// Has no sheaf of any class: before anybody uses it, and when what is in it cannot be trusted.
-    pub fn clear(&self) {
-        self.pairs.iter().for_each(Pair::clear);
-    }
-
-    /// What refuses everything, once it is [cleared](Set::clear).
+    /// The set that refuses everything.
     #[allow(clippy::declare_interior_mutable_const, reason = "a constructor for statics")]
     pub const VOID: Self = Self {
         pairs: [const { Pair { main: AtomicU64::new(0), spare: AtomicU64::new(0) } }; CLASSES_MAX],

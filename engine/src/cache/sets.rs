@@ -156,7 +156,6 @@ impl Sets {
     /// called before anything else. In mode `Sequences`, `area` is right.
     pub unsafe fn open(&self, base: usize, mode: Mode, area: RseqArea, simulation: Option<&'static Simulation>) {
         self.base.store(base, Relaxed);
-        self.void.clear();
         // SAFETY: the caller's promise. (Whoever sees the mode sees the rest.)
         unsafe { self.cpus.open(mode, area, simulation) };
     }
@@ -324,7 +323,6 @@ impl Sets {
         }
         let address = self.base.load(Relaxed) + number * PAGE;
         let offset = address.wrapping_sub((&raw const *self) as usize);
-        self.set_at(offset).clear();
         self.made.store(number, Relaxed);
         self.board().sets.store(number as u32 + 1, Relaxed);
         Some(offset)
@@ -622,12 +620,12 @@ impl Sets {
             }
             let seen = |spare: bool| {
                 let word = |set: &Set| Word(if spare { &set.pairs[0].spare } else { &set.pairs[0].main }.load(Relaxed));
-                self.ready().map_or(Word::none(), word)
+                self.ready().map_or(Word::NONE, word)
             };
             // SAFETY: class 0 has no objects: the numbers pushed are just numbers, and the
             // sheaf is ours. A round that was spoiled leaves it there: `seen`.
             let good = unsafe {
-                self.swap(0, true, seen(true), Word::none()) == Outcome::Done(())
+                self.swap(0, true, seen(true), Word::NONE) == Outcome::Done(())
                     && self.swap(0, false, seen(false), word) == Outcome::Done(())
                     && self.push(0, 0x1230) == Outcome::Done(())
                     && self.refuses_when_void()
@@ -637,7 +635,7 @@ impl Sets {
                     && self.pop_batch(0, &mut objects) == 2
                     && objects[..2] == [0x4560, 0x1230]
                     && self.pop(0) == Outcome::Refused
-                    && self.swap(0, false, word, Word::none()) == Outcome::Done(())
+                    && self.swap(0, false, word, Word::NONE) == Outcome::Done(())
             };
             if good {
                 // SAFETY: swapped out again.
@@ -659,13 +657,13 @@ impl Sets {
         let main = Word(pair.main.load(Relaxed));
         // SAFETY: the caller's promise.
         let is_spare = unsafe {
-            self.swap(0, false, main, Word::none()) == Outcome::Done(())
-                && self.swap(0, true, Word::none(), main) == Outcome::Done(())
+            self.swap(0, false, main, Word::NONE) == Outcome::Done(())
+                && self.swap(0, true, Word::NONE, main) == Outcome::Done(())
         };
         let is_back = is_spare && self.exchange(0, false) == Outcome::Done(());
         // (Main serves now, and there is no spare.)
         let stays = [false, true].map(|room| self.exchange(0, room)) == [Outcome::Refused; 2];
-        is_back && stays && Word(pair.main.load(Relaxed)) == main && Word(pair.spare.load(Relaxed)) == Word::none()
+        is_back && stays && Word(pair.main.load(Relaxed)) == main && Word(pair.spare.load(Relaxed)) == Word::NONE
     }
 
     /// Whether every sequence leaves this CPU's set alone while its slot is void; class 0 has an object and room.
@@ -700,7 +698,10 @@ impl Sets {
         if forget {
             // (What was switched off and fenced before can be trusted.)
             let unfenced = self.others().filter(|set| set.mark.load(Relaxed) == UNFENCED);
-            self.homes().chain(unfenced).for_each(Set::clear);
+            self.homes().chain(unfenced).flat_map(|set| &set.pairs).for_each(|pair| {
+                pair.main.store(0, Relaxed);
+                pair.spare.store(0, Relaxed);
+            });
         }
     }
 

@@ -69,6 +69,9 @@ pub fn pop(steps: &(impl Steps + ?Sized), set: &Set, class: usize) -> Outcome<us
     outcome((|| {
         let main = by_register(&set.pairs[class].main);
         let word = Word(opaque(steps.load(main)? as usize) as u64);
+        if word == Word::NONE {
+            return Ok(None);
+        }
         let object = steps.load(steps.slot(word.popped().0))?;
         if Word::is_barrier(object) {
             return Ok(None);
@@ -84,6 +87,9 @@ pub fn push(steps: &(impl Steps + ?Sized), set: &Set, class: usize, object: usiz
     outcome((|| {
         let main = by_register(&set.pairs[class].main);
         let word = Word(opaque(steps.load(main)? as usize) as u64);
+        if word == Word::NONE {
+            return Ok(None);
+        }
         let slot = steps.slot(word.0);
         if Word::is_barrier(steps.load(slot)?) {
             return Ok(None);
@@ -111,8 +117,10 @@ pub fn exchange(steps: &(impl Steps + ?Sized), set: &Set, class: usize, witness:
     outcome((|| {
         let pair = &set.pairs[class];
         let (main, spare) = (steps.load(&pair.main)?, steps.load(&pair.spare)?);
-        let serves =
-            |word: u64| Ok(!Word::is_barrier(steps.load(steps.slot(word.wrapping_add_signed(witness as i64)))?));
+        let serves = |word: u64| {
+            let slot = word.wrapping_add_signed(witness as i64);
+            Ok(word != 0 && !Word::is_barrier(steps.load(steps.slot(slot))?))
+        };
         if serves(main)? || !serves(spare)? {
             return Ok(None);
         }

@@ -16,7 +16,7 @@ use super::state::{Environment, Heap};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::gate::Inside;
 use crate::arch::outcome::Outcome;
-use crate::arch::{PAGE, is_below, opaque};
+use crate::arch::{PAGE, is_below, is_positive, opaque, opaque_short};
 use crate::cache::Sets;
 use crate::page::{BIASED, Windows};
 use crate::slab::class::CLASSES;
@@ -50,7 +50,11 @@ impl<E: Environment> Heap<E> {
     unsafe fn free_from<const BARE: bool>(&self, object: *mut u8) {
         // SAFETY: the caller's promise; it says what `free_or` asks.
         unsafe {
-            self.free_or::<BARE>(object, |window, _| window < Windows::ALL, || Self::free_cold(object, self, false))
+            self.free_or::<BARE>(
+                object,
+                |window, sets| window < Windows::ALL && is_positive!(window, sets, Self::ROOT),
+                || Self::free_cold(object, self, false),
+            )
         };
     }
 
@@ -70,8 +74,18 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     pub unsafe fn free_others(&self, object: *mut u8, foreign: impl FnOnce()) {
         // SAFETY: the caller's promise; the word is 0 or what `free_or` asks, and this heap's.
-        unsafe { self.free_or::<true>(object, |window, sets| is_below!(window, sets, Self::OTHERS_WINDOWS), foreign) };
+        unsafe {
+            self.free_or::<true>(
+                object,
+                |window, sets| is_below!(window, sets, Self::OTHERS_WINDOWS) && is_positive!(window, sets, Self::ROOT),
+                foreign,
+            )
+        };
     }
+
+    /// From the sets to the words of windows.
+    const ROOT: isize = (offset_of!(Self, parts.pages.windows) + Windows::ROOT_AT) as isize
+        - offset_of!(Self, parts.cache.sets) as isize;
 
     /// From the sets to what windows others give back to.
     const OTHERS_WINDOWS: isize =
@@ -81,7 +95,7 @@ impl<E: Environment> Heap<E> {
     /// `foreign`'s.
     ///
     /// # Safety
-    /// As [`Heap::free`]; no window is looked at but below [`Windows::ALL`].
+    /// As [`Heap::free`]; no window is looked at but as [`Windows::class_where`] asks.
     #[inline(always)]
     unsafe fn free_or<const BARE: bool>(
         &self,
@@ -100,23 +114,36 @@ impl<E: Environment> Heap<E> {
         };
         // SAFETY: a part of this heap.
         let sets = unsafe { &*(sets as *const Sets) };
-        if class.cast_signed() <= 0 {
-            return match class ^ BIASED {
-                // SAFETY: the caller's promise. (First: nobody else is in such a hurry.)
-                class if usize::from(class) < FIRST_FRONT => unsafe { Self::free_biased(object, self, class) },
-                // SAFETY: the caller's promise.
-                BIASED => unsafe { Self::free_first(object, self) },
-                // SAFETY: the caller's promise.
-                class => unsafe { Self::free_area(object, self, class) },
-            };
+        // (Short, so that the path ends where its second cache line does.)
+        let class = opaque_short(i32::from(class.cast_signed()));
+        if class <= 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::free_apart(object, self, class as u8 ^ BIASED) };
         }
         // SAFETY: the caller's promise; the class byte names its class.
-        match unsafe { sets.push_fast::<BARE>(class as usize * 16, object as usize) } {
+        match unsafe { sets.push_fast::<BARE>((class.cast_unsigned() << 4) as usize, object as usize) } {
             Outcome::Done(()) => {}
             // SAFETY: the caller's promise.
             Outcome::Refused => unsafe { Self::free_cold(object, self, false) },
             // SAFETY: the caller's promise.
             Outcome::Aborted => unsafe { Self::free_aborted(object, self) },
+        }
+    }
+
+    /// What sequences do not serve. (What it calls it calls last, so that it costs nothing of the stack.)
+    ///
+    /// # Safety
+    /// As [`Heap::free`]; the class byte names `class`, or says nothing: [`BIASED`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_apart(object: *mut u8, this: &Self, class: u8) {
+        match class {
+            // SAFETY: the caller's promise. (First: nobody else is in such a hurry.)
+            class if usize::from(class) < FIRST_FRONT => unsafe { Self::free_biased(object, this, class) },
+            // SAFETY: the caller's promise.
+            BIASED => unsafe { Self::free_first(object, this) },
+            // SAFETY: the caller's promise.
+            class => unsafe { Self::free_area(object, this, class) },
         }
     }
 

@@ -88,7 +88,6 @@ impl Board {
         let lists = [[7, OBJECT, OBJECT + 16, FREE, FREE, 0], [2, OBJECT, OBJECT, OBJECT, OBJECT, 0]];
         let board = Self { map, base, sheaves: Box::new(lists.map(|list| list.map(Cell::new))) };
         board.word(SLOTS + OWNER as usize * 8).store(Self::SET as u64, Relaxed);
-        [CLASS, CLASS + MAIN].into_iter().for_each(|at| board.word(at).store(Word::none().0, Relaxed));
         board.word(Self::SET + CLASS + MAIN).store(board.full().0, Relaxed);
         board.word(Self::SET + CLASS).store(board.spare().0, Relaxed);
         board
@@ -147,9 +146,7 @@ const ON_SETS: &[(&str, OnSet)] = &[
         let from = [OBJECT + 32, OBJECT + 48];
         done(unsafe { seq::push_batch(board.base as *const u8, area.base, CLASS, from.as_ptr(), 2) })
     }),
-    ("swap", |board, area| unsafe {
-        seq::swap(board.base as *const u8, area.base, CLASS + MAIN, board.full().0, Word::none().0)
-    }),
+    ("swap", |board, area| unsafe { seq::swap(board.base as *const u8, area.base, CLASS + MAIN, board.full().0, 0) }),
     #[cfg(target_arch = "x86_64")]
     ("exchange", |board, area| unsafe { seq::exchange(board.base as *const u8, area.base, CLASS, -24) }),
     ("add", |board, area| unsafe { seq::add(board.base as *const u8, area.base, CLASS, 7) }),

@@ -121,7 +121,7 @@ fn batch(board: *const u8, class: usize, n: usize, out: bool, copy: impl Fn(usiz
         let done = (|| -> Result<_, Interrupted> {
             let main = &set.pairs[class / 16].main;
             let (mut word, mut k) = (Word(running.load(main)?), 0);
-            while k < n {
+            while word != Word::NONE && k < n {
                 let slot = running.slot(if out { word.popped() } else { word }.0);
                 if Word::is_barrier(running.load(slot)?) {
                     break;

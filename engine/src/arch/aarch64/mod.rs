@@ -53,7 +53,7 @@ pub mod stack;
 pub mod unit_seq;
 pub mod wrap;
 
-pub(crate) use below::is_below;
+pub(crate) use below::{is_below, is_positive};
 
 /// Bits of a program's addresses: more only for who asks by a hint.
 pub const ADDRESS_BITS: u32 = 48;
@@ -108,6 +108,14 @@ pub fn ticks() -> u64 {
     // SAFETY: reads a register that Linux lets programs read.
     unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack, nomem, preserves_flags)) };
     ticks
+}
+
+/// See [`crate::arch::opaque_short`].
+#[inline(always)]
+pub fn opaque_short(mut value: i32) -> i32 {
+    // SAFETY: no instruction.
+    unsafe { core::arch::asm!("/* {0:w} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
+    value
 }
 
 /// Fetches a cache line.

@@ -18,7 +18,7 @@
 //!
 //! `models/tests/weak.rs` checks these on a memory that reorders all it may.
 //!
-//! Cost: pop 20 instructions, push 20, none of them exclusive or a barrier.
+//! Cost: pop 21 instructions, push 21, none of them exclusive or a barrier.
 #![allow(unsafe_code)] // the assembly
 
 use crate::arch::operands::{BARRIER, COUNTS, MAIN, SLOTS, TALLY};
@@ -99,6 +99,7 @@ pub unsafe fn pop<const BARE: bool>(board: *const u8, area: isize, class: usize)
         sequence!(
             "add {set}, {set}, {class}",
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
+            "cbz {w}, 26b",                            // 0: refused
             "ldur {t}, [{w}, -8]",                     // object = *(w - 8)
             "cmp {t}, {BARRIER}",                      // a barrier: refused
             "b.ls 27f",
@@ -135,6 +136,7 @@ pub unsafe fn push<const BARE: bool>(board: *const u8, area: isize, class: usize
         sequence!(
             "add {set}, {set}, {class}",
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
+            "cbz {w}, 26b",                            // 0: refused
             "ldr {t}, [{w}]",                          // *w is a barrier: refused (else above 1: in the end that says that this is done)
             "cmp {t}, {BARRIER}",
             "b.ls 26b",
@@ -169,6 +171,7 @@ pub unsafe fn pop_batch(board: *const u8, area: isize, class: usize, into: *mut 
         sequence!(
             "add {set}, {set}, {class}",
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
+            "cbz {w}, 26b",                            // 0: refused
             "mov {k}, 0",
             "21:",
             "cmp {k}, {n}",
@@ -212,6 +215,7 @@ pub unsafe fn push_batch(board: *const u8, area: isize, class: usize, from: *con
         sequence!(
             "add {set}, {set}, {class}",
             "ldr {w}, [{set}, {MAIN}]",                // w = set[class]
+            "cbz {w}, 26b",                            // 0: refused
             "mov {k}, 0",
             "21:",
             "cmp {k}, {n}",

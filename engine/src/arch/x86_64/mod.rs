@@ -68,6 +68,29 @@ macro_rules! is_below {
 }
 pub(crate) use is_below;
 
+/// Whether the word of this number in a table (of atomics) so many bytes from an address is above 0, taken as signed: by one instruction, too.
+/// Relaxed.
+///
+/// # Safety
+/// There is such a word.
+macro_rules! is_positive {
+    ($number:expr, $address:expr, $offset:expr) => {
+        'is_positive: {
+            core::arch::asm!(
+                "cmp qword ptr [{address} + {number}*8 + {offset}], 0",
+                "jle {not}",
+                number = in(reg) $number,
+                address = in(reg) $address,
+                offset = const $offset,
+                not = label { break 'is_positive false },
+                options(readonly, nostack)
+            );
+            true
+        }
+    };
+}
+pub(crate) use is_positive;
+
 pub mod call;
 pub mod nr;
 pub mod seq;
@@ -129,6 +152,14 @@ pub fn thread_pointer() -> usize {
 pub fn ticks() -> u64 {
     // SAFETY: reads a counter.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// See [`crate::arch::opaque_short`].
+#[inline(always)]
+pub fn opaque_short(mut value: i32) -> i32 {
+    // SAFETY: no instruction.
+    unsafe { core::arch::asm!("/* {0:e} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
+    value
 }
 
 /// Fetches a cache line.

@@ -182,10 +182,10 @@ fn a_set_follows_its_index() {
     let simulation = simulate(&sets, 8, 1);
     let first = ready(&sets, 1);
     let word = sheaf(&sets, &[16, 32]);
-    assert_eq!(unsafe { sets.swap(2, false, Word::none(), word) }, Outcome::Done(()));
+    assert_eq!(unsafe { sets.swap(2, false, Word::NONE, word) }, Outcome::Done(()));
     stand(1, 2);
     assert_eq!((sets.pop(2), unsafe { sets.push(2, 48) }), (Outcome::Refused, Outcome::Refused));
-    assert_eq!(unsafe { sets.swap(2, true, Word::none(), Word::none()) }, Outcome::Refused);
+    assert_eq!(unsafe { sets.swap(2, true, Word::NONE, Word::NONE) }, Outcome::Refused);
     let running = [1, 2, 3].map(|cpu| simulation.cpus[cpu].begin());
     assert!(sets.ready().is_some_and(|set| core::ptr::eq(set, first)));
     assert_eq!(running.map(|running| running.step(|| ()).is_err()), [true, false, false], "behind a fence of that CPU");
@@ -285,9 +285,9 @@ fn operate(sets: &Sets) {
     for class in [2, 5] {
         let (word, spare) = (sheaf(sets, &[16, 32, 48, 64]), sheaf(sets, &[80]));
         unsafe {
-            assert_eq!(sets.swap(class, false, Word::none(), word), Outcome::Done(()));
+            assert_eq!(sets.swap(class, false, Word::NONE, word), Outcome::Done(()));
             assert_eq!(sets.swap(class, true, word, spare), Outcome::Refused);
-            assert_eq!(sets.swap(class, true, Word::none(), spare), Outcome::Done(()));
+            assert_eq!(sets.swap(class, true, Word::NONE, spare), Outcome::Done(()));
             let pair = &sets.ready().unwrap().pairs[class];
             assert_eq!((pair.main.load(Relaxed), pair.spare.load(Relaxed)), (word.0, spare.0));
             let mut some = [0; 3];
@@ -305,7 +305,7 @@ fn operate(sets: &Sets) {
             assert_eq!((all[0], all.len(), all[8]), (70, 9, 80));
         }
         assert_eq!((sets.cached(class), sets.cached(class + 1)), (9, 0));
-        assert_eq!([1, 2].map(|next| Word(main(class + next))), [Word::none(); 2]);
+        assert_eq!([1, 2].map(|next| Word(main(class + next))), [Word::NONE; 2]);
     }
 }
 
@@ -353,7 +353,7 @@ fn who_waited_for_a_drained_set_looks_again() {
     let sets: Box<Sets> = Box::default();
     let index = fallback(&sets);
     let word = sheaf(&sets, &[16, 32]);
-    assert_eq!(unsafe { sets.swap(2, false, Word::none(), word) }, Outcome::Done(()));
+    assert_eq!(unsafe { sets.swap(2, false, Word::NONE, word) }, Outcome::Done(()));
     let (sets, (told, heard)) = (&*sets, channel());
     crate::tests::threads::scope(|scope| {
         let set = sets.home_of(index).unwrap();
@@ -442,7 +442,7 @@ fn a_child_forgets_what_it_cannot_trust() {
     let pair = &ready(&sets, 1).pairs[4];
     pair.main.store(7, Relaxed);
     pair.spare.store(8, Relaxed);
-    for (vforks, forget, left) in [(0, false, [7, 8]), (2, true, [Word::none().0; 2])] {
+    for (vforks, forget, left) in [(0, false, [7, 8]), (2, true, [0; 2])] {
         sets.close();
         sets.inherit(vforks, forget);
         assert_eq!([&pair.main, &pair.spare].map(|word| word.load(Relaxed)), left);
@@ -485,7 +485,7 @@ mod sequences {
         let word = sheaf(&sets, &[16]);
         let made = Made::new(3, 6);
         stand_as(&sets, &made);
-        assert_eq!(unsafe { sets.swap(2, false, Word::none(), word) }, Outcome::Done(()));
+        assert_eq!(unsafe { sets.swap(2, false, Word::NONE, word) }, Outcome::Done(()));
         let wrong = alone(|| {
             // (Who is alone needs no fences.)
             unsafe { __libc_single_threaded = 0 };
@@ -515,7 +515,7 @@ mod sequences {
         unsafe { Sheaf::from_word(free) }.unwrap().discard(&meta);
         assert!(sets.self_test(&meta));
         let set = sets.ready().unwrap();
-        assert_eq!((Word(set.pairs[0].main.load(Relaxed)), sets.event(Event::Direct)), (Word::none(), 1));
+        assert_eq!((Word(set.pairs[0].main.load(Relaxed)), sets.event(Event::Direct)), (Word::NONE, 1));
         assert_eq!(block(Sheaf::new(&meta, sets.board(), 4)), free, "its sheaf is free");
         let slot = || sets.slots[5].load(Relaxed);
         let (home, refuses) = (slot(), unsafe { sets.refuses_when_void() });

@@ -27,7 +27,7 @@ fn put(sets: &Sets, objects: usize) {
     let mut sheaf = Sheaf::new(&Meta::new(), sets.board(), 4).unwrap();
     (0..objects).for_each(|object| assert!(sheaf.push(object << 4)));
     assert!(sets.ready().is_some());
-    assert_eq!(unsafe { sets.swap(CLASS, false, Word::none(), sheaf.into_word(4)) }, Outcome::Done(()));
+    assert_eq!(unsafe { sets.swap(CLASS, false, Word::NONE, sheaf.into_word(4)) }, Outcome::Done(()));
 }
 /// Objects that are collected at `index`.
 fn collected(sets: &Sets, index: usize) -> Option<u64> {
@@ -203,7 +203,7 @@ fn an_owner_answers_who_asked() {
     stand(0, 0);
     kept.pairs[CLASS].spare.store(1, Relaxed);
     assert!(!sets.answer(0, first) && unchanged(ASKED));
-    kept.pairs[CLASS].clear();
+    kept.pairs[CLASS].spare.store(0, Relaxed);
     assert!(sets.ready().is_some_and(|set| core::ptr::eq(set, kept)), "a slow path answers");
     assert_eq!(first.mark.load(Relaxed), NONE);
     assert!(core::ptr::eq(home(&sets, 0), kept) && core::ptr::eq(sets.other_of(0).unwrap(), first));

@@ -29,12 +29,12 @@ fn words(cache: &Cache) -> (Word, Word) {
 fn put(cache: &Cache, main: Word, spare: Word) {
     assert!(cache.sets.ready().is_some());
     for (word, is_spare) in [(main, false), (spare, true)] {
-        assert_eq!(unsafe { cache.sets.swap(CLASS, is_spare, Word::none(), word) }, Outcome::Done(()));
+        assert_eq!(unsafe { cache.sets.swap(CLASS, is_spare, Word::NONE, word) }, Outcome::Done(()));
     }
 }
 /// Somebody else takes main, or spare, out of the set.
 fn taken(cache: &'static Cache, word: Word, is_spare: bool) -> impl FnOnce() + 'static {
-    move || assert_eq!(unsafe { cache.sets.swap(CLASS, is_spare, word, Word::none()) }, Outcome::Done(()))
+    move || assert_eq!(unsafe { cache.sets.swap(CLASS, is_spare, word, Word::NONE) }, Outcome::Done(()))
 }
 /// Objects and empty sheaves of the node's barn.
 fn barn(cache: &Cache) -> (usize, usize) {
@@ -86,16 +86,16 @@ fn who_finds_main_gone_tries_again() {
     let (cache, bag) = cache();
     let set = cache.sets.ready().unwrap();
     let empty = sheaf(cache, &bag, 0);
-    put(cache, empty, Word::none());
+    put(cache, empty, Word::NONE);
     bag.meanwhile(0, taken(cache, empty, false));
     assert!(cache.refill(&bag, set, CLASS));
-    assert_eq!((words(cache), barn(cache), bag.len()), ((Word::none(), Word::none()), (0, 0), 40));
+    assert_eq!((words(cache), barn(cache), bag.len()), ((Word::NONE, Word::NONE), (0, 0), 40));
     set.limits[CLASS].store(0, Relaxed);
     let full = sheaf(cache, &bag, 4);
-    put(cache, full, Word::none());
+    put(cache, full, Word::NONE);
     bag.meanwhile(0, taken(cache, full, false));
     assert!(cache.make_room(&bag, set, CLASS));
-    assert_eq!((words(cache), barn(cache), bag.len()), ((Word::none(), Word::none()), (0, 0), 36));
+    assert_eq!((words(cache), barn(cache), bag.len()), ((Word::NONE, Word::NONE), (0, 0), 36));
 }
 
 /// A sheaf that was to come from the set's own barn goes to the node's; the empty one that was to be traded stays.
@@ -122,7 +122,7 @@ fn who_finds_main_gone_keeps_what_was_to_take_its_place() {
     assert!(!cache.pull_near(&bag, set, CLASS, main));
     assert_eq!((near.objects(), near.empties(), set.near_full.load(Relaxed), barn(cache)), (0, 0, 0, (4, 0)));
     assert_eq!(cache.sets.board().level(Level::Barns), 4 * SIZE as u64);
-    assert!(!cache.pull_near(&bag, set, CLASS, Word::none()), "there is nothing");
+    assert!(!cache.pull_near(&bag, set, CLASS, Word::NONE), "there is nothing");
     // A barn that may not keep more leaves everything as it is.
     cache.knobs.set(Id::CacheFloor as usize, 0);
     let full = sheaf(cache, &bag, 4);
@@ -131,7 +131,7 @@ fn who_finds_main_gone_keeps_what_was_to_take_its_place() {
     assert_eq!((words(cache), near.empties(), barn(cache)), ((full, spare), 0, (4, 0)));
 }
 fn put_main(cache: &Cache, main: Word) {
-    assert_eq!(unsafe { cache.sets.swap(CLASS, false, Word::none(), main) }, Outcome::Done(()));
+    assert_eq!(unsafe { cache.sets.swap(CLASS, false, Word::NONE, main) }, Outcome::Done(()));
 }
 
 /// Who comes too late to even two sheaves out leaves them as they are, whichever of the two is another now.
@@ -142,14 +142,14 @@ fn sheaves_are_evened_out_together_or_not_at_all() {
     put(cache, empty, full);
     let set = cache.sets.ready().unwrap();
     let stale = |word: Word| Word(word.0 + (1 << 30));
-    assert_eq!(cache.even(set, CLASS, empty, stale(full)), (Word::none(), Word::none()));
+    assert_eq!(cache.even(set, CLASS, empty, stale(full)), (Word::NONE, Word::NONE));
     assert_eq!(words(cache), (empty, full));
     let (newer, older) = cache.even(set, CLASS, stale(empty), full);
-    assert_eq!((newer, older, words(cache)), (Word::none(), full, (empty, Word::none())));
+    assert_eq!((newer, older, words(cache)), (Word::NONE, full, (empty, Word::NONE)));
     cache.keep(&bag, CLASS, true, older);
     let mut objects = unsafe { Sheaf::from_word(full) }.unwrap().objects().to_vec();
     let (newer, older) = cache.even(set, CLASS, empty, full);
-    assert_eq!(words(cache), (Word::none(), Word::none()));
+    assert_eq!(words(cache), (Word::NONE, Word::NONE));
     assert_eq!([(newer.count(), newer.room()), (older.count(), older.room())], [(2, 2); 2]);
     let [newer_half, older_half] =
         [newer, older].map(|word| unsafe { Sheaf::from_word(word) }.unwrap().objects().to_vec());
@@ -170,7 +170,7 @@ fn an_exchange_that_is_too_late_loses_no_sheaf() {
     let swaps = || cache.sets.event(Event::SheafSwap);
     let exchange = |main, spare| {
         let (newer, older) = cache.exchange(CLASS, main, spare);
-        assert_eq!(newer, Word::none());
+        assert_eq!(newer, Word::NONE);
         cache.keep(&bag, CLASS, true, older);
     };
     exchange(empty, stale);
@@ -179,7 +179,7 @@ fn an_exchange_that_is_too_late_loses_no_sheaf() {
     assert_eq!((words(cache), barn(cache), swaps()), ((full, empty), (0, 0), 1));
     exchange(stale, empty);
     assert_eq!((words(cache), barn(cache), swaps()), ((full, empty), (0, 0), 1));
-    let taken = unsafe { cache.sets.swap(CLASS, true, empty, Word::none()) };
+    let taken = unsafe { cache.sets.swap(CLASS, true, empty, Word::NONE) };
     assert_eq!(taken, Outcome::Done(()));
     cache.release(&bag, CLASS, empty);
     let other = sheaf(cache, &bag, 3);
@@ -194,7 +194,7 @@ fn an_exchange_that_is_too_late_loses_no_sheaf() {
     cache.knobs.set(Id::CacheFloor as usize, 0);
     cache.release(&bag, CLASS, sheaf(cache, &bag, 4));
     cache.release(&bag, CLASS, sheaf(cache, &bag, 0));
-    cache.release(&bag, CLASS, Word::none());
+    cache.release(&bag, CLASS, Word::NONE);
     assert_eq!((barn(cache), bag.len()), ((3, 3), 30));
 }
 
@@ -207,5 +207,5 @@ fn without_memory_for_sheaves_objects_come_one_by_one() {
     let object = cache.alloc(&bag, CLASS);
     fault::storm(0, 1);
     assert_eq!((refilled, has_room, object), (false, false, Some(40 << 4)));
-    assert_eq!((words(cache), barn(cache), bag.len()), ((Word::none(), Word::none()), (0, 0), 39));
+    assert_eq!((words(cache), barn(cache), bag.len()), ((Word::NONE, Word::NONE), (0, 0), 39));
 }

@@ -12,7 +12,7 @@ use crate::stat::{Level, Tally, Timing};
 fn install(sets: &Sets, class: usize) {
     let word = Sheaf::new(&Meta::new(), sets.board(), 4).unwrap().into_word(4);
     assert!(sets.ready().is_some());
-    assert_eq!(unsafe { sets.swap(class, false, Word::none(), word) }, Outcome::Done(()));
+    assert_eq!(unsafe { sets.swap(class, false, Word::NONE, word) }, Outcome::Done(()));
 }
 
 /// Counts everything once, into a tally of its own that `at` says.

@@ -32,7 +32,7 @@ impl Walk {
         let words = [&pair.main, &pair.spare].map(|word| Word(word.load(Relaxed)));
         let (near, node) = (&set.near[CLASS], self.cache.barn(CLASS));
         let state = (
-            words.map(|word| if word == Word::none() { -1 } else { word.count() as i64 }),
+            words.map(|word| if word == Word::NONE { -1 } else { word.count() as i64 }),
             [near.objects(), node.objects()],
             [near.empties(), node.empties()],
         );

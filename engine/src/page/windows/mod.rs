@@ -122,25 +122,26 @@ impl Windows {
     #[inline(always)]
     pub fn class(&self, address: usize) -> Option<u8> {
         // SAFETY: said here.
-        unsafe { self.class_where(address, |window| window < Self::ALL) }
+        unsafe {
+            self.class_where(address, |window| {
+                self.root.get(window).is_some_and(|entry| entry.load(Relaxed).cast_signed() > 0)
+            })
+        }
     }
+
+    /// From here to the word of the first window, above 0 where class bytes are.
+    pub const ROOT_AT: usize = core::mem::offset_of!(Self, root);
 
     /// The same where the address's window is one of those that are looked at.
     ///
     /// # Safety
-    /// None is that is not below [`Windows::ALL`].
+    /// None is that is not below [`Windows::ALL`], or whose word (from [`Windows::ROOT_AT`] on) is not above 0.
     #[inline(always)]
     pub unsafe fn class_where(&self, address: usize, is_looked_at: impl FnOnce(usize) -> bool) -> Option<u8> {
         // Opaque: else a compare becomes a second shift of the address.
-        let window = opaque(address >> WINDOW_SHIFT);
-        if !is_looked_at(window) {
-            return None;
-        }
-        // SAFETY: the caller's promise.
-        let entry = unsafe { self.root.get_unchecked(window) };
-        // Relaxed, both: a pointer that a program holds was handed to it after these were stored,
+        // Relaxed, that word and where classes are: a pointer that a program holds was handed to it after these were stored,
         // and however it travelled ordered those stores too.
-        if entry.load(Relaxed).cast_signed() <= 0 {
+        if !is_looked_at(opaque(address >> WINDOW_SHIFT)) {
             return None;
         }
         // SAFETY: those of a window that is no giant area's are mapped, for all of its pages.
