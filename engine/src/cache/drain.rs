@@ -83,8 +83,7 @@ impl Sets {
     /// Whether `index` caches areas (see `heap::front`).
     #[must_use]
     pub fn holds_areas(&self, index: usize) -> bool {
-        let fronts =
-            |set: &Set| set.pairs[FIRST_FRONT..].iter().any(|pair| Word(pair.main.load(Relaxed)).serves(false));
+        let fronts = |set: &Set| set.pairs[FIRST_FRONT..].iter().any(|pair| pair.main().serves(false));
         self.home_of(index).is_some_and(fronts)
     }
 

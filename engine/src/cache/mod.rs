@@ -10,7 +10,7 @@
 //! push refused: main full  ──► exchange with spare ──► empty sheaf from a barn; the full one goes to
 //!                                                      the spare's place, a barn, or the source
 //! ```
-//! Where one of the two is full and the other empty, they do not change places but are [evened out](Cache::even): else whoever frees and
+//! Where one of the two is full and the other empty, they do not change places but are [evened out](pair): else whoever frees and
 //! allocates at random comes back here every few operations.
 //!
 //! Of small objects a set has a barn to itself, of two full sheaves a class, which is asked before the node's.
@@ -29,6 +29,7 @@ pub mod drain;
 pub mod front;
 mod idle;
 pub mod layout;
+mod pair;
 pub mod set;
 pub mod sets;
 mod share;
@@ -49,7 +50,7 @@ use core::iter;
 use core::ops::Range;
 use cpuset::CpuSet;
 use layout::{OBJECTS, Word};
-use set::{NEAR, Pair, Set};
+use set::{NEAR, Set};
 use sets::STEP;
 pub use sets::Sets;
 pub use sheaf::Sheaf;
@@ -61,12 +62,6 @@ const ABORTS: u32 = 3;
 const VISITS: u32 = 64;
 /// Barns together may hold one part in this many of what sets may.
 const BARNS: u64 = 4;
-/// Objects from which on two sheaves are evened out, after one in so many allocations (few in models, whose sheaves hold few).
-const EVENED: u64 = if cfg!(allotment_models) { 2 } else { 8 };
-/// See [`EVENED`].
-const EVENED_ONCE_IN: u64 = if cfg!(allotment_models) { 2 } else { 7 };
-/// Most objects that go over then.
-const EVENED_MOST: u64 = 32;
 /// Most full sheaves that the barn of a set keeps of a class.
 const NEAR_MAX: u32 = 2;
 
@@ -320,55 +315,24 @@ impl Cache {
         true
     }
 
-    /// How many objects of a class this CPU's main sheaf has; a look.
-    #[must_use]
-    pub fn main_count(&self, class: usize) -> usize {
-        self.sets.ready().map_or(0, |set| Self::words(set, class).0.count() as usize)
-    }
-
-    /// This CPU's main sheaf of a class that has neither barn nor budget, if it is `wanted`: `room` takes objects out of it, or not, and
-    /// says how many it may hold from now on. False where that cannot be.
+    /// The main sheaf that `set`, this CPU's, has of a class that has neither barn nor budget, if it is `wanted`: `room` takes objects out of it,
+    /// or not, and says how many it may hold from now on. False where that cannot be.
     pub fn renew_main(
         &self,
         source: &impl Source,
+        set: &Set,
         class: usize,
         wanted: impl Fn(Word) -> bool,
-        room: impl Fn(&Set, &mut Sheaf) -> usize,
+        room: impl Fn(&mut Sheaf) -> usize,
     ) -> bool {
-        let Some(set) = self.sets.ready() else { return false };
         let (main, _) = Self::words(set, class);
         if !wanted(main) {
             return true;
         }
         let Some(mut sheaf) = self.take_main(class, main, 0) else { return false };
-        let limit = room(set, &mut sheaf);
+        let limit = room(&mut sheaf);
         self.install(source, class, sheaf, limit);
         true
-    }
-
-    /// Main, or the spare in its place, if either `serves`.
-    ///
-    /// # Errors
-    /// Main and spare, of which none does: what they are when they are taken must be what was looked at.
-    #[inline]
-    fn look(
-        &self,
-        source: &impl Source,
-        set: &Set,
-        class: usize,
-        serves: impl Fn(Word) -> bool,
-    ) -> Result<(), (Word, Word)> {
-        let (main, spare) = Self::words(set, class);
-        if serves(main) {
-            return Ok(());
-        }
-        if serves(spare) {
-            let (newer, older) = self.turn(set, class, main, spare);
-            self.keep(source, class, false, newer);
-            self.keep(source, class, true, older);
-            return Ok(());
-        }
-        Err((main, spare))
     }
 
     /// Something to pop from what is the set's: its spare, or a sheaf of its barn, where main is empty.
@@ -477,91 +441,6 @@ impl Cache {
     fn is_kept(source: &impl Source, class: usize, sheaf: &mut Sheaf) -> bool {
         let objects = sheaf.objects();
         objects.last().is_none_or(|&object| source.is_near(object)) && !source.is_scattered(class, objects)
-    }
-
-    /// Exchanges main and spare where the spare serves and main does not: at once (that needs no gate, and serves fast paths), or false.
-    #[inline]
-    pub fn exchange_at_once(&self, class_offset: usize, room: bool) -> bool {
-        let class = class_offset / size_of::<Pair>();
-        if self.sets.present().is_some_and(|set| self.is_uneven(set, class, Self::words(set, class))) {
-            return false;
-        }
-        let is_done = self.sets.exchange(class_offset, room) == Outcome::Done(());
-        if is_done {
-            self.sets.count(Event::SheafSwap, 1);
-        }
-        is_done
-    }
-
-    /// Whether one of the two is full and the other empty, and it is time to change that: after one in seven allocations, since who comes
-    /// here all the time comes soon after one of those, and who takes and frees a thousand at a time need not pay for it.
-    fn is_uneven(&self, set: &Set, class: usize, (main, spare): (Word, Word)) -> bool {
-        let (full, empty) = if main.serves(false) { (main, spare) } else { (spare, main) };
-        // Relaxed: any number will do.
-        let is_due = || self.sets.tally_of(set).class[class].allocs.load(Relaxed).is_multiple_of(EVENED_ONCE_IN);
-        let is_one_sided = !full.serves(true) && !empty.serves(false) && empty.serves(true);
-        is_one_sided && is_due() && full.count() >= EVENED && empty.room() >= EVENED
-    }
-
-    /// Has the spare serve in main's place: what the caller is to [`keep`](Cache::keep) as main and as spare. Each sheaf has one owner at
-    /// any time. (Out of line: what its callers do next needs none of this frame.)
-    #[inline(never)]
-    fn turn(&self, set: &Set, class: usize, main: Word, spare: Word) -> (Word, Word) {
-        if self.is_uneven(set, class, (main, spare)) {
-            self.even(set, class, main, spare)
-        } else {
-            self.exchange(class, main, spare)
-        }
-    }
-
-    /// Takes main and spare out and evens them out: the newest of the full one's objects, half of them or [`EVENED_MOST`], go into the empty
-    /// one, which is main then. So both have room and objects, and it takes as many operations to or fro until the next visit, not one.
-    /// Cost: four sequences and a copy.
-    fn even(&self, set: &Set, class: usize, main: Word, spare: Word) -> (Word, Word) {
-        // SAFETY: takes the spare out; if done, it is ours.
-        if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
-            return (Word::NONE, Word::NONE);
-        }
-        let Some(first) = self.take_main(class, main, 0) else { return (Word::NONE, spare) };
-        // SAFETY: as said.
-        let Some(second) = (unsafe { Sheaf::from_word(spare) }) else { return (first.into_word(0), Word::NONE) };
-        let is_main_full = main.serves(false);
-        let (mut full, mut empty) = if is_main_full { (first, second) } else { (second, first) };
-        let (count, room) = if is_main_full { (main.count(), spare.room()) } else { (spare.count(), main.room()) };
-        full.give_newest(&mut empty, (count.min(room) / 2).min(EVENED_MOST) as usize);
-        let limit = (set.limits[class].load(Relaxed) as usize).max(room as usize);
-        let newer = empty.fitting(&self.meta, self.sets.board(), limit);
-        (newer.into_word(limit), full.into_word(count as usize))
-    }
-
-    /// Exchanges main and spare, in steps.
-    fn exchange(&self, class: usize, main: Word, spare: Word) -> (Word, Word) {
-        // SAFETY: takes the spare out; if done, it is ours.
-        if unsafe { self.sets.swap(class, true, spare, Word::NONE) } != Outcome::Done(()) {
-            return (Word::NONE, Word::NONE);
-        }
-        // SAFETY: the spare is ours to put in; if done, the old main is ours.
-        if unsafe { self.sets.swap(class, false, main, spare) } != Outcome::Done(()) {
-            return (Word::NONE, spare);
-        }
-        self.sets.count(Event::SheafSwap, 1);
-        (Word::NONE, main)
-    }
-
-    /// Puts a sheaf where main was taken out, with slots for `limit` objects, unless somebody else put one there.
-    fn install(&self, source: &impl Source, class: usize, sheaf: Sheaf, limit: usize) {
-        self.keep(source, class, false, sheaf.fitting(&self.meta, self.sets.board(), limit).into_word(limit));
-    }
-
-    /// Keeps a sheaf of ours as main, or as the spare, if that place is empty.
-    fn keep(&self, source: &impl Source, class: usize, spare: bool, word: Word) {
-        if word == Word::NONE {
-            return;
-        }
-        // SAFETY: the sheaf is ours to put in.
-        if unsafe { self.sets.swap(class, spare, Word::NONE, word) } != Outcome::Done(()) {
-            self.release(source, class, word);
-        }
     }
 
     /// Gives up a sheaf of ours: to the barn while the budget allows, else its objects to the source.

@@ -11,7 +11,7 @@
 
 use super::layout::Word;
 use super::sheaf::Barn;
-use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
@@ -43,6 +43,11 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// The word of main. (A look, where the set is in use.)
+    pub fn main(&self) -> Word {
+        // Acquire: what it names should be seen whole.
+        Word(self.main.load(Acquire))
+    }
     /// Objects in both. (Racy where the set is in use.)
     pub fn held(&self) -> usize {
         [&self.main, &self.spare].into_iter().map(|word| Word(word.load(Relaxed)).count() as usize).sum()

@@ -527,7 +527,7 @@ impl Sets {
     /// which begin at class `pages`, and for how many none on areas.
     pub fn quiet(&self, index: usize, pages: usize) -> [u32; 3] {
         let Some(set) = self.home_of(index) else { return [0; 3] };
-        let ops = &self.tally(self.number_of(set)).class;
+        let ops = &self.tally_of(set).class;
         let mut sums = [0_u64; 3];
         for (class, ops) in ops.iter().enumerate() {
             let sum = ops.allocs.load(Relaxed).wrapping_add(ops.frees.load(Relaxed));

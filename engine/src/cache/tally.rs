@@ -11,7 +11,7 @@
 
 use super::sets::Sets;
 use crate::arch::atomic::AtomicU64;
-use crate::arch::atomic::Ordering::{Acquire, Relaxed};
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
 use crate::arch::seq;
 use crate::stat::board::{self, LEVEL_THRESHOLD, TALLY_BYTES, TIMES, Times, fold};
@@ -72,9 +72,8 @@ impl Sets {
         }
         self.add(at, by as u64);
         // The tally of this CPU; 0 while closed, whose differential is folded at once.
-        let offset = self.slots[self.cpus.cpu()].load(Acquire);
-        let number = if offset == 0 { 0 } else { self.number_of(self.set_at(offset)) };
-        let word = self.word(self.tally(number), at);
+        let tally = self.present().map_or_else(|| self.tally(0), |set| self.tally_of(set));
+        let word = self.word(tally, at);
         let differential = word.load(Relaxed);
         if differential.cast_signed().unsigned_abs() <= LEVEL_THRESHOLD {
             return false;

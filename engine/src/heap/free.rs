@@ -179,9 +179,13 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn free_area(object: *mut u8, this: &Self, class: u8) {
-        if !this.front_free_again(object as usize, class.into()) {
+        match this.front_free_again(object as usize, class.into()) {
+            Some(true) => {}
+            // (There is no room, nor is there if one asks once more.)
             // SAFETY: the caller's promise.
-            unsafe { Self::free_first(object, this) };
+            Some(false) => unsafe { Self::free_cold(object, this, false) },
+            // SAFETY: the caller's promise.
+            None => unsafe { Self::free_first(object, this) },
         }
     }
 

@@ -202,18 +202,19 @@ impl<E: Environment> Heap<E> {
         may.then(|| (pfn, desc, front::holds(pages)))
     }
 
-    /// Takes an area into this CPU's front by a sequence, as the class byte of its first page says; false if it is the caller's still.
+    /// Takes an area into this CPU's front by a sequence, as the class byte of its first page says; whether it had room, and `None` where
+    /// that is not to be done so. (Else than if true it is the caller's still.)
     #[inline(always)]
-    pub(super) fn front_free_again(&self, address: usize, class: usize) -> bool {
+    pub(super) fn front_free_again(&self, address: usize, class: usize) -> Option<bool> {
         if self.gates.small.load(Relaxed) == 0 || !self.cache.knobs.is_easy() || !address.is_multiple_of(PAGE) {
-            return false;
+            return None;
         }
         // SAFETY: a class byte says that an area begins at the page: a zone's.
         let desc = unsafe { self.pages.windows.desc_at(address) };
         let tag = desc.tag.load(Relaxed);
         // (Else it is in a front: freed twice.)
         if tag as u8 != Kind::Area as u8 {
-            return false;
+            return None;
         }
         // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
         desc.tag.store(tag ^ OTHER, Relaxed);
@@ -225,7 +226,7 @@ impl<E: Environment> Heap<E> {
             let desc = unsafe { self.pages.windows.desc_at(opaque(address)) };
             desc.set(Kind::Area, desc.rest());
         }
-        is_in
+        Some(is_in)
     }
 
     /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
@@ -256,9 +257,7 @@ impl<E: Environment> Heap<E> {
     #[inline(never)]
     pub(super) fn front_free_slow(&self, address: usize) -> Option<bool> {
         let (_, desc, class) = self.front_takes(address)?;
-        if self.cache.sets.ready().is_none_or(|set| !Self::is_wanted(set, class)) {
-            return None;
-        }
+        let set = self.cache.sets.ready().filter(|set| Self::is_wanted(set, class))?;
         let lazy = || self.cache.sets.board().level(Level::Lazy);
         let before = lazy();
         if self.is_marked(class) {
@@ -266,13 +265,13 @@ impl<E: Environment> Heap<E> {
         }
         // SAFETY: as in `front_free`.
         let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
-        let room = |set: &Set, sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
+        let room = |sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
         let is_full = |main: Word| !main.serves(true);
         let push_wider = || {
-            self.front_makes_room(class);
-            self.cache.renew_main(&self.mm().everything(), class, is_full, room) && push()
+            self.front_makes_room(set, class);
+            self.cache.renew_main(&self.mm().everything(), set, class, is_full, room) && push()
         };
-        if push() || push_wider() {
+        if set.pairs[class].main().serves(true) && push() || push_wider() {
             return Some(lazy() != before);
         }
         desc.set(Kind::Area, desc.rest());
@@ -288,12 +287,10 @@ impl<E: Environment> Heap<E> {
     /// Before memory is touched that no area used yet: what this CPU keeps goes where it serves any length.
     pub(super) fn front_gives_way(&self) {
         // Relaxed: this CPU's, or what another will do itself.
-        if self.cache.sets.ready().is_none_or(|set| set.fronts.load(Relaxed) == 0) {
-            return;
-        }
+        let Some(set) = self.cache.sets.ready().filter(|set| set.fronts.load(Relaxed) != 0) else { return };
         let holds = |main: Word| main.serves(false);
         for class in FIRST_FRONT..CLASSES_MAX {
-            self.cache.renew_main(&self.mm().everything(), class, holds, |set, sheaf| {
+            self.cache.renew_main(&self.mm().everything(), set, class, holds, |sheaf| {
                 self.front_loses(class, sheaf, sheaf.len());
                 set.entitle_areas(class, 0);
                 0
@@ -304,37 +301,30 @@ impl<E: Environment> Heap<E> {
     /// For slabs, where the zone has no dirty block: of what this CPU keeps the older half of the class that has most, if that is much. Whether it was.
     pub(super) fn front_gives_some(&self) -> bool {
         // Relaxed: a hint.
-        if self.cache.sets.ready().is_none_or(|set| set.fronts.load(Relaxed) == 0) {
-            return false;
-        }
-        let pages = |class| self.cache.main_count(class) * front::length(class);
+        let Some(set) = self.cache.sets.ready().filter(|set| set.fronts.load(Relaxed) != 0) else { return false };
+        let pages = |class: usize| set.pairs[class].main().count() as usize * front::length(class);
         let class = (FIRST_FRONT..CLASSES_MAX).max_by_key(|&class| pages(class)).unwrap_or(FIRST_FRONT);
-        pages(class) >= MUCH && self.front_halves(class)
+        pages(class) >= MUCH && self.front_halves(set, class)
     }
 
     /// Before a full class gets room that it lacked: where the classes of this CPU may hold all that a set may, one that idles loses half.
-    fn front_makes_room(&self, class: usize) {
-        let Some(set) = self.cache.sets.ready() else { return };
+    fn front_makes_room(&self, set: &Set, class: usize) {
         // Relaxed, all: hints.
         let own = (set.limits[class].load(Relaxed) as usize).max(DEPTH) * front::length(class);
         let is_short = set.batches[class].load(Relaxed) & LACKED != 0 && set.fronts.load(Relaxed) as usize + own > WIDE;
         if is_short && let Some(idle) = self.cache.idle_areas(set) {
-            self.front_halves(idle);
+            self.front_halves(set, idle);
         }
     }
 
     /// The older half of what this CPU keeps of a class goes, and what may be kept of it is what is left. False where that cannot be.
-    fn front_halves(&self, class: usize) -> bool {
-        self.cache.renew_main(
-            &self.mm().everything(),
-            class,
-            |_| true,
-            |set, sheaf| {
-                self.front_loses(class, sheaf, sheaf.len() - sheaf.len() / 2);
-                set.entitle_areas(class, sheaf.len());
-                sheaf.len()
-            },
-        )
+    fn front_halves(&self, set: &Set, class: usize) -> bool {
+        let halved = |sheaf: &mut Sheaf| {
+            self.front_loses(class, sheaf, sheaf.len() - sheaf.len() / 2);
+            set.entitle_areas(class, sheaf.len());
+            sheaf.len()
+        };
+        self.cache.renew_main(&self.mm().everything(), set, class, |_| true, halved)
     }
 
     /// Bytes of areas that sets cache, as far as can be seen while they are in use.

@@ -211,19 +211,16 @@ fn a_main_is_renewed_where_that_is_wanted() {
     let mut walk = Walk::new(4, 1024);
     (0..3).for_each(|_| walk.alloc());
     let Walk { cache, bag, .. } = &walk;
-    assert!(cache.renew_main(bag, CLASS, |_| false, |_, _| unreachable!("it is not wanted")));
-    assert!(cache.renew_main(
-        bag,
-        CLASS,
-        |main| main.count() == 1,
-        |_, sheaf| {
-            bag.flush(CLASS, sheaf);
-            3
-        }
-    ));
+    let set = cache.sets.ready().unwrap();
+    assert!(cache.renew_main(bag, set, CLASS, |_| false, |_| unreachable!("it is not wanted")));
+    let flushed = |sheaf: &mut Sheaf| {
+        bag.flush(CLASS, sheaf);
+        3
+    };
+    assert!(cache.renew_main(bag, set, CLASS, |main| main.count() == 1, flushed));
     assert_eq!(cache.sets.list(0, CLASS), Some((0, 4, 4)));
-    let (main, _) = Cache::words(cache.sets.ready().unwrap(), CLASS);
+    let (main, _) = Cache::words(set, CLASS);
     assert_eq!((main.count(), main.room()), (0, 3));
     cache.sets.close();
-    assert!(!cache.renew_main(bag, CLASS, |_| true, |_, _| unreachable!("there is no set")));
+    assert!(!cache.renew_main(bag, set, CLASS, |_| true, |_| unreachable!("nobody may change it")));
 }
