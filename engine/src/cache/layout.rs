@@ -123,9 +123,10 @@ impl Block {
         if word == Word::NONE {
             return None;
         }
-        // What lies between the head and the word are objects, or were. So the first multiple of a size below the word that says it is one is.
+        // What lies between the head and the word are objects, or were. So the first multiple of a size that says it is one is, among those
+        // which lie so far below the word that what they would say it in does, too: behind the word there may be anything.
         (Self::FIRST..).zip(Self::SIZES).find_map(|(lower, bits)| {
-            let at = (word.0 - SLOT) as usize >> bits << bits;
+            let at = (word.0 as usize - size_of::<Self>()) >> bits << bits;
             // SAFETY: of a word's block, which is of this size at least and never unmapped, or the loop had ended. All atomics that are
             // looked at without having it.
             let block = unsafe { &*(at as *const Self) };

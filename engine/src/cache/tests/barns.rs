@@ -256,6 +256,35 @@ fn a_barn_counts_its_sheaves() {
     });
 }
 
+/// Its word leads to the head however many objects it has, and whatever was in the block before: numbers that are lower barriers, say.
+#[test]
+fn a_word_leads_to_its_block() {
+    with(|meta, board| {
+        for slots in [28, 124, 252, 508, OBJECTS] {
+            let bytes = (slots + 4) * 8;
+            // (What was entitled to more once is clean so far.)
+            for (dirt, most) in (0..=8_u64).flat_map(|dirt| [(dirt, 0), (dirt, slots)]) {
+                let dirty = meta.alloc(board, bytes).unwrap();
+                (0..bytes / 8).for_each(|at| unsafe { dirty.cast::<u64>().add(at).write(dirt) });
+                unsafe { meta.free(dirty, bytes) };
+                let mut sheaf = Sheaf::new(meta, board, slots).unwrap();
+                let first = dirty.as_ptr() as u64 + 24;
+                for len in 0..=slots {
+                    for limit in [0, len, most] {
+                        let word = sheaf.into_word(limit);
+                        let found = (word.objects(), word.count() as usize, word.room() as usize);
+                        assert_eq!(found, (first, len, limit.saturating_sub(len)), "{dirt}, {limit} of {slots}");
+                        assert_eq!([false, true].map(|room| word.serves(room)), [len > 0, limit > len]);
+                        sheaf = unsafe { Sheaf::from_word(word) }.unwrap();
+                    }
+                    assert!(sheaf.objects().iter().copied().eq((1..=len).map(|at| at << 4)));
+                    assert_eq!(sheaf.push((len + 1) << 4), len < slots);
+                }
+            }
+        }
+    });
+}
+
 /// What was a sheaf's block is one of that size for ever: nobody else is given it, nor a larger sheaf.
 #[test]
 fn a_sheafs_block_is_never_anything_else() {
