@@ -41,7 +41,8 @@ impl<E: Environment> Heap<E> {
     pub fn fork_end(&self, child: bool) {
         let vforks = self.gate.own_vforks();
         if child {
-            self.cache.sets.restore(true);
+            // (A torn child of nobody's telling seals nothing, so there is no copy for its own: what there is is its parent's.)
+            self.cache.sets.restore(!self.gate.is_torn());
             self.cache.sets.attest();
             self.unshare();
             self.cache.sets.inherit(vforks, !self.fenced.load(Relaxed));
