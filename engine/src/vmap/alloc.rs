@@ -1,9 +1,10 @@
 //! # A new area: of freed memory, else fresh
 //!
 //! ```text
-//! reuse: a list, a dirty run, another space's ─► a dirty run with free pages beside it ─► the lowest free run ─► more memory
+//! reuse: a list, a dirty run, another space's ─► a dirty run with free pages beside it ─► the lowest free run
+//!                                                ─► another space's ─► all of theirs, merged ─► more memory
 //! ```
-//! Where there is no more memory: a free run of another space's, then one that is aligned only as was asked. Giant ones
+//! Where there is no more memory: a free run of another space's that stays its own, then one that is aligned only as was asked. Giant ones
 //! get a window of their own.
 //!
 //! Units: pages; bytes at the door. Locks: a space's, held across the `mmap` of the next step. Cost: O(log n) where nothing
@@ -12,6 +13,7 @@
 use super::areas::{Fresh, MOST, Vmap};
 use super::lists::Want;
 use super::space::{GUARD, HUGE, LIKE, Space};
+use super::tree::Tree;
 use crate::arch::PAGE;
 use crate::arch::sys::{self, Advice};
 use crate::knob::Id;
@@ -92,7 +94,8 @@ impl Vmap<'_> {
             None => self.alloc_giant(pages, align, charged, may_be_huge),
             // Where there is no more memory: a run of another space's, or one that is aligned as was asked.
             Some(flags) => self
-                .alloc_run(flags, pages, align, true, charged)
+                .alloc_others(flags, pages, align, charged)
+                .or_else(|| self.alloc_run(flags, pages, align, true, charged))
                 .or_else(|| Space::others(flags).find_map(|other| self.alloc_run(other, pages, least, false, charged)))
                 .or_else(|| self.alloc_run(flags, pages, least, true, charged)),
         };
@@ -116,6 +119,42 @@ impl Vmap<'_> {
             self.account((pages * PAGE) as isize, 0);
         }
         Some(self.begin(pfn, Event::AreaAlloc))
+    }
+
+    /// A free run, where CPUs have spaces of their own: this one's, or one that comes in from another space for good. Where none has one so
+    /// long all of their runs come in, and merge: pieces that change hands ([`Vmap::reuse`]) cut up what the spaces have, all of which together
+    /// may be any number of times what is asked for.
+    fn alloc_others(&self, flags: u32, pages: usize, align: usize, charged: bool) -> Option<Fresh> {
+        if !self.areas.is_split() || flags & HUGE != 0 {
+            return None;
+        }
+        let fresh = || self.alloc_run(flags, pages, align, false, charged);
+        fresh().or_else(|| {
+            let one = |tree: &mut Tree| {
+                let mut run = Tree::new();
+                run.insert(self.windows, tree.take(self.windows, pages, align)?, pages);
+                Some(run)
+            };
+            let others = || Space::givers(false).filter(|&other| other != flags);
+            let comes_in = others().any(|other| self.immigrate(other, flags, one));
+            if !comes_in {
+                others().for_each(|other| _ = self.immigrate(other, flags, |tree| Some(core::mem::take(tree))));
+            }
+            fresh()
+        })
+    }
+
+    /// What `take` takes of a space's free runs comes into another one for good; whether anything did.
+    fn immigrate(&self, from: u32, to: u32, take: impl FnOnce(&mut Tree) -> Option<Tree>) -> bool {
+        // (In between the runs are nobody's.)
+        let runs = take(&mut self.lock(self.space(from)).tree);
+        let Some(mut runs) = runs else { return false };
+        let mut state = self.lock(self.space(to));
+        let pages = runs.move_to(self.windows, &mut state.tree);
+        state.opened += pages;
+        drop(state);
+        self.space(from).state.lock().opened -= pages;
+        pages > 0
     }
 
     fn alloc_giant(&self, pages: usize, align: usize, charged: bool, may_be_huge: bool) -> Option<Fresh> {

@@ -33,6 +33,8 @@ const LOOKS: usize = 8;
 pub struct Dirty {
     bits: [u64; WORDS],
     heads: [Pfn; BUCKETS],
+    /// Pages of all.
+    pages: usize,
 }
 
 /// The bucket of runs of so many pages.
@@ -54,7 +56,13 @@ impl Dirty {
     /// None.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bits: [0; WORDS], heads: [Pfn::NONE; BUCKETS] }
+        Self { bits: [0; WORDS], heads: [Pfn::NONE; BUCKETS], pages: 0 }
+    }
+
+    /// Pages of all runs.
+    #[must_use]
+    pub const fn pages(&self) -> usize {
+        self.pages
     }
 
     /// Puts a run that touches no other of its flags.
@@ -66,6 +74,7 @@ impl Dirty {
             windows.desc(head).set_links(windows.desc(head).links().0, at);
         }
         self.bits[number / 64] |= 1 << (number % 64);
+        self.pages += pages;
         desc.set_links(head, Pfn::NONE);
         desc.set_len(pages);
         desc.set(Kind::Dirty, flags);
@@ -92,6 +101,7 @@ impl Dirty {
                 self.bits[number / 64] &= !(1 << (number % 64));
             }
         }
+        self.pages -= pages;
         desc.set(Kind::None, 0);
         windows.desc(at.add(pages - 1)).set(Kind::None, 0);
         pages

@@ -134,6 +134,19 @@ impl Tree {
         windows.desc(run).set(Kind::None, 0);
     }
 
+    /// Moves all runs to another tree, where they merge with what they touch; their pages. Cost: O(log n) for each.
+    pub fn move_to(&mut self, windows: &Windows, other: &mut Self) -> usize {
+        let mut moved = 0;
+        while self.root != Pfn::NONE {
+            let run = Nodes(windows).first(self.root);
+            let pages = windows.desc(run).len();
+            self.remove(windows, run);
+            other.insert(windows, run, pages);
+            moved += pages;
+        }
+        moved
+    }
+
     /// Takes `pages` pages aligned to `align` pages: the lowest that fit.
     pub fn take(&mut self, windows: &Windows, pages: usize, align: usize) -> Option<Pfn> {
         let nodes = Nodes(windows);
@@ -270,6 +283,29 @@ mod tests {
     use crate::stat::Board;
     use std::boxed::Box;
     use std::vec::Vec;
+
+    #[test]
+    fn runs_move_and_merge() {
+        let (windows, board) = unsafe {
+            let (windows, board) = (Box::<Windows>::new_zeroed(), Box::<Board>::new_zeroed());
+            (Box::leak(windows.assume_init()), board.assume_init())
+        };
+        let (first, _) = windows.reserve(&board, Owner::Areas(Paging::Small), 1000, 1000).unwrap();
+        let runs = |tree: &Tree| {
+            let mut all = Vec::new();
+            tree.verify(windows, &mut |at, len| all.push((at.0 - first.0, len)));
+            all
+        };
+        let (mut one, mut other) = (Tree::new(), Tree::new());
+        assert_eq!(one.move_to(windows, &mut other), 0);
+        // Every second piece of ten pages; of some the last page is in neither.
+        for at in 0..40 {
+            let tree = if at % 2 == 0 { &mut one } else { &mut other };
+            tree.insert(windows, first.add(at * 10), if at % 8 == 7 { 9 } else { 10 });
+        }
+        assert_eq!((one.move_to(windows, &mut other), runs(&one)), (200, Vec::new()));
+        assert_eq!(runs(&other), (0..5).map(|at| (at * 80, 79)).collect::<Vec<_>>());
+    }
 
     #[test]
     fn runs_are_found_by_either_end() {

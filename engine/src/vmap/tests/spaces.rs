@@ -179,32 +179,105 @@ fn dirty_runs_are_made_longer() {
     assert_eq!(state.take_mixed(windows, 40), Some((first, 20)));
 }
 
-/// Where the system gives nothing more an area is of another space, or aligned only as was asked.
+/// Where the system gives nothing more an area is of huge pages' space, or aligned only as was asked.
 #[test]
 fn without_more_memory_it_is_anothers() {
     let world = World::leaked();
     world.areas.split();
-    world.set(Id::HugeBytes, 0);
+    world.set(Id::HugeBytes, PAGE);
     let vmap = world.vmap();
-    HERE.set(1);
     vmap.free(&world.area(5000));
     vmap.purge(usize::MAX);
+    world.set(Id::HugeBytes, 0);
     HERE.set(2);
     let no = |_: &Seen| NO;
     let (one, seen) = watched(no, || world.step(&[("areas", p(20)), ("area_alloc", 1)], || world.area(20)));
-    assert!(one.flags == 1 << HOME_SHIFT && !seen.is_empty());
+    assert!(one.flags == HUGE && !seen.is_empty());
     // Aligned as moves like it, if that is to be had.
     let rest = world.area(1);
     let big = |pages: usize| watched(no, || vmap.alloc(pages * PAGE, PAGE)).0.map(|fresh| fresh.address);
     let at = big(4096).expect("another's");
-    assert_eq!(vmap.find(at).unwrap().flags, 1 << HOME_SHIFT);
+    assert_eq!(vmap.find(at).unwrap().flags, HUGE);
     assert_eq!(at, vmap.windows.address(one.pfn) + 20 * PAGE);
     vmap.free(&vmap.find(at).unwrap());
     let _ = rest;
     // Its own, too, only as was asked.
-    HERE.set(1);
+    world.set(Id::HugeBytes, PAGE);
     vmap.purge(usize::MAX);
     assert_eq!([4500, 5000].map(big), [Some(at), None]);
+    HERE.set(0);
+    vmap.verify();
+}
+
+/// Before a space asks for more memory it takes a free run of another one; where none is long enough all of them, which merge.
+#[test]
+fn free_runs_of_other_spaces_come_in_before_memory_does() {
+    let (world, first) = World::with_free(4000);
+    let vmap = world.vmap();
+    let opened = || [0, 8, 16].map(|flags| vmap.space(flags).state.lock().opened);
+    let all = opened()[0];
+    HERE.set(1);
+    // While spaces are one there is no other.
+    let one = world.area(20);
+    assert_eq!((one.flags, opened()), (0, [all, 0, 0]));
+    world.areas.split();
+    let fresh = |pages: usize| {
+        let (area, seen) =
+            watched(nothing, || world.step(&[("areas", p(pages)), ("area_alloc", 1)], || world.area(pages)));
+        assert!(seen.is_empty(), "memory was asked for: {seen:?}");
+        area
+    };
+    let two = fresh(100);
+    assert_eq!((two.pfn, two.flags, opened()), (first.add(20), 8, [all - 100, 100, 0]));
+    HERE.set(2);
+    let three = fresh(200);
+    assert_eq!((three.pfn, three.flags, opened()), (first.add(120), 16, [all - 300, 100, 200]));
+    // Each is clean, in its own space: 20 │ 100 │ 200 │ the rest. One that its own space has comes from nowhere else.
+    [one, two, three].iter().for_each(|area| _ = vmap.free(area));
+    vmap.purge(usize::MAX);
+    assert_eq!((fresh(150).pfn, opened()), (first.add(120), [all - 300, 100, 200]));
+    HERE.set(1);
+    assert_eq!((fresh(90).pfn, opened()), (first.add(20), [all - 300, 100, 200]));
+    // | 20 | 90 busy, 10 | 150 busy, 50 | the rest |, all of which is in use; then 20, 10 and 50, of three spaces.
+    HERE.set(0);
+    let rest = vmap.space(0).state.lock().tree.largest(vmap.windows);
+    fresh(rest);
+    let busy: Vec<_> = [20, 120].map(|page| vmap.find(vmap.windows.address(first.add(page))).unwrap()).into();
+    busy.iter().for_each(|area| _ = vmap.free(area));
+    vmap.purge(usize::MAX);
+    HERE.set(3);
+    let merged = fresh(320);
+    assert_eq!((merged.pfn, merged.flags, opened()), (first, 3 << HOME_SHIFT, [all - 320, 0, 0]));
+    HERE.set(0);
+    vmap.verify();
+    // None of huge pages, nor for them.
+    world.set(Id::HugeBytes, 50 * PAGE);
+    let huge = world.area(60);
+    assert_eq!(huge.flags, HUGE);
+    vmap.free(&huge);
+    vmap.purge(usize::MAX);
+    assert_ne!(world.area(40).flags, HUGE);
+    vmap.verify();
+}
+
+/// A purge begins with the space that has most: what is used again and again by one stays, where another has pieces that nobody takes.
+#[test]
+fn a_purge_takes_of_the_space_that_has_most() {
+    let (world, _) = World::with_free(4000);
+    let vmap = world.vmap();
+    world.areas.split();
+    let again = world.area(1000);
+    HERE.set(2);
+    let pieces: Vec<_> = (0..30).map(|_| (world.area(40), world.area(1))).collect();
+    pieces.iter().for_each(|(piece, _)| _ = vmap.free(piece));
+    vmap.free(&again);
+    let dirty = || [0, 16].map(|flags| vmap.space(flags).state.lock().dirty.pages());
+    assert_eq!(dirty(), [1000, 1200]);
+    vmap.purge(400 * PAGE);
+    assert_eq!(dirty(), [1000, 800]);
+    // (Then that is the other, and of both what is wanted.)
+    vmap.purge(1100 * PAGE);
+    assert_eq!(dirty(), [0, 680]);
     HERE.set(0);
     vmap.verify();
 }
