@@ -204,7 +204,7 @@ knobs! {
 pub const FIXED: &[Id] = &[Id::Mode, Id::Index, Id::SheafObjects, Id::SheafBytes, Id::DeepBind, Id::Publish];
 
 /// Bytes of the longest area that a CPU's front may hold (see `heap::front`).
-pub const FRONT_BYTES: usize = 1 << 20;
+pub const FRONT_BYTES: usize = 8 << 20;
 
 /// The values of one heap.
 #[derive(Debug)]
@@ -674,7 +674,7 @@ mod tests {
             assert_eq!(knobs.is_easy(), is_easy);
         }
         for (huge, most) in
-            [(0, FRONT_BYTES), (MIB, FRONT_BYTES - 1), (MIB + 1, FRONT_BYTES), (40 << 10, (40 << 10) - 1)]
+            [(0, FRONT_BYTES), (8 * MIB, FRONT_BYTES - 1), (8 * MIB + 1, FRONT_BYTES), (40 << 10, (40 << 10) - 1)]
         {
             knobs.set(Id::HugeBytes as usize, huge);
             assert_eq!(knobs.front_most(), most);

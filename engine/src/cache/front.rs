@@ -3,11 +3,14 @@
 //! ```text
 //! pages      … 4 │ 5 6 7  8 │ 9 10 … 16 │ 18 20 22 … 32 │ 36 … 64 │ 72 80 88 96 100 104 … 128 │ 144 … 256
 //! class  FIRST +0 │ 1 2 3  4 │ 5  6 … 12 │ 13 14 15 … 20 │ … 28    │ 29 30 31 32  33  34 … 40  │ … 48
+//!
+//! pages      257 … 2048, of any length: class FIRST + 49
 //! ```
 //! The last classes of every set hold no objects but areas (see `heap::front`). A request is served by the first class whose areas are
 //! all long enough, and is as long as the shortest of them where it takes memory from elsewhere; an area comes into the class of
 //! the longest of these lengths that it has. So an area is longer than the pages that were asked for by an eighth at most, and serves whatever its class serves.
-//! (Where sizes are many it is the long ones that make the peak.)
+//! (Where sizes are many it is the long ones that make the peak.) The last class has one area, of any length above the others': the same length again
+//! and again is what it serves.
 //!
 //! Units: pages. Invariant: `fronts` of a set is the sum of its classes' limits times their lengths. Locks: none.
 #![allow(unsafe_code)] // a table read without a check
@@ -35,12 +38,20 @@ pub const fn is_marked(class: usize) -> bool {
 const FINE: usize = 96;
 const FINE_ENDS: usize = 128;
 
-/// Pages of the longest areas that a class holds.
+/// Pages of the longest areas that a class holds: the last, of areas above [`GRADED`].
 pub const LONGEST: usize = FRONT_BYTES / PAGE;
+/// Pages of the longest areas in classes of a length each.
+pub const GRADED: usize = 256;
+/// The class of those that are longer.
+pub const LONG: usize = CLASSES_MAX - 1;
+const _: () = assert!(holds(GRADED) + 1 == LONG);
 
 /// The class into which an area of so many pages comes, at most [`LONGEST`].
 #[must_use]
 pub const fn holds(pages: usize) -> usize {
+    if pages > GRADED {
+        return LONG;
+    }
     let pages = if pages < SHORTEST { SHORTEST } else { pages };
     let doublings = if pages < 8 { 0 } else { pages.ilog2() as usize - 3 };
     let of_doubling = match pages {
@@ -52,10 +63,10 @@ pub const fn holds(pages: usize) -> usize {
 }
 
 /// From a request of so many pages and one to the offset in a set (16 × class) of the class that serves it.
-static OFFSET: [u16; LONGEST] = {
-    let mut table = [0; LONGEST];
+static OFFSET: [u16; GRADED] = {
+    let mut table = [0; GRADED];
     let mut pages = SHORTEST;
-    while pages < LONGEST {
+    while pages < GRADED {
         table[pages] = serves(pages + 1) as u16 * 16;
         pages += 1;
     }
@@ -63,25 +74,32 @@ static OFFSET: [u16; LONGEST] = {
 };
 
 /// The offset in a set of the class that serves a request of one page more than so many.
-///
-/// # Safety
-/// At least `SHORTEST`, and fewer than [`LONGEST`].
+/// (At least `SHORTEST`.)
 #[inline(always)]
 #[must_use]
-pub unsafe fn offset_unchecked(pages: usize) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { *OFFSET.get_unchecked(pages) as usize }
+pub fn offset(pages: usize) -> usize {
+    OFFSET.get(pages).map_or(LONG * 16, |&offset| offset.into())
 }
 
 /// The class that serves a request of so many pages, more than `SHORTEST`.
 #[must_use]
 pub const fn serves(pages: usize) -> usize {
-    holds(pages - 1) + 1
+    if pages > GRADED { LONG } else { holds(pages - 1) + 1 }
 }
 
-/// The shortest areas of a class (but the first, into which what no request is served from comes).
+/// Whether an area of a class, which has more pages than `more` and one less, is no longer than it may be.
+#[inline(always)]
+#[must_use]
+pub const fn is_close(class: usize, len: usize, more: usize) -> bool {
+    class != LONG || len - more <= 1 + more / 8
+}
+
+/// The shortest areas of a class (but the first, into which what no request is served from comes); of the last the longest.
 #[must_use]
 pub const fn length(class: usize) -> usize {
+    if class == LONG {
+        return LONGEST;
+    }
     let at = class - FIRST_FRONT + SHORTEST;
     const FIRST: usize = 36;
     const END: usize = FIRST + 8;
@@ -99,7 +117,7 @@ pub fn next(class: usize) -> core::ops::Range<usize> {
     const FIRST: usize = holds(FINE);
     const END: usize = holds(FINE_ENDS) - 1;
     let two = usize::from((FIRST..END).contains(&class));
-    class + 1..(class + 2 + two).min(CLASSES_MAX)
+    class + 1..(class + 2 + two).min(LONG)
 }
 
 impl Set {
@@ -130,7 +148,7 @@ mod tests {
     #[test]
     fn what_a_class_holds_is_as_long_as_what_it_serves() {
         let mut lengths = std::vec::Vec::new();
-        for class in (0..CLASSES_MAX).skip(FIRST_FRONT) {
+        for class in (0..LONG).skip(FIRST_FRONT) {
             assert_eq!(holds(length(class)), class);
             assert!(class == FIRST_FRONT || serves(length(class)) == class);
             lengths.push(length(class));
@@ -152,17 +170,27 @@ mod tests {
             [1, 4, UNMARKED + 2, LONGEST].into_iter().all(marked) && (5..=UNMARKED + 1).all(|pages| !marked(pages))
         );
         assert!((1..=4).all(|pages| holds(pages) == FIRST_FRONT));
-        assert_eq!(holds(LONGEST), CLASSES_MAX - 1);
+        // One class of all that are longer; what it serves has a ninth more at most.
+        assert_eq!((LONG, length(LONG), next(holds(GRADED))), (CLASSES_MAX - 1, LONGEST, LONG..LONG));
+        for pages in GRADED + 1..=LONGEST {
+            assert_eq!((holds(pages), serves(pages), offset(pages - 1)), (LONG, LONG, LONG * 16));
+            let most = pages + (pages - 1) / 8;
+            assert!(is_close(LONG, most, pages - 1) && !is_close(LONG, most + 1, pages - 1));
+        }
+        assert!(
+            (5..=GRADED).all(|pages| offset(pages - 1) == serves(pages) * 16 && is_close(serves(pages), 9999, pages))
+        );
     }
 
     #[test]
     fn a_sets_areas_add_up() {
         let set = Set::VOID;
         set.entitle_areas(FIRST_FRONT + 12, 4);
-        set.entitle_areas(CLASSES_MAX - 1, 2);
-        assert_eq!(set.fronts.load(Relaxed), 4 * 16 + 2 * 256);
+        set.entitle_areas(LONG - 1, 2);
+        set.entitle_areas(LONG, 1);
+        assert_eq!(set.fronts.load(Relaxed), 4 * 16 + 2 * 256 + 2048);
         set.entitle_areas(FIRST_FRONT + 12, 1);
-        assert_eq!(set.fronts.load(Relaxed), 16 + 2 * 256);
+        assert_eq!(set.fronts.load(Relaxed), 16 + 2 * 256 + 2048);
         set.forget_areas();
         assert_eq!(set.fronts.load(Relaxed), 0);
     }

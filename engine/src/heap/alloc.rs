@@ -445,7 +445,8 @@ impl<E: Environment> Heap<E> {
             E::no_memory();
             return ptr::null_mut();
         }
-        let front = self.front_alloc_slow(size, PAGE).map(|address| Fresh { address, zero: false });
+        let front = if self.front_may_clear(size) { self.front_alloc_slow(size, PAGE) } else { None };
+        let front = front.map(|address| Fresh { address, zero: false });
         let fresh = front.or_else(|| self.alloc_area(size, PAGE, true));
         let fresh = fresh.or_else(|| Some(Fresh { address: self.alloc_left_aside(size, align)?, zero: false }));
         self.cold_end(Event::AllocSlowpath, start, fresh.is_none());

@@ -8,9 +8,10 @@
 //! what all such sheaves of a CPU may hold is 20 MiB together at most (where they may already, one that idles loses half). Else its older
 //! half goes.
 //! Where a CPU never asked for areas of a class those that others give it to free go among the dirty runs at once, which serve whoever asks.
+//! Of areas above 1 MiB a set has one, and serves from it what is shorter by a ninth at most.
 //! All of them go before a request touches memory that no area used yet: merged with their neighbours they may serve it.
 //!
-//! The last classes of every set hold no objects but areas of at most [`FRONT_BYTES`](crate::knob::FRONT_BYTES), eight lengths or more to a doubling
+//! The last classes of every set hold no objects but areas of at most [`FRONT_BYTES`](crate::knob::FRONT_BYTES), up to 1 MiB eight lengths or more to a doubling
 //! ([`crate::cache::front`]): one mechanism with small objects (the sequences `pop` and `push`, drains, forks, the fallback, the counts of a
 //! tally), without a barn, a budget or a source that fills. So an area of that size is up to an eighth longer than was asked for.
 //!
@@ -47,14 +48,14 @@ use crate::vmap::PLAIN;
 
 /// Areas that a class may hold at first.
 const DEPTH: usize = 2;
-/// Pages of all areas that a set may hold: 20 MiB.
+/// Pages of all areas that a set may hold, but for a long one: 20 MiB.
 const WIDE: usize = 5120;
 /// Pages of a class of which half is worth to go to slabs: 1 MiB.
 const MUCH: usize = 256;
 /// Between an area in use and one of a set's, in a descriptor's tag.
 const OTHER: u32 = Kind::Area as u32 ^ Kind::Front as u32;
 
-const _: () = assert!(front::serves(front::LONGEST) == CLASSES_MAX - 1);
+const _: () = assert!(front::serves(front::GRADED) + 1 == front::LONG);
 const _: () = assert!(front::SHORTEST * PAGE == SMALL_MAX);
 
 impl<E: Environment> Heap<E> {
@@ -66,17 +67,17 @@ impl<E: Environment> Heap<E> {
 
     /// The bytes that an area for a request of `size` should have, to serve as many when it is freed.
     pub(super) fn front_size(&self, size: usize) -> usize {
-        let longer = || front::length(front::serves(size.div_ceil(PAGE))) * PAGE;
+        let class = front::serves(size.div_ceil(PAGE));
+        let longer = || front::length(class) * PAGE;
         // (Not up to where huge pages begin.)
-        if self.is_for_front(size) && self.is_for_front(longer()) { longer() } else { size }
+        if class != front::LONG && self.is_for_front(size) && self.is_for_front(longer()) { longer() } else { size }
     }
 
     /// A request that is for the front: an area of this CPU's, by a fast path (`pop`), or else by the slow one.
     #[inline(always)]
     pub(super) fn front_alloc(&self, size: usize, pop: impl FnOnce(usize) -> Outcome<usize>) -> *mut u8 {
         let more = (size - 1) / PAGE;
-        // SAFETY: it is for the front.
-        let offset = unsafe { front::offset_unchecked(more) };
+        let offset = front::offset(more);
         match pop(offset) {
             Outcome::Done(address) if self.front_fits(address, offset / 16, more) => address as *mut u8,
             Outcome::Done(misfit) => self.front_misfit(misfit, offset / 16, size),
@@ -113,6 +114,11 @@ impl<E: Environment> Heap<E> {
             return None;
         }
         self.front_pop(size, align, |class| self.cache.sets.pop(class), || self.front_lacks(size))
+    }
+
+    /// Whether a request for zeros is served here, and cleared: of a long area perhaps little will be used.
+    pub(super) fn front_may_clear(&self, size: usize) -> bool {
+        size <= front::GRADED * PAGE || size < self.mm().sparse()
     }
 
     /// The same by a fast path, anywhere.
@@ -166,7 +172,7 @@ impl<E: Environment> Heap<E> {
         let desc = unsafe { self.pages.windows.desc_at(address) };
         // Relaxed: it was pushed by a thread that this CPU ran before.
         let tag = desc.tag.load(Relaxed);
-        let fits = tag as u8 == Kind::Front as u8 && desc.len() > pages;
+        let fits = tag as u8 == Kind::Front as u8 && desc.len() > pages && front::is_close(class, desc.len(), pages);
         if fits {
             desc.tag.store(tag ^ OTHER, Relaxed);
         }
@@ -307,12 +313,22 @@ impl<E: Environment> Heap<E> {
         pages(class) >= MUCH && self.front_halves(set, class)
     }
 
+    /// Pages that the limits of a set's classes come to, but for the last.
+    fn graded(set: &Set) -> usize {
+        // Relaxed, both: hints, which need not agree.
+        let long = set.limits[front::LONG].load(Relaxed) as usize * front::LONGEST;
+        (set.fronts.load(Relaxed) as usize).saturating_sub(long)
+    }
+
     /// Before a full class gets room that it lacked: where the classes of this CPU may hold all that a set may, one that idles loses half.
     fn front_makes_room(&self, set: &Set, class: usize) {
         // Relaxed, all: hints.
         let own = (set.limits[class].load(Relaxed) as usize).max(DEPTH) * front::length(class);
-        let is_short = set.batches[class].load(Relaxed) & LACKED != 0 && set.fronts.load(Relaxed) as usize + own > WIDE;
-        if is_short && let Some(idle) = self.cache.idle_areas(set) {
+        let is_short = set.batches[class].load(Relaxed) & LACKED != 0 && Self::graded(set) + own > WIDE;
+        if class != front::LONG
+            && is_short
+            && let Some(idle) = self.cache.idle_areas(set)
+        {
             self.front_halves(set, idle);
         }
     }
@@ -367,8 +383,11 @@ impl<E: Environment> Heap<E> {
         // Relaxed: hints, of this CPU's threads alone but for a moment.
         let lacked = set.batches[class].swap(WANTED, Relaxed) & LACKED != 0;
         let own = set.limits[class].load(Relaxed) as usize * front::length(class);
-        let others = (set.fronts.load(Relaxed) as usize).saturating_sub(own);
-        let most = (WIDE.saturating_sub(others) / front::length(class)).min(OBJECTS);
+        let others = Self::graded(set).saturating_sub(own);
+        let most = match class {
+            front::LONG => 1,
+            _ => (WIDE.saturating_sub(others) / front::length(class)).min(OBJECTS),
+        };
         let wider = (held * 2).max(DEPTH).min(most);
         let (gone, limit) =
             if wider > held && (lacked || held < DEPTH) { (0, wider) } else { (held.div_ceil(2), held) };

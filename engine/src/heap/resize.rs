@@ -20,7 +20,8 @@ use super::state::{Environment, Heap};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::outcome::Outcome;
-use crate::knob::{FRONT_BYTES, Id};
+use crate::cache::front::GRADED;
+use crate::knob::Id;
 use crate::page::BIASED;
 use crate::slab::class::{self, SIZES, SLAB_ORDER, SMALL_MAX};
 use crate::stat::Event;
@@ -43,7 +44,7 @@ const fn serves(old: usize, size: usize) -> bool {
 /// about a length would have it copied each time.
 const fn is_hardly_less(old: usize, size: usize) -> bool {
     let part = if old / 8 > PAGE { old / 8 } else { PAGE };
-    old <= FRONT_BYTES && size <= old && size.next_multiple_of(PAGE) + part >= old
+    old <= GRADED * PAGE && size <= old && size.next_multiple_of(PAGE) + part >= old
 }
 
 /// Whether what has `old` bytes will do so again: some room is for that.

@@ -378,23 +378,23 @@ fn an_area_that_grows_by_half_goes_where_memory_is_resident() {
     static HEAP: Heap<Test> = Heap::new();
     assert!(open(&HEAP, Mode::Simulated));
     let grow = |at: *mut u8, bytes: usize| unsafe {
-        at.write_bytes(5, 1000 * PAGE);
+        at.write_bytes(5, 1600 * PAGE);
         let grown = HEAP.realloc(at, bytes);
-        assert!((0..1000).all(|page| *grown.add(page * PAGE + 7) == 5));
+        assert!((0..1600).all(|page| *grown.add(page * PAGE + 7) == 5));
         grown
     };
-    HEAP.cache.knobs.set(Id::MoveBytes as usize, 8 << 20);
+    HEAP.cache.knobs.set(Id::MoveBytes as usize, 64 << 20);
     let area = |pages: usize| HEAP.malloc(pages * PAGE);
     // (Longer than what a CPU's front has. Behind the last one are pages that nobody used.)
-    let (dirty, between, last) = (area(1600), area(300), area(1000));
+    let (dirty, between, last) = (area(2600), area(300), area(1600));
     unsafe { HEAP.free(dirty) };
-    assert_eq!(grow(last, 1500 * PAGE), dirty, "what is behind has no pages");
+    assert_eq!(grow(last, 2500 * PAGE), dirty, "what is behind has no pages");
     unsafe { HEAP.free(dirty) };
-    assert_eq!(area(1000), last);
-    assert_eq!(grow(last, 1400 * PAGE), last, "by little: where it is");
-    assert_eq!(grow(last, 2200 * PAGE), last, "nothing that has its pages is as long");
-    assert_eq!(grow(last, 1000 * PAGE), last);
-    assert_eq!(grow(last, 1500 * PAGE), last, "what is behind has its pages");
+    assert_eq!(area(1600), last);
+    assert_eq!(grow(last, 2000 * PAGE), last, "by little: where it is");
+    assert_eq!(grow(last, 3200 * PAGE), last, "nothing that has its pages is as long");
+    assert_eq!(grow(last, 1600 * PAGE), last);
+    assert_eq!(grow(last, 2500 * PAGE), last, "what is behind has its pages");
     unsafe { [last, between].into_iter().for_each(|area| HEAP.free(area)) };
     assert_empty(&HEAP);
 }

@@ -55,7 +55,7 @@ pub const SHARE_BYTES: usize = TALLIES + SETS_MAX * TALLY_BYTES;
 /// Room for the values of knobs.
 pub const KNOBS_MAX: usize = 64;
 /// The last classes of a set, which hold areas (see `heap::front`); their operations count as events, too.
-pub const FRONT_CLASSES: usize = 49;
+pub const FRONT_CLASSES: usize = 50;
 /// The first of them.
 pub const FIRST_FRONT: usize = CLASSES_MAX - FRONT_CLASSES;
 /// Spaces of areas (see `vmap`): of small pages, of huge pages, and more of small pages.
