@@ -44,7 +44,7 @@ pub const LONGEST: usize = FRONT_BYTES / PAGE;
 pub const GRADED: usize = 256;
 /// The class of those that are longer.
 pub const LONG: usize = CLASSES_MAX - 1;
-const _: () = assert!(holds(GRADED) + 1 == LONG);
+const _: () = assert!(FIRST_FRONT == CLASSES_MAX || holds(GRADED) + 1 == LONG);
 
 /// The class into which an area of so many pages comes, at most [`LONGEST`].
 #[must_use]
