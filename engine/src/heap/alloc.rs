@@ -336,6 +336,7 @@ impl<E: Environment> Heap<E> {
         self.cache.grew();
         self.cache.feed(&self.slab_source(), 1..CLASSES);
         self.mm().dirty_to_areas(size);
+        self.mm().mend();
         let sparse = if zero { self.mm().sparse() } else { 0 };
         let alloc = || if zero { self.vmap().alloc_zero(size, align, sparse) } else { self.vmap().alloc(size, align) };
         let area = self.mm().take(size, alloc, || self.mm().scrape_area(size, alloc))?;

@@ -137,6 +137,21 @@ pub const fn sparse(is_much: bool) -> usize {
     if is_much { 32 << 20 } else { 1 << 20 }
 }
 
+/// Bytes of addresses that are never too many.
+pub const MANY: u64 = 1 << 30;
+
+/// Whether addresses, `mapped` bytes of them, are so many times what is `used` that the free ones must lie in pieces.
+#[must_use]
+pub const fn is_scattered(mapped: u64, used: u64) -> bool {
+    mapped / 4 > used && mapped - used > MANY
+}
+
+/// The bytes mapped at which that is asked again: when they have grown by as much as may have gone back meanwhile.
+#[must_use]
+pub const fn asked_again(mapped: u64, used: u64) -> u64 {
+    mapped.saturating_add(if used > MANY / 16 { used } else { MANY / 16 })
+}
+
 /// What is left when the limit was passed: so much less that the next free does not pass it again.
 #[must_use]
 pub const fn keep(limit: u64) -> u64 {
@@ -179,6 +194,14 @@ mod tests {
     }
     fn may_stay(now: Use, rules: Rules) -> u64 {
         on(1, now, rules)
+    }
+
+    #[test]
+    fn addresses_are_scattered_where_they_are_four_times_what_is_used_and_many() {
+        let asked = |mapped, used| is_scattered(mapped * MIB, used * MIB);
+        assert!(!asked(1024, 0) && asked(1025, 0) && !asked(1100, 76) && asked(1100, 75));
+        assert!(!asked(40_000, 10_000) && asked(40_004, 10_000));
+        assert_eq!((asked_again(MANY, 0), asked_again(MANY, 70 * MIB)), (1088 * MIB, 1094 * MIB));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::mm::Mm;
 use super::policy::{self, Rules, Use};
 use super::state::NAPS;
 use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::lock::Guard;
 use crate::knob::Id;
 use crate::stat::{Event, Level};
@@ -185,6 +186,29 @@ impl Mm<'_> {
         }
         self.vmap().put_back();
         bytes
+    }
+
+    /// Before addresses are asked for: where there are many times those that are used, what is dirty lies between free runs, in pieces that nobody
+    /// takes, so that none is long enough. All of it goes back, and they merge. (Asked as they grow by an eighth.)
+    pub fn mend(&self) {
+        let mapped = self.cache.sets.board().level(Level::Mapped);
+        // Relaxed: policy.
+        if mapped > self.reclaim.scattered.load(Relaxed) {
+            self.mend_scattered(mapped);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mend_scattered(&self, mapped: u64) {
+        let used = self.cache.sets.board().in_use() + self.idle();
+        self.reclaim.scattered.store(policy::asked_again(mapped, used), Relaxed);
+        if policy::is_scattered(mapped, used)
+            && !self.reclaim.is_frozen()
+            && let Some(_purging) = self.reclaim.purging.try_lock()
+        {
+            self.purge_areas(0, true);
+        }
     }
 
     /// Leaves what an idle program may keep till the next look; the bytes given back.

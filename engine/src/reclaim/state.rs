@@ -8,10 +8,11 @@ use super::given::Given;
 use super::highs::Highs;
 use super::keeper::{Keeper, Tending, Youth};
 use super::limits::Limits;
+use super::policy;
 use super::workers::Workers;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::settle;
-use crate::arch::atomic::{AtomicBool, AtomicU32};
+use crate::arch::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::arch::lock::{Guard, Lock};
 use crate::arch::{sys, topology};
 
@@ -42,6 +43,8 @@ pub struct Reclaim {
     pub limits: Limits,
     /// What blocks of pages and areas were looked for in vain.
     pub(super) barren: [Barren; 2],
+    /// Bytes mapped from which it is asked whether free addresses lie in pieces.
+    pub(super) scattered: AtomicU64,
     /// Which process leaves a reaper.
     pub reaper: Reaper,
     /// How long there was no need of a keeper.
@@ -75,6 +78,7 @@ impl Reclaim {
             learnt: AtomicU32::new(0),
             limits: Limits::new(),
             barren: [const { Barren::new() }; 2],
+            scattered: AtomicU64::new(policy::MANY),
             reaper: Reaper::new(),
             youth: Youth::new(),
             keeper: Keeper::new(),

@@ -19,7 +19,7 @@
 
 use super::areas::{Area, Queue, Ticket, Vmap};
 use super::lists::LISTS;
-use super::space::{ALONE, CONGRUENT, GUARD, MOVED, Space};
+use super::space::{ALONE, CONGRUENT, GUARD, HUGE, MOVED, Space};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::sys::{self, Access, Advice, Range};
@@ -240,9 +240,11 @@ impl Vmap<'_> {
         let (mut list, mut pages) = (Pfn::NONE, 0);
         let wanted = most.div_ceil(PAGE);
         // Of the space that has most first: else what another has in pieces that nobody takes stays, and what is used again goes each time.
+        // (Huge pages last: to have one again takes longest.)
+        let huge = Space::number(HUGE);
         let most_of = |number: &usize| self.areas.spaces[*number].state.lock().dirty.pages();
-        let first = (0..SPACES).max_by_key(most_of).unwrap_or(0);
-        for number in (first..SPACES).chain(0..first) {
+        let first = (0..SPACES).filter(|&number| number != huge).max_by_key(most_of).unwrap_or(0);
+        for number in (first..SPACES).chain(0..first).filter(|&number| number != huge).chain([huge]) {
             let space = &self.areas.spaces[number];
             let mut state = space.state.lock();
             // What is given back was told before.

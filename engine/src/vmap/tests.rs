@@ -56,8 +56,13 @@ proptest! {
                 let (got, expected) = if is_last {
                     (tree.take_last(windows, pages), free.iter().rev().find(|(_, len)| **len >= pages).map(of))
                 } else {
-                    let enough = pages + align - 1;
-                    (tree.take(windows, pages, align), free.iter().find(|(_, len)| **len >= enough).map(of))
+                    let enough = |run: &(&u32, &usize)| *run.1 >= pages + align - 1;
+                    // (Or else the lowest that happens to lie well.)
+                    let fits = |run: &(&u32, &usize)| {
+                        (run.0.next_multiple_of(align as u32) - run.0) as usize + pages <= *run.1
+                    };
+                    let expected = free.iter().find(enough).or_else(|| free.iter().find(fits)).map(of);
+                    (tree.take(windows, pages, align), expected)
                 };
                 prop_assert_eq!(got.is_some(), expected.is_some());
                 if let (Some(got), Some((at, len))) = (got, expected) {

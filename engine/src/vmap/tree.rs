@@ -15,6 +15,9 @@
 
 use crate::page::{Kind, Pfn, Windows};
 
+/// Runs that are looked at for an aligned piece where none has one wherever it lies.
+const LOOKS: usize = 256;
+
 /// Free runs of one area space.
 #[derive(Debug)]
 pub struct Tree {
@@ -82,6 +85,41 @@ impl Nodes<'_> {
             high
         }
     }
+    /// The lowest run of so many pages.
+    fn lowest(self, tree: Pfn, pages: usize) -> Option<Pfn> {
+        if self.largest(tree) < pages {
+            return None;
+        }
+        let mut run = tree;
+        loop {
+            if self.largest(self.left(run)) >= pages {
+                run = self.left(run);
+            } else if self.pages(run) >= pages {
+                return Some(run);
+            } else {
+                run = self.right(run);
+            }
+        }
+    }
+    /// The same from `from` on.
+    fn lowest_from(self, mut tree: Pfn, from: Pfn, pages: usize) -> Option<Pfn> {
+        // The latest on the way that is not before `from`, and has so many pages, or a run behind it.
+        let mut found = Pfn::NONE;
+        while self.largest(tree) >= pages {
+            if tree < from {
+                tree = self.right(tree);
+                continue;
+            }
+            if self.pages(tree) >= pages || self.largest(self.right(tree)) >= pages {
+                found = tree;
+            }
+            tree = self.left(tree);
+        }
+        if found == Pfn::NONE || self.pages(found) >= pages {
+            return Some(found).filter(|&found| found != Pfn::NONE);
+        }
+        self.lowest(self.right(found), pages)
+    }
     fn last(self, mut tree: Pfn) -> Pfn {
         while tree != Pfn::NONE && self.right(tree) != Pfn::NONE {
             tree = self.right(tree);
@@ -147,25 +185,18 @@ impl Tree {
         moved
     }
 
-    /// Takes `pages` pages aligned to `align` pages: the lowest that fit.
+    /// Takes `pages` pages aligned to `align` pages: the lowest that fit, of runs that are long enough wherever they lie, or else of some that
+    /// happen to lie well.
     pub fn take(&mut self, windows: &Windows, pages: usize, align: usize) -> Option<Pfn> {
         let nodes = Nodes(windows);
-        // A run of this length holds an aligned piece wherever it lies.
-        let enough = pages + align - 1;
-        if nodes.largest(self.root) < enough {
-            return None;
-        }
-        let mut run = self.root;
-        loop {
-            if nodes.largest(nodes.left(run)) >= enough {
-                run = nodes.left(run);
-            } else if nodes.pages(run) >= enough {
-                break;
-            } else {
-                run = nodes.right(run);
-            }
-        }
-        Some(self.carve(windows, run, Pfn(run.0.next_multiple_of(align as u32)), pages))
+        let aligned = |run: Pfn| Pfn(run.0.next_multiple_of(align as u32));
+        let fits = |run: &Pfn| (aligned(*run).0 - run.0) as usize + pages <= nodes.pages(*run);
+        let run = nodes.lowest(self.root, pages + align - 1).or_else(|| {
+            let next = |&run: &Pfn| nodes.lowest_from(self.root, run.add(1), pages);
+            let first = if align > 1 { nodes.lowest(self.root, pages) } else { None };
+            core::iter::successors(first, next).take(LOOKS).find(fits)
+        })?;
+        Some(self.carve(windows, run, aligned(run), pages))
     }
 
     /// Takes the last `pages` pages of the highest run that has them.

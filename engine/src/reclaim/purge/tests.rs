@@ -342,6 +342,41 @@ fn pages_go_until_as_many_are_left_as_may_be() {
     rig.verify();
 }
 
+/// Where addresses are many times what is used all that is dirty goes back, as they grow by as much again, and not before.
+#[test]
+fn scattered_addresses_are_mended() {
+    let rig = Rig::new(1, 1);
+    let (mm, board) = (rig.mm(), rig.heap.cache.sets.board());
+    let asks = || rig.heap.reclaim.scattered.load(Relaxed);
+    rig.lazy(4, 10 * MIB);
+    let used = board.in_use() + mm.idle();
+    let lazy = rig.level(Level::Lazy);
+    let mended = |mapped: u64| {
+        board.set(Level::Mapped, mapped);
+        mm.mend();
+        rig.level(Level::Lazy) < lazy
+    };
+    // A GiB is never too many.
+    rig.heap.reclaim.scattered.store(policy::MANY, Relaxed);
+    assert_eq!((asks(), mended(1 << 30), asks()), (1 << 30, false, 1 << 30));
+    // Too few more than is used; then it is asked again when they are more by as much.
+    let (mapped, again) = ((1 << 30) + used, (1 << 30) + used + used.max(64 * M));
+    assert_eq!((mended(mapped), asks()), (false, again));
+    assert!(!mended(again) && mended(again + 1));
+    assert_eq!(rig.level(Level::Lazy), 0);
+    // Nor where no call is allowed any more, or somebody else is at it.
+    rig.lazy(4, 10 * MIB);
+    let lazy = rig.level(Level::Lazy);
+    let held = rig.heap.reclaim.purging.lock();
+    board.set(Level::Mapped, 1 << 40);
+    mm.mend();
+    drop(held);
+    rig.heap.reclaim.freeze();
+    board.set(Level::Mapped, 1 << 41);
+    mm.mend();
+    assert_eq!(rig.level(Level::Lazy), lazy);
+}
+
 #[test]
 fn an_idle_program_keeps_half_of_what_is_more() {
     let rig = Rig::new(1, 1);
