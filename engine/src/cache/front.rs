@@ -13,7 +13,6 @@
 //! and again is what it serves.
 //!
 //! Units: pages. Invariant: `fronts` of a set is the sum of its classes' limits times their lengths. Locks: none.
-#![allow(unsafe_code)] // a table read without a check
 
 use super::set::Set;
 use crate::arch::PAGE;

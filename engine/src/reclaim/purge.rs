@@ -189,7 +189,7 @@ impl Mm<'_> {
     }
 
     /// Before addresses are asked for: where there are many times those that are used, what is dirty lies between free runs, in pieces that nobody
-    /// takes, so that none is long enough. All of it goes back, and they merge. (Asked as they grow by an eighth.)
+    /// takes, so that none is long enough. All of it goes back, and they merge. (Asked as they grow by as much as is used.)
     pub fn mend(&self) {
         let mapped = self.cache.sets.board().level(Level::Mapped);
         // Relaxed: policy.
