@@ -105,7 +105,7 @@ fn top_in_a_terminal() {
     for words in [
         &["in use"][..],
         &["cached for CPUs"],
-        &["lazily freed", "6."],
+        &["lazily freed", "9."],
         &["fast (of all)"],
         &["cached by CPU index"],
         &["cpu", "obj"],

@@ -193,7 +193,7 @@ impl Mm<'_> {
     pub fn mend(&self) {
         let mapped = self.cache.sets.board().level(Level::Mapped);
         // Relaxed: policy.
-        if mapped > self.reclaim.scattered.load(Relaxed) {
+        if mapped > self.reclaim.scattered.load(Relaxed).max(policy::MANY) {
             self.mend_scattered(mapped);
         }
     }

@@ -8,7 +8,6 @@ use super::given::Given;
 use super::highs::Highs;
 use super::keeper::{Keeper, Tending, Youth};
 use super::limits::Limits;
-use super::policy;
 use super::workers::Workers;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::atomic::settle;
@@ -43,7 +42,7 @@ pub struct Reclaim {
     pub limits: Limits,
     /// What blocks of pages and areas were looked for in vain.
     pub(super) barren: [Barren; 2],
-    /// Bytes mapped from which it is asked whether free addresses lie in pieces.
+    /// Bytes mapped above which it is asked whether free addresses lie in pieces, if they are [many](super::policy::MANY).
     pub(super) scattered: AtomicU64,
     /// Which process leaves a reaper.
     pub reaper: Reaper,
@@ -78,7 +77,7 @@ impl Reclaim {
             learnt: AtomicU32::new(0),
             limits: Limits::new(),
             barren: [const { Barren::new() }; 2],
-            scattered: AtomicU64::new(policy::MANY),
+            scattered: AtomicU64::new(0),
             reaper: Reaper::new(),
             youth: Youth::new(),
             keeper: Keeper::new(),

@@ -357,8 +357,7 @@ fn scattered_addresses_are_mended() {
         rig.level(Level::Lazy) < lazy
     };
     // A GiB is never too many.
-    rig.heap.reclaim.scattered.store(policy::MANY, Relaxed);
-    assert_eq!((asks(), mended(1 << 30), asks()), (1 << 30, false, 1 << 30));
+    assert_eq!((mended(1 << 30), asks()), (false, 0));
     // Too few more than is used; then it is asked again when they are more by as much.
     let (mapped, again) = ((1 << 30) + used, (1 << 30) + used + used.max(64 * M));
     assert_eq!((mended(mapped), asks()), (false, again));
