@@ -30,6 +30,7 @@ pub mod front;
 mod idle;
 pub mod layout;
 mod pair;
+pub mod runs;
 pub mod set;
 pub mod sets;
 mod share;

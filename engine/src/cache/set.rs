@@ -10,6 +10,7 @@
 //! `near`, leaves like the node's barns.
 
 use super::layout::Word;
+use super::runs::Runs;
 use super::sheaf::Barn;
 use crate::arch::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -73,6 +74,8 @@ pub struct Set {
     pub done: [AtomicU8; FIRST_FRONT],
     /// Where among the classes it looks next; and among those of areas.
     pub hands: [AtomicU8; 2],
+    /// What is known of the run among its areas.
+    pub runs: Runs,
     /// A class of this set was refused what it would have been entitled to but for the budget.
     pub starves: AtomicBool,
     /// Memory was taken for a class.
@@ -109,6 +112,7 @@ impl Set {
         batches: [const { AtomicU16::new(0) }; CLASSES_MAX],
         done: [const { AtomicU8::new(0) }; FIRST_FRONT],
         hands: [const { AtomicU8::new(0) }; 2],
+        runs: Runs::new(),
         starves: AtomicBool::new(false),
         grew: AtomicBool::new(false),
         mark: AtomicU32::new(0),

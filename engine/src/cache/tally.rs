@@ -115,8 +115,17 @@ impl Sets {
 
     /// An object of `class` that came out is no allocation.
     pub fn uncount_alloc(&self, class: usize) {
+        self.uncount(class, core::mem::offset_of!(board::ClassOps, allocs));
+    }
+
+    /// One that was put in is no free.
+    pub fn uncount_free(&self, class: usize) {
+        self.uncount(class, core::mem::offset_of!(board::ClassOps, frees));
+    }
+
+    fn uncount(&self, class: usize, which: usize) {
         let at = core::mem::offset_of!(Tally, class) + class * size_of::<board::ClassOps>();
-        self.add(at + core::mem::offset_of!(board::ClassOps, allocs), 1_u64.wrapping_neg());
+        self.add(at + which, 1_u64.wrapping_neg());
     }
 
     /// Counts operations that went past the sets.

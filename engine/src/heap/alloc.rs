@@ -320,9 +320,22 @@ impl<E: Environment> Heap<E> {
         front.or_else(|| Some(self.reuse_dirty(size, PAGE)?.address))
     }
 
-    /// One that no front has.
+    /// One that no class of a front has: of dirty memory, or of the run.
     pub(super) fn reuse_dirty(&self, size: usize, align: usize) -> Option<Fresh> {
-        self.vmap().reuse(self.front_size(size), align)
+        self.reuse_more(size, self.run_wants(size, align), align).or_else(|| {
+            let address = self.run_lends::<true>(size, align)?;
+            Some(Fresh { address, zero: false })
+        })
+    }
+
+    /// One of dirty memory, behind which the next run is, if there is one: up to `most` bytes in all.
+    fn reuse_more(&self, size: usize, most: usize, align: usize) -> Option<Fresh> {
+        let bytes = self.front_size(size);
+        let fresh = self.vmap().reuse_more(bytes, most, align)?;
+        if most > bytes {
+            self.run_begins(fresh.address, bytes);
+        }
+        Some(fresh)
     }
 
     /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
@@ -330,8 +343,12 @@ impl<E: Environment> Heap<E> {
     pub(super) fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
         self.approach();
         let size = self.front_size(size);
-        if !zero && self.vmap().is_plain(size, align) {
-            self.front_gives_way();
+        if !zero
+            && self.vmap().is_plain(size, align)
+            && self.front_gives_way()
+            && let Some(fresh) = self.reuse_more(size, self.run_wants_all(size), align)
+        {
+            return Some(fresh);
         }
         self.cache.grew();
         self.cache.feed(&self.slab_source(), 1..CLASSES);

@@ -18,6 +18,7 @@ use crate::arch::gate::Inside;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, is_below, is_positive, opaque, opaque_short};
 use crate::cache::Sets;
+use crate::cache::front::LONG;
 use crate::page::{BIASED, Windows};
 use crate::slab::class::CLASSES;
 use crate::stat::board::FIRST_FRONT;
@@ -179,13 +180,16 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn free_area(object: *mut u8, this: &Self, class: u8) {
+        if usize::from(class) == LONG && this.run_joins(object as usize) {
+            return;
+        }
         match this.front_free_again(object as usize, class.into()) {
             Some(true) => {}
-            // (There is no room, nor is there if one asks once more.)
+            // (There is no room, nor is there if one asks once more; but of what was cut its length says where.)
             // SAFETY: the caller's promise.
-            Some(false) => unsafe { Self::free_cold(object, this, false) },
+            Some(false) if usize::from(class) != LONG => unsafe { Self::free_cold(object, this, false) },
             // SAFETY: the caller's promise.
-            None => unsafe { Self::free_first(object, this) },
+            _ => unsafe { Self::free_first(object, this) },
         }
     }
 

@@ -97,6 +97,18 @@ impl<E: Environment> Heap<E> {
                 _ => {}
             }
         }
+        self.front_next_run(size)
+    }
+
+    /// The same of the run.
+    #[cold]
+    #[inline(never)]
+    fn front_next_run(&self, size: usize) -> *mut u8 {
+        if front::serves(size.div_ceil(PAGE)) != front::LONG
+            && let Some(area) = self.run_lends::<false>(size, PAGE)
+        {
+            return area as *mut u8;
+        }
         self.malloc_cold(size, false)
     }
 
@@ -104,7 +116,11 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn front_misfit(&self, misfit: usize, class: usize, size: usize) -> *mut u8 {
-        self.front_misses(misfit, class);
+        if class != front::LONG {
+            self.front_misses(misfit, class);
+        } else if let Some(area) = self.run_serves::<false>(misfit, size, PAGE) {
+            return area as *mut u8;
+        }
         self.malloc_cold(size, false)
     }
 
@@ -113,7 +129,7 @@ impl<E: Environment> Heap<E> {
         if !self.is_for_front(size) || !self.is_open() {
             return None;
         }
-        self.front_pop(size, align, |class| self.cache.sets.pop(class), || self.front_lacks(size))
+        self.front_pop::<true>(size, align)
     }
 
     /// Whether a request for zeros is served here, and cleared: of a long area perhaps little will be used.
@@ -123,27 +139,53 @@ impl<E: Environment> Heap<E> {
 
     /// The same by a fast path, anywhere.
     pub(super) fn front_alloc_quick(&self, size: usize, align: usize) -> Option<usize> {
-        self.is_for_front(size).then(|| self.front_pop(size, align, |class| self.pop_quick(class * 16), || ()))?
+        self.is_for_front(size).then(|| self.front_pop::<false>(size, align))?
+    }
+
+    /// Takes an area of a class; refused if there is none. (`INSIDE`: in every mode; else by a fast path.)
+    #[inline(always)]
+    pub(super) fn front_take<const INSIDE: bool>(&self, class: usize) -> Outcome<usize> {
+        if INSIDE { self.cache.sets.pop(class) } else { self.pop_quick(class * 16) }
+    }
+
+    /// Puts an area there, whose mark says so where its class has any; false where there is no room.
+    ///
+    /// # Safety
+    /// It is the caller's, and of that class; it is given up if true.
+    #[inline(always)]
+    pub(super) unsafe fn front_put<const INSIDE: bool>(&self, class: usize, area: usize) -> bool {
+        // SAFETY: the caller's promise, both.
+        let put = unsafe { if INSIDE { self.cache.sets.push(class, area) } else { self.push_quick(class * 16, area) } };
+        put.is_done()
+    }
+
+    /// What was taken goes back, as if it had not been; where there is no room any more, where any may be found.
+    pub(super) fn front_restores<const INSIDE: bool>(&self, class: usize, area: usize) {
+        // SAFETY: just taken.
+        if unsafe { self.front_put::<INSIDE>(class, area) } {
+            self.cache.sets.uncount_free(class);
+            self.cache.sets.uncount_alloc(class);
+        } else {
+            self.front_misses(area, class);
+        }
     }
 
     #[inline(always)]
-    fn front_pop(
-        &self,
-        size: usize,
-        align: usize,
-        pop: impl FnOnce(usize) -> Outcome<usize>,
-        lacks: impl FnOnce(),
-    ) -> Option<usize> {
+    fn front_pop<const INSIDE: bool>(&self, size: usize, align: usize) -> Option<usize> {
         let pages = size.div_ceil(PAGE);
         let class = front::serves(pages);
-        match pop(class) {
-            Outcome::Done(address) if address.is_multiple_of(align) && self.front_fits(address, class, pages - 1) => {
-                return Some(address);
+        match self.front_take::<INSIDE>(class) {
+            Outcome::Done(area) if area.is_multiple_of(align) && self.front_fits(area, class, pages - 1) => {
+                return Some(area);
             }
+            Outcome::Done(run) if class == front::LONG => return self.run_serves::<INSIDE>(run, size, align),
+            Outcome::Done(area) if !area.is_multiple_of(align) => self.front_restores::<INSIDE>(class, area),
             Outcome::Done(misfit) => self.front_misses(misfit, class),
-            _ => lacks(),
+            _ if INSIDE => self.front_lacks(size),
+            _ => {}
         }
-        None
+        // (Inside, dirty memory comes first, which more may be made of.)
+        if align > PAGE || !INSIDE { self.run_lends::<INSIDE>(size, align) } else { None }
     }
 
     /// This CPU had no area for a request of so many bytes: what says that more room would have served.
@@ -179,11 +221,21 @@ impl<E: Environment> Heap<E> {
         fits
     }
 
+    /// An area that was taken for a request does not serve it, and goes where any may be found.
     #[cold]
     #[inline(never)]
-    fn front_misses(&self, address: usize, class: usize) {
+    pub(super) fn front_misses(&self, area: usize, class: usize) {
+        if class == front::LONG {
+            self.run_goes();
+        }
+        self.cache.sets.uncount_alloc(class);
+        self.front_lets_go(area, class);
+    }
+
+    /// An area that is marked as the front's, and nobody's, goes where any may be found.
+    #[inline(never)]
+    pub(super) fn front_lets_go(&self, address: usize, class: usize) {
         if let Some(_inside) = self.enter() {
-            self.cache.sets.uncount_alloc(class);
             return self.mm().everything().give(class, address);
         }
         // Beside a fork it is in use again, and freed when that is over.
@@ -262,26 +314,38 @@ impl<E: Environment> Heap<E> {
     /// levels were told of what has. (Out of line: what follows a free may purge, and needs none of this frame.)
     #[inline(never)]
     pub(super) fn front_free_slow(&self, address: usize) -> Option<bool> {
-        let (_, desc, class) = self.front_takes(address)?;
+        let (pfn, desc, class) = self.front_takes(address)?;
         let set = self.cache.sets.ready().filter(|set| Self::is_wanted(set, class))?;
         let lazy = || self.cache.sets.board().level(Level::Lazy);
         let before = lazy();
+        if class != front::LONG {
+            self.run_forgets(pfn);
+        }
         if self.is_marked(class) {
             desc.set(Kind::Front, desc.rest());
         }
         // SAFETY: as in `front_free`.
-        let push = || unsafe { self.cache.sets.push(class, address) } == Outcome::Done(());
-        let room = |sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
-        let is_full = |main: Word| !main.serves(true);
-        let push_wider = || {
-            self.front_makes_room(set, class);
-            self.cache.renew_main(&self.mm().everything(), set, class, is_full, room) && push()
-        };
-        if set.pairs[class].main().serves(true) && push() || push_wider() {
+        if unsafe { self.front_keeps(set, class, address) } {
             return Some(lazy() != before);
         }
         desc.set(Kind::Area, desc.rest());
         None
+    }
+
+    /// Puts an area there, in every mode, inside, after what is there has made room; false where that cannot be.
+    ///
+    /// # Safety
+    /// As [`Self::front_put`].
+    pub(super) unsafe fn front_keeps(&self, set: &Set, class: usize, area: usize) -> bool {
+        // SAFETY: the caller's promise.
+        let put = || unsafe { self.front_put::<true>(class, area) };
+        let room = |sheaf: &mut Sheaf| self.front_room(set, class, sheaf);
+        let is_full = |main: Word| !main.serves(true);
+        let put_wider = || {
+            self.front_makes_room(set, class);
+            self.cache.renew_main(&self.mm().everything(), set, class, is_full, room) && put()
+        };
+        set.pairs[class].main().serves(true) && put() || put_wider()
     }
 
     /// Whether this CPU ever asked for areas of a class: where only others' come to be freed they serve those, among the dirty runs.
@@ -290,10 +354,10 @@ impl<E: Environment> Heap<E> {
         set.batches[class].load(Relaxed) & WANTED != 0
     }
 
-    /// Before memory is touched that no area used yet: what this CPU keeps goes where it serves any length.
-    pub(super) fn front_gives_way(&self) {
+    /// Before memory is touched that no area used yet: what this CPU keeps goes where it serves any length. Whether it may have had any.
+    pub(super) fn front_gives_way(&self) -> bool {
         // Relaxed: this CPU's, or what another will do itself.
-        let Some(set) = self.cache.sets.ready().filter(|set| set.fronts.load(Relaxed) != 0) else { return };
+        let Some(set) = self.cache.sets.ready().filter(|set| set.fronts.load(Relaxed) != 0) else { return false };
         let holds = |main: Word| main.serves(false);
         for class in FIRST_FRONT..CLASSES_MAX {
             self.cache.renew_main(&self.mm().everything(), set, class, holds, |sheaf| {
@@ -302,6 +366,7 @@ impl<E: Environment> Heap<E> {
                 0
             });
         }
+        true
     }
 
     /// For slabs, where the zone has no dirty block: of what this CPU keeps the older half of the class that has most, if that is much. Whether it was.
@@ -391,6 +456,9 @@ impl<E: Environment> Heap<E> {
         let wider = (held * 2).max(DEPTH).min(most);
         let (gone, limit) =
             if wider > held && (lacked || held < DEPTH) { (0, wider) } else { (held.div_ceil(2), held) };
+        if class == front::LONG && gone > 0 {
+            self.run_goes();
+        }
         self.front_loses(class, sheaf, gone);
         set.entitle_areas(class, limit);
         limit

@@ -41,6 +41,7 @@ mod open;
 mod pages;
 mod profile;
 mod resize;
+mod run;
 pub mod samples;
 pub mod side;
 mod state;

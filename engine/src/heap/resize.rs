@@ -228,6 +228,9 @@ impl<E: Environment> Heap<E> {
         if old >= LARGE && size < LARGE && size <= old / SHRUNK {
             return Err(was_sampled);
         }
+        if size > old {
+            self.run_gives_way(object as usize + old);
+        }
         if let Some(resident) = self.resident_for(&area, size) {
             return Err(resident | was_sampled);
         }

@@ -512,6 +512,7 @@ mod front;
 mod limits;
 mod many;
 mod others;
+mod run;
 mod scarce;
 mod slabs;
 mod torn;

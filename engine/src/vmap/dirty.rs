@@ -160,13 +160,19 @@ impl Dirty {
 
     /// Takes `pages` pages aligned to `align` out of the shortest run that has them, of those looked at.
     pub fn take(&mut self, windows: &Windows, pages: usize, align: usize) -> Option<Pfn> {
+        Some(self.take_more(windows, pages, pages, align)?.0)
+    }
+
+    /// The same with what that run has behind them, up to `most` pages in all; the first, and how many.
+    pub fn take_more(&mut self, windows: &Windows, pages: usize, most: usize, align: usize) -> Option<(Pfn, usize)> {
         let mut number = self.next(bucket(pages))?;
         loop {
             let fits = |&at: &Pfn| skipped(at, align) + pages <= windows.desc(at).len();
             let best = self.runs(windows, number).take(LOOKS).filter(fits).min_by_key(|&at| windows.desc(at).len());
             if let Some(run) = best {
                 let skip = skipped(run, align);
-                return Some(self.carve(windows, run, skip, pages));
+                let taken = most.clamp(pages, windows.desc(run).len() - skip);
+                return Some((self.carve(windows, run, skip, taken), taken));
             }
             // (A run of this length holds an aligned piece wherever it lies.)
             number = self.next(number + 1)?;

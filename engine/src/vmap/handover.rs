@@ -54,7 +54,7 @@ impl Vmap<'_> {
     /// The same with what is dirty, `pages` that are aligned like themselves: nobody's now, with their old contents.
     pub fn hand_over_dirty(&self, pages: usize, scarce: bool) -> Option<Pfn> {
         let (flags, part) =
-            Space::givers(scarce).find_map(|flags| Some((flags, self.reuse_part(flags, pages, pages)?)))?;
+            Space::givers(scarce).find_map(|flags| Some((flags, self.reuse_part(flags, pages, pages, pages)?)))?;
         let (_, first) = self.windows.find(part.address)?;
         self.space(flags).state.lock().opened -= pages;
         self.account(-((pages * PAGE) as isize), 0);

@@ -19,19 +19,24 @@ const PIECE: usize = 512;
 impl Vmap<'_> {
     /// An area of freed memory with its old contents: one of that size, or a part of a dirty run; `None` if there is none.
     pub fn reuse(&self, bytes: usize, align: usize) -> Option<Fresh> {
+        self.reuse_more(bytes, bytes, align)
+    }
+
+    /// The same; where a dirty run has more than that behind it, up to `most` bytes in all.
+    pub fn reuse_more(&self, bytes: usize, most: usize, align: usize) -> Option<Fresh> {
         let asked = align.div_ceil(PAGE).max(1);
         let (pages, align, flags) = self.shape(bytes, align);
         let Some(flags) = flags else { return self.reuse_giant(pages, align) };
         // (What is reused is aligned as was asked, not as moves like it.)
         self.reuse_like(Want { pages, align: asked, flags, mask: LIKE })
-            .or_else(|| self.reuse_part(flags, pages, asked))
+            .or_else(|| self.reuse_part(flags, pages, pages.max(most / PAGE), asked))
             .or_else(|| self.reuse_others(flags, pages, asked))
     }
 
-    /// A part of a dirty run.
-    pub(super) fn reuse_part(&self, flags: u32, pages: usize, align: usize) -> Option<Fresh> {
+    /// A part of a dirty run, of `pages` pages at least and `most` at most.
+    pub(super) fn reuse_part(&self, flags: u32, pages: usize, most: usize, align: usize) -> Option<Fresh> {
         let mut state = self.lock(self.space(flags));
-        let pfn = state.dirty.take(self.windows, pages, align)?;
+        let (pfn, pages) = state.dirty.take_more(self.windows, pages, most, align)?;
         Some(self.reused(&state, pfn, pages, flags))
     }
 

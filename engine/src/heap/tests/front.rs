@@ -12,7 +12,7 @@ const BYTES: usize = lengths::UNMARKED * PAGE;
 const MARKED: usize = BYTES + 4 * PAGE;
 
 /// A heap in each mode that this machine has, whose thread stays on one CPU (in sequences, as good as).
-fn each(test: impl Fn(&Heap<Test>)) {
+pub(super) fn each(test: impl Fn(&Heap<Test>)) {
     for mode in [Mode::Fallback, Mode::Sequences] {
         let heap: &Heap<Test> =
             std::boxed::Box::leak(unsafe { std::boxed::Box::<Heap<Test>>::new_zeroed().assume_init() });
@@ -24,7 +24,7 @@ fn each(test: impl Fn(&Heap<Test>)) {
 }
 
 /// Tries `test` until no migration comes between; ten in a row do not happen.
-fn soon(test: impl Fn() -> bool) {
+pub(super) fn soon(test: impl Fn() -> bool) {
     assert!((0..10).any(|_| test()));
 }
 
@@ -35,7 +35,7 @@ fn take(heap: &Heap<Test>, bytes: usize) -> usize {
     assert!(usable == least || usable > least && usable == heap.front_size(least + 1), "{bytes}: {usable}");
     area
 }
-fn give(heap: &Heap<Test>, area: usize) {
+pub(super) fn give(heap: &Heap<Test>, area: usize) {
     unsafe { heap.free(area as *mut u8) };
 }
 /// Areas that sets cache.
