@@ -180,16 +180,32 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn free_area(object: *mut u8, this: &Self, class: u8) {
-        if usize::from(class) == LONG && this.run_joins(object as usize) {
-            return;
+        if usize::from(class) == LONG {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::free_cut(object, this) };
         }
         match this.front_free_again(object as usize, class.into()) {
             Some(true) => {}
-            // (There is no room, nor is there if one asks once more; but of what was cut its length says where.)
+            // (There is no room, nor is there if one asks once more.)
             // SAFETY: the caller's promise.
-            Some(false) if usize::from(class) != LONG => unsafe { Self::free_cold(object, this, false) },
+            Some(false) => unsafe { Self::free_cold(object, this, false) },
             // SAFETY: the caller's promise.
-            _ => unsafe { Self::free_first(object, this) },
+            None => unsafe { Self::free_first(object, this) },
+        }
+    }
+
+    /// The same of an area that was cut of a run, or may be one.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_cut(object: *mut u8, this: &Self) {
+        let is_back = this.run_joins(object as usize) || this.front_free_again(object as usize, LONG) == Some(true);
+        if !is_back {
+            // (By its length.)
+            // SAFETY: the caller's promise.
+            unsafe { Self::free_first(object, this) };
         }
     }
 

@@ -150,19 +150,18 @@ impl<E: Environment> Heap<E> {
         let its = self.first_page(area);
         let len = its.len();
         let end = area + len * PAGE;
-        // (A look first: most that are not the run's do not lie before what a front has.)
         let may = |desc: &Desc| desc.is(Kind::Front, its.rest()) && len + desc.len() <= LONGEST;
-        if end.is_multiple_of(WINDOW) || !self.pages.windows.look(end).is_some_and(|(_, behind)| may(behind)) {
+        if !self.may_be_run(end).is_some_and(may) {
             return false;
         }
         let Outcome::Done(run) = self.front_take::<false>(LONG) else { return false };
-        if let Some(set) = self.cache.sets.present() {
-            set.runs.came_back();
-        }
         let behind = self.first_page(run);
         if run != end || !may(behind) || its.kind() != Kind::Area {
             self.front_restores::<false>(LONG, run);
             return false;
+        }
+        if let Some(set) = self.cache.sets.present() {
+            set.runs.came_back();
         }
         its.set_len(len + behind.len());
         its.link.store(0, Relaxed);
@@ -178,8 +177,20 @@ impl<E: Environment> Heap<E> {
         true
     }
 
+    /// What a front has from the end of an area on, as far as can be seen: this CPU's run, perhaps.
+    fn may_be_run(&self, end: usize) -> Option<&Desc> {
+        if end.is_multiple_of(WINDOW) {
+            return None;
+        }
+        let (_, desc) = self.pages.windows.look(end)?;
+        (desc.kind() == Kind::Front).then_some(desc)
+    }
+
     /// Before an area grows where it is, inside: the run behind it is among what it may grow over.
     pub(super) fn run_gives_way(&self, end: usize) {
+        if self.may_be_run(end).is_none() {
+            return;
+        }
         match self.front_take::<true>(LONG) {
             Outcome::Done(run) if run == end => self.front_misses(run, LONG),
             Outcome::Done(run) => self.front_restores::<true>(LONG, run),
