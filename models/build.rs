@@ -134,6 +134,24 @@ const GATES: &[(&str, &[(&str, &str)])] = &[
 const FAST: &[(&str, &[(&str, &str)])] =
     &[("gates", &[]), ("gates_looks_once", &[("if wanted() == gate {", "if true {")])];
 
+/// The areas that wait for the next request as they are, and canaries.
+const WIDE: &[(&str, &[(&str, &str)])] = &[
+    ("wide", &[]),
+    // Whoever saw an area has it.
+    (
+        "wide_takes_blindly",
+        &[("slot.area.compare_exchange(area, 0, Acquire, Relaxed).is_ok()", "{ slot.area.store(0, Relaxed); true }")],
+    ),
+    // Whoever saw room leaves one there.
+    (
+        "wide_puts_blindly",
+        &[(
+            "slot.area.compare_exchange(0, area, Release, Relaxed).is_ok()",
+            "{ slot.area.store(area, Release); true }",
+        )],
+    ),
+];
+
 /// What is replaced in what per-CPU memory has of the system: a small map of addresses, the machine's mappings.
 const MEMORY: &[(&str, &str)] = &[
     ("super::", "crate::percpu::"),
@@ -215,6 +233,9 @@ fn main() {
     }
     for (name, changes) in FAST {
         write(name, text("heap/gates.rs"), changes.iter());
+    }
+    for (name, changes) in WIDE {
+        write(name, text("vmap/wide.rs"), changes.iter());
     }
     write("space_memory", text("percpu/memory.rs"), MEMORY.iter());
     let space = text("percpu/space.rs");

@@ -1,7 +1,7 @@
 //! # The engine's protocols over a checked machine
 //!
 //! ```text
-//! engine/src: cpu/*, cache/*, percpu/*, counter/*, slab/{mod, bits}, arch/{gate, lock, outcome}, heap/gates, knob     unchanged
+//! engine/src: cpu/*, cache/*, percpu/*, counter/*, slab/{mod, bits}, arch/{gate, lock, outcome}, heap/gates, vmap/wide, knob   unchanged
 //!             ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 //! here:       arch::{atomic, seq, rseq, sys}, stat, meta, page     facades with the same names
 //!             machine: fake CPUs, indices, store buffers, futexes; every step is one of shuttle's choices
@@ -93,6 +93,12 @@ written! {
     gate_patient;
     /// Canary: forks make no way for who waits for them.
     gate_makes_no_way;
+    /// Areas that wait for the next request.
+    wide;
+    /// Canary: whoever saw one has it.
+    wide_takes_blindly;
+    /// Canary: whoever saw room leaves one there.
+    wide_puts_blindly;
     /// The gates of the heap's fast paths.
     gates;
     /// Canary: who sets the gate of others does not look once more behind it.

@@ -128,12 +128,18 @@ impl Cpus {
 
     /// This thread's index and CPU now (both may change at once). The CPU of a thread that the kernel knows no area of (a child of a
     /// vfork that was not wrapped) is none.
+    #[inline]
     pub fn here(&self) -> (usize, u32) {
+        if self.mode() == Mode::Sequences {
+            let area = self.area();
+            return (rseq::word(area.index) as usize, rseq::word(area.base + rseq::CPU_ID));
+        }
+        self.here_else()
+    }
+
+    #[inline(never)]
+    fn here_else(&self) -> (usize, u32) {
         match self.mode() {
-            Mode::Sequences => {
-                let area = self.area();
-                (rseq::word(area.index) as usize, rseq::word(area.base + rseq::CPU_ID))
-            }
             Mode::Simulated => (self.simulation().here)(),
             Mode::Fallback if self.bias.is_mine() => (self.bias.index(), self.bias.index() as u32),
             _ => {

@@ -132,9 +132,22 @@ impl<E: Environment> Heap<E> {
     #[inline(never)]
     fn malloc_large(&self, size: usize) -> *mut u8 {
         if size.wrapping_sub(1) >= self.cache.knobs.front_most() {
-            return self.malloc_cold(size, false);
+            return self.malloc_wide(size);
         }
         self.front_alloc(size, |class_offset| self.cache.sets.pop_fast::<false>(class_offset))
+    }
+
+    /// The same of one that no CPU keeps: what was freed last, if it waits, or else the slow path.
+    #[cold]
+    #[inline(never)]
+    fn malloc_wide(&self, size: usize) -> *mut u8 {
+        if self.areas.wide.is_used()
+            && size != 0
+            && let Some(area) = self.vmap().take_wide(size)
+        {
+            return area as *mut u8;
+        }
+        self.malloc_cold(size, false)
     }
 
     /// The rest of [`Self::malloc`], after [`Self::malloc_or`].
@@ -343,9 +356,10 @@ impl<E: Environment> Heap<E> {
     pub(super) fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
         self.approach();
         let size = self.front_size(size);
+        let waited = self.vmap().empty_wide();
         if !zero
             && self.vmap().is_plain(size, align)
-            && self.front_gives_way()
+            && self.front_gives_way() | waited
             && let Some(fresh) = self.reuse_more(size, self.run_wants_all(size), align)
         {
             return Some(fresh);

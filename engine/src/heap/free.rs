@@ -216,10 +216,23 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn free_first(object: *mut u8, this: &Self) {
-        if !this.front_free(object as usize) {
+        if !this.front_free(object as usize) && !this.free_wide(object as usize) {
             // SAFETY: the caller's promise.
             unsafe { Self::free_cold(object, this, false) };
         }
+    }
+
+    /// One that no CPU keeps waits for the next request, where those come soon; false if it is the caller's still. (Not where a limit is set, nor in
+    /// a large program that no thread of ours looks after.)
+    fn free_wide(&self, address: usize) -> bool {
+        let knobs = &self.cache.knobs;
+        self.areas.wide.is_used()
+            && knobs.is_easy()
+            && knobs.hard_limit() == u64::MAX
+            && self.gates.small.load(Relaxed) != 0
+            && (!self.reclaim.keeper.is_none() || self.mm().is_small())
+            && !self.profile.samples.may_have(address)
+            && self.vmap().put_wide(address)
     }
 
     /// Frees into this CPU's own set likewise; false if it is the caller's still.

@@ -230,6 +230,7 @@ impl<E: Environment> Heap<E> {
         }
         if size > old {
             self.run_gives_way(object as usize + old);
+            self.vmap().empty_wide();
         }
         if let Some(resident) = self.resident_for(&area, size) {
             return Err(resident | was_sampled);

@@ -36,12 +36,14 @@ const CUT: u8 = LONG as u8 | BIASED;
 
 impl<E: Environment> Heap<E> {
     /// The descriptor of an area's first page.
+    #[inline(always)]
     fn first_page(&self, area: usize) -> &Desc {
         // SAFETY: of areas that sets had or have, and of what lies inside of those: pages of zones.
         unsafe { self.pages.windows.desc_at(area) }
     }
 
     /// Puts a piece of the run there; what finds no room goes among the dirty runs.
+    #[inline]
     fn run_puts<const INSIDE: bool>(&self, piece: usize) {
         // SAFETY: the caller owns it, and it says where it is.
         if unsafe { self.front_put::<INSIDE>(LONG, piece) } {
@@ -53,6 +55,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Of an area that nobody has the first pages become one by themselves, of `kind`; where the rest begins, which is the front's.
+    #[inline(always)]
     fn run_split(&self, area: usize, pages: usize, kind: Kind) -> usize {
         let (desc, rest) = (self.first_page(area), area + pages * PAGE);
         let behind = self.first_page(rest);
@@ -66,31 +69,42 @@ impl<E: Environment> Heap<E> {
     }
 
     /// Cuts so many pages, aligned, out of the run, which the caller popped; `None`, and nothing is done, where it has none such.
-    #[inline(never)]
+    #[inline]
     fn run_cut<const INSIDE: bool>(&self, run: usize, pages: usize, align: usize) -> Option<usize> {
         let desc = self.first_page(run);
-        let area = run.next_multiple_of(align.max(PAGE));
-        let skip = (area - run) / PAGE;
+        let skip = (run.next_multiple_of(align.max(PAGE)) - run) / PAGE;
         if desc.kind() != Kind::Front || desc.len() < skip + pages {
             return None;
         }
-        let rest = desc.len() - skip - pages;
-        let behind = if rest > 0 { self.run_split(run, skip + pages, Kind::Front) } else { 0 };
         if skip > 0 {
-            self.run_split(run, skip, Kind::Front);
+            return Some(self.run_cut_behind::<INSIDE>(run, skip, pages));
         }
+        if desc.len() > pages {
+            let rest = self.run_split(run, pages, Kind::Area);
+            self.run_puts::<INSIDE>(rest);
+        } else {
+            desc.begin_area(desc.rest());
+        }
+        Some(run)
+    }
+
+    /// The same behind its first pages.
+    #[cold]
+    #[inline(never)]
+    fn run_cut_behind<const INSIDE: bool>(&self, run: usize, skip: usize, pages: usize) -> usize {
+        let area = run + skip * PAGE;
+        let rest = self.first_page(run).len() - skip - pages;
+        let behind = if rest > 0 { self.run_split(run, skip + pages, Kind::Front) } else { run };
+        self.run_split(run, skip, Kind::Front);
         let its = self.first_page(area);
-        its.link.store(0, Relaxed);
-        its.set(Kind::Area, its.rest());
+        its.begin_area(its.rest());
         // The longer piece stays.
-        let (kept, gone) = if rest >= skip { (behind, if skip > 0 { run } else { 0 }) } else { (run, behind) };
-        if kept != 0 {
-            self.run_puts::<INSIDE>(kept);
-        }
-        if gone != 0 {
+        let (kept, gone) = if rest >= skip { (behind, run) } else { (run, behind) };
+        self.run_puts::<INSIDE>(kept);
+        if gone != kept {
             self.front_lets_go(gone, LONG);
         }
-        Some(area)
+        area
     }
 
     /// A request for the run's class, or for an aligned area, which popped it; what does not serve goes.
@@ -178,6 +192,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// What a front has from the end of an area on, as far as can be seen: this CPU's run, perhaps.
+    #[inline(always)]
     fn may_be_run(&self, end: usize) -> Option<&Desc> {
         if end.is_multiple_of(WINDOW) {
             return None;
@@ -238,6 +253,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// An area that was cut comes back by that.
+    #[inline]
     fn run_knows(&self, area: usize) {
         if self.pages.windows.class(area) != Some(CUT)
             && let Some((pfn, _)) = self.pages.windows.look(area)

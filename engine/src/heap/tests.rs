@@ -516,6 +516,7 @@ mod run;
 mod scarce;
 mod slabs;
 mod torn;
+mod wide;
 mod wrong;
 
 /// A thread that waits for the heap to open must not keep the CPU from the one that opens it.

@@ -81,6 +81,9 @@ impl Mm<'_> {
         self.learn();
         let sets = &self.cache.sets;
         let start = sets.clock.ticks();
+        if target == DrainTarget::All {
+            self.vmap().empty_wide();
+        }
         let (mut running, mut patience) = (RunningCpus::new(), PATIENCE / STEP);
         for window in CpuSet::windows(sets.top()) {
             self.drain_window(window, target, mode, &mut running, &mut patience, &mut report);
@@ -168,6 +171,9 @@ impl Mm<'_> {
     pub fn give_back(&self, duty: Duty) -> usize {
         let everything = self.everything();
         let sets = &self.cache.sets;
+        if duty == Duty::All || self.areas.wide.is_stale() {
+            self.vmap().empty_wide();
+        }
         let held = self.reclaim.lock();
         if let Some(mode) = self.background()
             && !self.reclaim.keeper.is_confined()

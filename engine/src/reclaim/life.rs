@@ -27,10 +27,8 @@ impl Mm<'_> {
     /// it would have done.
     #[cold]
     pub fn consider_keeper(&self) {
-        let (board, knobs, keeper) = (self.cache.sets.board(), &self.cache.knobs, &self.reclaim.keeper);
-        // (After a burst of frees there may be more to give back than is used.)
-        let held = board.in_use() + board.level(Level::Lazy) + board.level(Level::PagesDirty);
-        let is_large = held >= knobs.get(Id::KeeperBytes);
+        let (knobs, keeper) = (&self.cache.knobs, &self.reclaim.keeper);
+        let is_large = self.held() >= knobs.get(Id::KeeperBytes);
         if !is_large && !self.is_watched() || self.cache.sets.cpus.is_closed() {
             return;
         }
@@ -46,6 +44,18 @@ impl Mm<'_> {
         if is_large && keeper.is_none() {
             self.tend(now);
         }
+    }
+
+    /// Whether there is too little for a keeper, which there would be for more.
+    pub fn is_small(&self) -> bool {
+        let knobs = &self.cache.knobs;
+        knobs.get(Id::IdleSeconds) > 0 && self.held() < knobs.get(Id::KeeperBytes)
+    }
+
+    /// Bytes in use, and such as may be given back: after a burst of frees there may be more of those.
+    fn held(&self) -> u64 {
+        let board = self.cache.sets.board();
+        board.in_use() + board.level(Level::Lazy) + board.level(Level::PagesDirty)
     }
 
     /// There is something to give back again.

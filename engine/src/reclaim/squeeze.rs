@@ -60,6 +60,7 @@ impl Mm<'_> {
     /// The same, some way.
     pub fn empty_caches_by(&self, mode: DrainMode, runs: &mut dyn FnMut(u32) -> bool) {
         let (sets, everything) = (&self.cache.sets, self.everything());
+        self.vmap().empty_wide();
         // A filter may kill for a fence.
         let confined = self.reclaim.keeper.is_confined();
         if confined
@@ -150,7 +151,7 @@ impl Mm<'_> {
         let blocks = (1..ALL_CLASSES).map(|class| (class, bytes_of(class)));
         let areas = (FIRST_FRONT..CLASSES_MAX).map(|class| (class, front::length(class) * PAGE));
         let lists: usize = blocks.chain(areas).map(|(class, bytes)| sets.cached(class) * bytes).sum();
-        sets.board().level(Level::Barns) + lists as u64
+        sets.board().level(Level::Barns) + (lists + self.vmap().wide_bytes()) as u64
     }
 
     /// A refused request of so many bytes, tried again after [`Mm::squeeze`]; counted if it is refused again. One that

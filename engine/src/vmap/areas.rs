@@ -12,6 +12,7 @@
 
 use super::flight::Flights;
 use super::space::{ALONE, CONGRUENT, GUARD, HOME, HOME_SHIFT, HUGE, Space, State};
+use super::wide::Wide;
 use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
 use crate::arch::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
 use crate::arch::gate::Gate;
@@ -49,6 +50,8 @@ pub(super) const WINDOW: u32 = 24;
 #[derive(Debug)]
 pub struct Areas {
     pub(super) spaces: [Space; SPACES],
+    /// What was freed last of what no CPU keeps.
+    pub wide: Wide,
     /// What is to go back to the system.
     pub(super) flights: Flights<Queue>,
     /// Pages on that queue; changed under its lock.
@@ -155,6 +158,7 @@ impl Areas {
     pub const fn new() -> Self {
         Self {
             spaces: [const { Space::new() }; SPACES],
+            wide: Wide::new(),
             flights: Flights::new(Queue::new()),
             backlog: AtomicUsize::new(0),
             landed: AtomicU32::new(0),

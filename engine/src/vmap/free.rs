@@ -6,10 +6,15 @@
 //! Units: pages; bytes at the door. Locks: the space's. Cost: a lock and some 40 loads and stores.
 
 use super::areas::{Area, Freed, Vmap};
+use super::space::{HUGE, PLAIN};
 use crate::arch::PAGE;
+use crate::arch::atomic::Ordering::Relaxed;
 use crate::cache::front;
 use crate::page::{Kind, Pfn};
 use crate::stat::{BadPointer, Event};
+
+/// Pages of the longest areas that wait for a request of about their length: 64 MiB.
+const WIDEST: usize = (64 << 20) / PAGE;
 
 impl Vmap<'_> {
     /// Frees an area lazily.
@@ -25,7 +30,67 @@ impl Vmap<'_> {
         }
         self.cache.sets.count(Event::AreaFree, 1);
         // (Read when it is ours: of two that free it at once, the other's pages may be somebody's by now.)
-        if self.put_aside(area.pfn, desc.len(), area.flags) { Freed::Told } else { Freed::Quietly }
+        let pages = desc.len();
+        if pages > front::LONGEST {
+            self.areas.wide.went(self.windows.address(area.pfn));
+        }
+        if self.put_aside(area.pfn, pages, area.flags) { Freed::Told } else { Freed::Quietly }
+    }
+
+    /// Takes an area of 8 to 64 MiB that waits for a request of about so many bytes.
+    pub fn take_wide(&self, bytes: usize) -> Option<usize> {
+        let (pages, _, flags) = self.shape(bytes, PAGE);
+        let flags = flags?;
+        let fits = |area: usize| {
+            let Some((_, desc)) = self.windows.look(area) else { return false };
+            let len = desc.len();
+            desc.kind() == Kind::Front && len >= pages && len - pages <= pages / 8 && (desc.rest() ^ flags) & HUGE == 0
+        };
+        let area = self.areas.wide.take(self.cache.sets.cpus.index(), fits)?;
+        let desc = self.windows.look(area)?.1;
+        if !fits(area) {
+            // (Another of that address came in between.)
+            let _ = self.let_go(area, front::LONG);
+            return None;
+        }
+        desc.begin_area(desc.rest());
+        self.cache.sets.count(Event::AreaReuse, 1);
+        Some(area)
+    }
+
+    /// An area that is given up waits for such a request; false if it is the caller's still.
+    pub fn put_wide(&self, address: usize) -> bool {
+        let Some((_, desc)) = self.windows.look(address) else { return false };
+        let tag = desc.tag.load(Relaxed);
+        let is_plain = tag & PLAIN & !(HUGE << 8) == Kind::Area as u32 && address.is_multiple_of(PAGE);
+        if !is_plain || !(front::LONGEST + 1..=WIDEST).contains(&desc.len()) {
+            return false;
+        }
+        desc.set(Kind::Front, desc.rest());
+        let is_put = self.areas.wide.put(self.cache.sets.cpus.index(), address);
+        if is_put {
+            self.cache.sets.count(Event::AreaFree, 1);
+        } else {
+            desc.set(Kind::Area, desc.rest());
+        }
+        is_put
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub fn wide_bytes(&self) -> usize {
+        let bytes = |area| self.front_bytes(area, front::LONG);
+        self.areas.wide.peek().map(bytes).sum()
+    }
+
+    /// What waits goes among the others, inside; whether anything did.
+    pub fn empty_wide(&self) -> bool {
+        let mut any = false;
+        for area in self.areas.wide.take_all() {
+            let _ = self.let_go(area, front::LONG);
+            any = true;
+        }
+        any
     }
 
     /// An area that a CPU's front had in this class goes among the others.

@@ -33,6 +33,7 @@
 //! | [`giant`], [`purge`] | back to the system |
 //! | [`free`], [`reuse`], [`alloc`], [`resize`] | what is asked for |
 //! | [`clear`] | zeros where old contents are |
+//! | [`wide`] | what was freed last of what no CPU keeps |
 //! | [`handover`], [`walk`] | what zones get and give; all areas, one by one |
 //!
 //! Each uses only what stands before it.
@@ -57,6 +58,7 @@ mod space;
 mod sparse;
 pub mod tree;
 mod walk;
+pub mod wide;
 
 pub use areas::{Area, Areas, DIFFERENTIAL, Freed, Fresh, Ticket, Vmap};
 pub use purge::{BATCH, SLICE, TURN};

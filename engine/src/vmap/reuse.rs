@@ -10,6 +10,7 @@ use super::areas::{Fresh, Vmap};
 use super::lists::Want;
 use super::space::{HUGE, LIKE, Space, State};
 use crate::arch::PAGE;
+use crate::cache::front::LONGEST;
 use crate::page::Pfn;
 use crate::stat::Event;
 
@@ -45,7 +46,11 @@ impl Vmap<'_> {
         self.take_in(pfn, pages, flags);
         self.differ(flags, held, -((pages * PAGE) as isize));
         self.cache.sets.count(Event::AreaReuse, 1);
-        Fresh { address: self.windows.address(pfn), zero: false }
+        let address = self.windows.address(pfn);
+        if pages > LONGEST {
+            self.areas.wide.came(address);
+        }
+        Fresh { address, zero: false }
     }
 
     /// A part of a dirty run of another space's.
