@@ -46,8 +46,17 @@ use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 use crate::stat::{Level, Mode};
 use crate::vmap::PLAIN;
 
-/// Areas that a class may hold at first.
-const DEPTH: usize = 2;
+/// Areas that a class may hold at first: as many as come to 512 KiB, from two to eight. (Where they are only freed a slow path lets half of them go.)
+const fn depth(class: usize) -> usize {
+    let few = 128 / front::length(class);
+    if few < 2 {
+        2
+    } else if few > 8 {
+        8
+    } else {
+        few
+    }
+}
 /// Pages of all areas that a set may hold, but for a long one: 20 MiB.
 const WIDE: usize = 5120;
 /// Pages of a class of which half is worth to go to slabs: 1 MiB.
@@ -391,7 +400,7 @@ impl<E: Environment> Heap<E> {
     /// Before a full class gets room that it lacked: where the classes of this CPU may hold all that a set may, one that idles loses half.
     fn front_makes_room(&self, set: &Set, class: usize) {
         // Relaxed, all: hints.
-        let own = (set.limits[class].load(Relaxed) as usize).max(DEPTH) * front::length(class);
+        let own = (set.limits[class].load(Relaxed) as usize).max(depth(class)) * front::length(class);
         let is_short = set.batches[class].load(Relaxed) & LACKED != 0 && Self::graded(set) + own > WIDE;
         if class != front::LONG
             && is_short
@@ -438,10 +447,18 @@ impl<E: Environment> Heap<E> {
         has
     }
 
-    /// The oldest areas of a sheaf of ours go where neighbours merge.
+    /// The oldest areas of a sheaf of ours go where neighbours merge; those that were freed one behind the other in one piece.
     fn front_loses(&self, class: usize, sheaf: &mut Sheaf, gone: usize) {
-        let source = self.mm().everything();
-        sheaf.objects()[..gone].iter().for_each(|&area| source.give(class, area));
+        let (source, vmap) = (self.mm().everything(), self.vmap());
+        let mut piece = None;
+        for &area in &sheaf.objects()[..gone] {
+            let joined = piece.and_then(|piece| vmap.join_front(piece, area, class));
+            if let (Some(piece), None) = (piece, joined) {
+                source.give(class, piece);
+            }
+            piece = joined.or(Some(area));
+        }
+        piece.into_iter().for_each(|piece| source.give(class, piece));
         sheaf.forget_oldest(gone);
     }
 
@@ -456,9 +473,9 @@ impl<E: Environment> Heap<E> {
             front::LONG => 1,
             _ => (WIDE.saturating_sub(others) / front::length(class)).min(OBJECTS),
         };
-        let wider = (held * 2).max(DEPTH).min(most);
+        let wider = (held * 2).max(depth(class)).min(most);
         let (gone, limit) =
-            if wider > held && (lacked || held < DEPTH) { (0, wider) } else { (held.div_ceil(2), held) };
+            if wider > held && (lacked || held < depth(class)) { (0, wider) } else { (held.div_ceil(2), held) };
         if class == front::LONG && gone > 0 {
             self.run_goes();
         }

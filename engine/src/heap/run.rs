@@ -177,11 +177,7 @@ impl<E: Environment> Heap<E> {
         if let Some(set) = self.cache.sets.present() {
             set.runs.came_back();
         }
-        its.set_len(len + behind.len());
-        its.link.store(0, Relaxed);
-        its.set(Kind::Front, its.rest());
-        behind.set(Kind::None, 0);
-        self.pages.windows.forget_class(run);
+        self.vmap().unite(its, behind, run);
         self.cache.sets.uncount_alloc(LONG);
         // SAFETY: both are ours, and one.
         if !unsafe { self.front_put::<false>(LONG, area) } {

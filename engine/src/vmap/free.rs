@@ -10,7 +10,7 @@ use super::space::{HUGE, PLAIN};
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::cache::front;
-use crate::page::{Kind, Pfn};
+use crate::page::{Desc, Kind, Pfn};
 use crate::stat::{BadPointer, Event};
 
 /// Pages of the longest areas that wait for a request of about their length: 64 MiB.
@@ -125,6 +125,30 @@ impl Vmap<'_> {
             _ => false,
         };
         if is_here { Ok(pfn) } else { Err(BadPointer::Double) }
+    }
+
+    /// Two areas that a front has, or had until now, are one if they lie beside each other: where it begins. Both are the caller's.
+    pub fn join_front(&self, one: usize, other: usize, class: usize) -> Option<usize> {
+        let (first, second) = (one.min(other), one.max(other));
+        // (One that was freed twice is told when it goes by itself.)
+        let (before, behind) = (self.in_front(first, class).ok()?, self.in_front(second, class).ok()?);
+        let (its, last) = (self.windows.desc(before), self.windows.desc(behind));
+        let is_beside = before.add(its.len()) == behind && before.same_window(behind);
+        if !is_beside || its.rest() != last.rest() {
+            return None;
+        }
+        self.unite(its, last, second);
+        Some(first)
+    }
+
+    /// An area that is nobody's and the front's that begins at `second`, behind it, are one, which is the front's.
+    #[inline(always)]
+    pub fn unite(&self, its: &Desc, last: &Desc, second: usize) {
+        its.set_len(its.len() + last.len());
+        its.link.store(0, Relaxed);
+        its.set(Kind::Front, its.rest());
+        last.set(Kind::None, 0);
+        self.windows.forget_class(second);
     }
 
     /// Puts pages that become lazy where they merge with others, or on the list of their space; whether the levels were told.
