@@ -1,13 +1,13 @@
 //! # Whether a CPU's run serves what it is for
 //!
 //! ```text
-//!           cut: out ──► comes back: 4 more may be out ──► cut, cut, cut … while one is out
-//!  none ──────▲  │
-//!   ▲ eighth ┘   └─► the run goes, one out: none
+//! count  0 … 110: not cut │ 111: cut, to see │ 112 … 127: cut │ 120 … 127: lent, too; each of them while nothing is out
+//!        a request that is not served: 1 more │ one that comes back: 112, then 1 more │ a request while one is out, or the run goes so: 0
 //! ```
 //! Of the run (`heap::run`) areas are cut, and come back to it. Where programs keep what they get that tears up what was freed last, which the
-//! shortest dirty run that is long enough would not: 200 blocks of any size took a tenth more memory. So it is cut while what was cut comes back,
-//! and else once in a while, to see.
+//! shortest dirty run that is long enough would not: 200 blocks of any size took a tenth more memory, two temporary blocks of some megabytes beside short ones that
+//! are kept six times as many page faults, and where short ones were lent of it a hundred times the address space. So it is cut where programs take and free one such block at a
+//! time, and else of a hundred requests once, to see.
 //!
 //! Units: areas. Locks: none; hints, which a thread that was moved may change for another CPU. Cost: a load and a store.
 
@@ -17,13 +17,10 @@ use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// An area was cut, and has not come back.
 const OUT: u8 = 0x80;
-/// How many more may be cut while one is out. None, where one was out when the run went.
-const CREDIT: u8 = 0x0f;
-/// What one that came back is worth.
-const TRUST: u8 = 4;
-/// Where there is none: one request more that would have been served. When these are all, one is.
-const TRY: u8 = 0x10;
-const TRIES: u8 = 0x70;
+/// The count: the last request that is not served; from which on requests of other classes are; the most.
+const TRIAL: u8 = 111;
+const LENDS: u8 = 120;
+const MOST: u8 = 0x7f;
 
 /// The class of another's that was served last, from the first of areas on; and how often again, up to three times, from which on it is that class's.
 const CLASS: u8 = 0x3f;
@@ -49,33 +46,39 @@ impl Runs {
 
     // (Relaxed, all: hints.)
 
-    /// Whether what was cut lately came back.
+    /// Whether what is cut comes back before the next is.
     #[inline]
     pub fn lasts(&self) -> bool {
-        self.state.load(Relaxed) & CREDIT != 0
+        self.state.load(Relaxed) & MOST > TRIAL
     }
 
-    /// The same, or it is time to see whether it does.
-    pub fn would_lend(&self) -> bool {
-        let state = self.state.load(Relaxed);
-        state & CREDIT != 0 || state & TRIES == TRIES
+    /// The same, or it is time to see whether it does; and nothing is out.
+    #[inline]
+    pub fn would_cut(&self) -> bool {
+        (TRIAL..=MOST).contains(&self.state.load(Relaxed))
     }
 
     /// The same for a request that would be served.
     #[inline]
-    pub fn may_lend(&self) -> bool {
-        let may = self.would_lend();
+    pub fn may_cut(&self) -> bool {
+        let may = self.would_cut();
         if !may {
-            self.state.store(self.state.load(Relaxed).wrapping_add(TRY), Relaxed);
+            let state = self.state.load(Relaxed);
+            self.state.store(if state & OUT == 0 { state + 1 } else { 0 }, Relaxed);
         }
         may
     }
 
+    /// Whether requests of other classes are served.
+    #[inline]
+    pub fn may_lend(&self) -> bool {
+        (LENDS..=MOST).contains(&self.state.load(Relaxed))
+    }
+
     /// An area was cut.
     #[inline]
-    pub fn lent(&self) {
-        let state = self.state.load(Relaxed);
-        self.state.store(OUT | (state & CREDIT).saturating_sub(state / OUT), Relaxed);
+    pub fn cut(&self) {
+        self.state.store(self.state.load(Relaxed) | OUT, Relaxed);
     }
 
     /// One for a request of a class of its own; whether the last ones were, too.
@@ -86,10 +89,13 @@ impl Runs {
         times >= TIMES
     }
 
-    /// It came back.
+    /// What was cut came back. (What was out when another was asked for is forgotten.)
     #[inline]
     pub fn came_back(&self) {
-        self.state.store(TRUST, Relaxed);
+        let state = self.state.load(Relaxed);
+        if state & OUT != 0 {
+            self.state.store(((state & MOST) + 1).clamp(TRIAL + 1, MOST), Relaxed);
+        }
     }
 
     /// The run goes, whether what was cut of it is in use or not.
@@ -104,32 +110,58 @@ impl Runs {
 mod tests {
     use super::*;
 
+    fn asked(runs: &Runs) -> u8 {
+        (0..u8::MAX).take_while(|_| !runs.may_cut()).count() as u8
+    }
+
     #[test]
-    fn a_run_lends_while_what_it_lent_comes_back() {
+    fn a_run_is_cut_while_what_was_cut_comes_back_at_once() {
         let runs = Runs::new();
-        let asked = |runs: &Runs| (0..100).take_while(|_| !runs.may_lend()).count();
         // Nothing is known: one in a while.
-        assert!(!runs.lasts() && !runs.would_lend());
-        assert_eq!(asked(&runs), 7);
-        assert!(runs.would_lend() && !runs.lasts());
-        runs.lent();
-        assert_eq!(asked(&runs), 7);
-        // It comes back: some may be out.
-        runs.lent();
+        assert!(!runs.lasts() && !runs.would_cut());
+        assert_eq!(asked(&runs), TRIAL);
+        assert!(runs.would_cut() && !runs.lasts());
+        // It is kept: another is asked for while it is out. That it comes back later says nothing.
+        runs.cut();
+        assert!(!runs.would_cut() && !runs.may_cut());
         runs.came_back();
-        for _ in 0..5 {
-            assert!(runs.lasts() && runs.may_lend());
-            runs.lent();
+        assert_eq!(asked(&runs), TRIAL);
+        // It comes back.
+        runs.cut();
+        runs.came_back();
+        for _ in 0..200 {
+            assert!(runs.lasts() && runs.may_cut());
+            runs.cut();
+            assert!(!runs.would_cut());
+            runs.came_back();
         }
-        assert!(!runs.lasts());
         // What is out when the run goes was kept; what was not out was not.
-        runs.came_back();
         runs.goes();
         assert!(runs.lasts());
-        runs.lent();
+        runs.cut();
         runs.goes();
         assert!(!runs.lasts());
-        assert_eq!(asked(&runs), 7);
+        assert_eq!(asked(&runs), TRIAL);
+    }
+
+    #[test]
+    fn a_run_lends_while_all_comes_back_at_once() {
+        let runs = Runs::new();
+        assert_eq!(asked(&runs), TRIAL);
+        for _ in TRIAL..LENDS {
+            assert!(!runs.may_lend());
+            runs.cut();
+            runs.came_back();
+        }
+        assert!(runs.may_lend());
+        runs.cut();
+        assert!(!runs.may_lend(), "one is out");
+        runs.came_back();
+        assert!(runs.may_lend());
+        runs.cut();
+        assert!(!runs.may_cut());
+        runs.came_back();
+        assert!(!runs.may_lend());
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl<E: Environment> Heap<E> {
     #[inline(never)]
     fn front_misfit(&self, misfit: usize, class: usize, size: usize) -> *mut u8 {
         if class != front::LONG {
-            self.front_misses(misfit, class);
+            self.front_misses::<false>(misfit, class);
         } else if let Some(area) = self.run_serves::<false>(misfit, size, PAGE) {
             return area as *mut u8;
         }
@@ -175,7 +175,7 @@ impl<E: Environment> Heap<E> {
             self.cache.sets.uncount_free(class);
             self.cache.sets.uncount_alloc(class);
         } else {
-            self.front_misses(area, class);
+            self.front_misses::<INSIDE>(area, class);
         }
     }
 
@@ -188,8 +188,7 @@ impl<E: Environment> Heap<E> {
                 return Some(area);
             }
             Outcome::Done(run) if class == front::LONG => return self.run_serves::<INSIDE>(run, size, align),
-            Outcome::Done(area) if !area.is_multiple_of(align) => self.front_restores::<INSIDE>(class, area),
-            Outcome::Done(misfit) => self.front_misses(misfit, class),
+            Outcome::Done(misfit) => self.front_misses::<INSIDE>(misfit, class),
             _ if INSIDE => self.front_lacks(size),
             _ => {}
         }
@@ -233,27 +232,35 @@ impl<E: Environment> Heap<E> {
     /// An area that was taken for a request does not serve it, and goes where any may be found.
     #[cold]
     #[inline(never)]
-    pub(super) fn front_misses(&self, area: usize, class: usize) {
+    pub(super) fn front_misses<const INSIDE: bool>(&self, area: usize, class: usize) {
         if class == front::LONG {
             self.run_goes();
         }
         self.cache.sets.uncount_alloc(class);
-        self.front_lets_go(area, class);
+        self.front_lets_go::<INSIDE>(area, class);
     }
 
     /// An area that is marked as the front's, and nobody's, goes where any may be found.
     #[inline(never)]
-    pub(super) fn front_lets_go(&self, address: usize, class: usize) {
-        if let Some(_inside) = self.enter() {
-            return self.mm().everything().give(class, address);
+    pub(super) fn front_lets_go<const INSIDE: bool>(&self, area: usize, class: usize) {
+        let inside = if INSIDE { None } else { self.enter() };
+        if INSIDE || inside.is_some() {
+            self.mm().everything().give(class, area);
+        } else {
+            self.front_waits(area, class);
         }
-        // Beside a fork it is in use again, and freed when that is over.
-        if let Some((_, desc)) = self.pages.windows.look(address)
+    }
+
+    /// The same beside a fork: it is in use again, and freed when that is over.
+    #[cold]
+    #[inline(never)]
+    fn front_waits(&self, area: usize, class: usize) {
+        if let Some((_, desc)) = self.pages.windows.look(area)
             && (desc.kind() == Kind::Front || !self.is_marked(class))
         {
             desc.set(Kind::Area, desc.rest());
             // SAFETY: nobody else has it.
-            unsafe { self.free_aside(address) };
+            unsafe { self.free_aside(area) };
         }
     }
 

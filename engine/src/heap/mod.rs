@@ -18,7 +18,7 @@
 //! |---|---|
 //! | [`door`], [`gates`], [`side`], [`samples`], [`countdown`] | parts of its state |
 //! | [`state`] | the state; what the outermost layer decides ([`Environment`]) |
-//! | [`enter`], [`profile`], [`open`], [`front`] | coming in; sampling; opening; areas that a CPU freed a moment ago |
+//! | [`enter`], [`profile`], [`open`], [`front`], [`run`] | coming in; sampling; opening; areas that a CPU freed a moment ago; the long one of which others are cut |
 //! | [`free`], [`alloc`] | the routes |
 //! | [`resize`], [`bulk`], [`area`], [`pages`] | `realloc`; many at once; areas and blocks for programs |
 //! | [`fork`], [`back`], [`walk`] | forks; giving back when somebody asks; what there is |

@@ -50,7 +50,7 @@ impl<E: Environment> Heap<E> {
             // (It was no allocation.)
             self.cache.sets.uncount_free(LONG);
         } else {
-            self.front_lets_go(piece, LONG);
+            self.front_lets_go::<INSIDE>(piece, LONG);
         }
     }
 
@@ -102,22 +102,22 @@ impl<E: Environment> Heap<E> {
         let (kept, gone) = if rest >= skip { (behind, run) } else { (run, behind) };
         self.run_puts::<INSIDE>(kept);
         if gone != kept {
-            self.front_lets_go(gone, LONG);
+            self.front_lets_go::<INSIDE>(gone, LONG);
         }
         area
     }
 
     /// A request for the run's class, or for an aligned area, which popped it; what does not serve goes.
     pub(super) fn run_serves<const INSIDE: bool>(&self, run: usize, size: usize, align: usize) -> Option<usize> {
-        let set = self.cache.sets.present().filter(|set| set.runs.may_lend());
+        let set = self.cache.sets.present().filter(|set| set.runs.may_cut());
         let area = set.and_then(|set| {
             let area = self.run_cut::<INSIDE>(run, self.front_size(size).div_ceil(PAGE), align)?;
             self.run_knows(area);
-            set.runs.lent();
+            set.runs.cut();
             Some(area)
         });
         if area.is_none() {
-            self.front_misses(run, LONG);
+            self.front_misses::<INSIDE>(run, LONG);
         }
         area
     }
@@ -126,7 +126,7 @@ impl<E: Environment> Heap<E> {
     pub(super) fn run_lends<const INSIDE: bool>(&self, size: usize, align: usize) -> Option<usize> {
         let is_its = align > PAGE;
         let set = self.cache.sets.present().filter(|_| self.is_for_front(size))?;
-        if !(if is_its { set.runs.may_lend() } else { set.runs.lasts() }) {
+        if !(if is_its { set.runs.may_cut() } else { set.runs.may_lend() }) {
             return None;
         }
         let Outcome::Done(run) = self.front_take::<INSIDE>(LONG) else { return None };
@@ -144,7 +144,7 @@ impl<E: Environment> Heap<E> {
             self.pages.windows.forget_class(area);
         } else {
             self.run_knows(area);
-            set.runs.lent();
+            set.runs.cut();
         }
         Some(area)
     }
@@ -182,7 +182,7 @@ impl<E: Environment> Heap<E> {
         // SAFETY: both are ours, and one.
         if !unsafe { self.front_put::<false>(LONG, area) } {
             self.cache.sets.count_direct(LONG, 0, 1);
-            self.front_lets_go(area, LONG);
+            self.front_lets_go::<false>(area, LONG);
         }
         true
     }
@@ -203,7 +203,7 @@ impl<E: Environment> Heap<E> {
             return;
         }
         match self.front_take::<true>(LONG) {
-            Outcome::Done(run) if run == end => self.front_misses(run, LONG),
+            Outcome::Done(run) if run == end => self.front_misses::<true>(run, LONG),
             Outcome::Done(run) => self.front_restores::<true>(LONG, run),
             _ => {}
         }
@@ -211,7 +211,7 @@ impl<E: Environment> Heap<E> {
 
     /// The bytes that a slow path for `size` takes of a dirty run at most: some times as much, where the run serves such requests.
     pub(super) fn run_wants(&self, size: usize, align: usize) -> usize {
-        let wants = align > PAGE && self.cache.sets.present().is_some_and(|set| set.runs.would_lend());
+        let wants = align > PAGE && self.cache.sets.present().is_some_and(|set| set.runs.would_cut());
         if wants { self.run_most(size).min(GRASP * size) } else { 0 }
     }
 
@@ -235,7 +235,7 @@ impl<E: Environment> Heap<E> {
         let rest = self.run_split(area, pages, Kind::Area);
         self.run_knows(area);
         let keeps = |set: &Set| {
-            set.runs.lent();
+            set.runs.cut();
             // SAFETY: nobody's yet, and it says where it is.
             unsafe { self.front_keeps(set, LONG, rest) }
         };
@@ -244,7 +244,7 @@ impl<E: Environment> Heap<E> {
             // (It was no allocation.)
             self.cache.sets.uncount_free(LONG);
         } else {
-            self.front_lets_go(rest, LONG);
+            self.front_lets_go::<true>(rest, LONG);
         }
     }
 
