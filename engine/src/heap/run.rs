@@ -6,9 +6,9 @@
 //! aligned to more than a page: from an address that is so, and what is before goes among the dirty runs
 //! ```
 //! The last class of a front holds one area of any length ([`crate::cache::front`]). What asks for that class and finds it longer than it needs
-//! gets its beginning; the rest stays. So sizes that mix are served from one piece, as a heap's end serves them elsewhere, without a lock. What it
-//! does not serve sends it among the dirty runs, and a slow path that takes of those takes some times as much as is asked for, if it is there
-//! ([`GRASP`]): the next run.
+//! gets its beginning; the rest stays. So sizes that mix are served from one piece, as a heap's end serves them elsewhere, without a lock; while each comes back
+//! before the next is asked for ([`crate::cache::runs`]). What it does not serve sends it among the dirty runs, and where it serves what is aligned a slow path takes of those some times as
+//! much as is asked for ([`GRASP`]): the next run.
 //!
 //! Invariants: whoever popped the run, or an area, owns all its descriptors; those inside are none's. What was cut has the run's class in its
 //! class byte, however short it is, and comes back by that. (Where it cannot, it goes by its length, and is known by that from then on.) A walk that
@@ -156,7 +156,7 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// An area that was cut, or is as long as the run may be, is its beginning again where it lies before it. False if it is the caller's still.
+    /// An area that was cut, or was the run, is its beginning again where it lies before it. False if it is the caller's still.
     pub(super) fn run_joins(&self, area: usize) -> bool {
         if !area.is_multiple_of(PAGE) || !self.cache.knobs.is_easy() {
             return false;
@@ -235,9 +235,11 @@ impl<E: Environment> Heap<E> {
         let rest = self.run_split(area, pages, Kind::Area);
         self.run_knows(area);
         let keeps = |set: &Set| {
-            set.runs.cut();
             // SAFETY: nobody's yet, and it says where it is.
-            unsafe { self.front_keeps(set, LONG, rest) }
+            let is_kept = unsafe { self.front_keeps(set, LONG, rest) };
+            // (Behind it: what it may have to make way for is another run.)
+            set.runs.cut();
+            is_kept
         };
         let is_kept = self.cache.sets.ready().is_some_and(keeps);
         if is_kept {

@@ -8,7 +8,8 @@
 use super::areas::{Area, Freed, Vmap};
 use super::space::{HUGE, PLAIN};
 use crate::arch::PAGE;
-use crate::arch::atomic::Ordering::Relaxed;
+use crate::arch::atomic::Ordering::{AcqRel, Relaxed};
+use crate::arch::sys;
 use crate::cache::front;
 use crate::page::{Desc, Kind, Pfn};
 use crate::stat::{BadPointer, Event};
@@ -66,7 +67,13 @@ impl Vmap<'_> {
         if !is_plain || !(front::LONGEST + 1..=WIDEST).contains(&desc.len()) {
             return false;
         }
-        desc.set(Kind::Front, desc.rest());
+        // Of two that free it at once one goes on. (AcqRel: as in `claim`.)
+        let marked = tag & !0xff | Kind::Front as u32;
+        if sys::single_threaded() {
+            desc.tag.store(marked, Relaxed);
+        } else if desc.tag.compare_exchange(tag, marked, AcqRel, Relaxed).is_err() {
+            return false;
+        }
         let is_put = self.areas.wide.put(self.cache.sets.cpus.index(), address);
         if is_put {
             self.cache.sets.count(Event::AreaFree, 1);
