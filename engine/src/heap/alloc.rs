@@ -335,6 +335,7 @@ impl<E: Environment> Heap<E> {
 
     /// One that no class of a front has: of dirty memory, or of the run.
     pub(super) fn reuse_dirty(&self, size: usize, align: usize) -> Option<Fresh> {
+        self.vmap().empty_wide();
         self.reuse_more(size, self.run_wants(size, align), align).or_else(|| {
             let address = self.run_lends::<true>(size, align)?;
             Some(Fresh { address, zero: false })
@@ -356,10 +357,9 @@ impl<E: Environment> Heap<E> {
     pub(super) fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
         self.approach();
         let size = self.front_size(size);
-        let waited = self.vmap().empty_wide();
         if !zero
             && self.vmap().is_plain(size, align)
-            && self.front_gives_way() | waited
+            && self.front_gives_way()
             && let Some(fresh) = self.reuse_more(size, self.run_wants_all(size), align)
         {
             return Some(fresh);
@@ -380,6 +380,7 @@ impl<E: Environment> Heap<E> {
     /// Before a slow path takes more memory: asks whose the heap is once it is large, and keeps the soft limit.
     #[inline]
     pub(super) fn approach(&self) {
+        self.vmap().empty_wide();
         if self.pid() == 0 && self.cache.sets.board().in_use() >= LARGE && !self.is_confined() {
             // (A filter that was inherited may kill for it: then nobody has asked.)
             self.learn_pid(!sys::is_filtered());

@@ -387,9 +387,6 @@ impl<E: Environment> Heap<E> {
 
     /// For slabs, where the zone has no dirty block: of what this CPU keeps the older half of the class that has most, if that is much. Whether it was.
     pub(super) fn front_gives_some(&self) -> bool {
-        if self.vmap().empty_wide() {
-            return true;
-        }
         // Relaxed: a hint.
         let Some(set) = self.cache.sets.ready().filter(|set| set.fronts.load(Relaxed) != 0) else { return false };
         let pages = |class: usize| set.pairs[class].main().count() as usize * front::length(class);

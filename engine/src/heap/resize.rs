@@ -222,6 +222,7 @@ impl<E: Environment> Heap<E> {
         if inside.is_none() {
             return Err(0);
         }
+        self.vmap().empty_wide();
         let Some(area) = self.vmap().find(object as usize) else { return Err(0) };
         // Before the address can be somebody else's.
         let was_sampled = if self.forget(object as usize) { SAMPLED } else { 0 };
@@ -230,7 +231,6 @@ impl<E: Environment> Heap<E> {
         }
         if size > old {
             self.run_gives_way(object as usize + old);
-            self.vmap().empty_wide();
         }
         if let Some(resident) = self.resident_for(&area, size) {
             return Err(resident | was_sampled);

@@ -90,14 +90,20 @@ impl Vmap<'_> {
         self.areas.wide.peek().map(bytes).sum()
     }
 
-    /// What waits goes among the others, inside; whether anything did.
-    pub fn empty_wide(&self) -> bool {
-        let mut any = false;
+    /// What waits goes among the others, inside.
+    #[inline]
+    pub fn empty_wide(&self) {
+        if !self.areas.wide.is_empty() {
+            self.empty_wide_now();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn empty_wide_now(&self) {
         for area in self.areas.wide.take_all() {
             let _ = self.let_go(area, front::LONG);
-            any = true;
         }
-        any
     }
 
     /// An area that a CPU's front had in this class goes among the others.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! free of 8 to 64 MiB ──► slot │ slot ──► the next request of about its length, whichever thread's
-//!                           │ idle for a look, or memory wanted for anything else
+//!                           │ a slow path takes memory, for anything; idle for a look
 //!                           └──► dirty runs
 //! ```
 //! A program that takes and frees a buffer of such a size again and again pays two visits to the dirty runs each time, which tell the levels each
