@@ -19,6 +19,7 @@ use crate::arch::outcome::Outcome;
 use crate::arch::stack;
 use crate::arch::{PAGE, is_below, opaque, sys};
 use crate::cache::Sets;
+use crate::cache::front::LONG;
 use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::stat::{Event, Timing};
 use crate::vmap::Fresh;
@@ -143,7 +144,7 @@ impl<E: Environment> Heap<E> {
     fn malloc_wide(&self, size: usize) -> *mut u8 {
         if self.areas.wide.is_used()
             && size != 0
-            && let Some(area) = self.vmap().take_wide(size)
+            && let Some(area) = self.vmap().take_wide(size, |misfit| self.front_lets_go::<false>(misfit, LONG))
         {
             return area as *mut u8;
         }

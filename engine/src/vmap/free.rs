@@ -38,8 +38,8 @@ impl Vmap<'_> {
         if self.put_aside(area.pfn, pages, area.flags) { Freed::Told } else { Freed::Quietly }
     }
 
-    /// Takes an area of 8 to 64 MiB that waits for a request of about so many bytes.
-    pub fn take_wide(&self, bytes: usize) -> Option<usize> {
+    /// Takes an area of 8 to 64 MiB that waits for a request of about so many bytes. One that does not serve after all is for `lets_go`: nobody need be inside.
+    pub fn take_wide(&self, bytes: usize, lets_go: impl FnOnce(usize)) -> Option<usize> {
         let (pages, _, flags) = self.shape(bytes, PAGE);
         let flags = flags?;
         let fits = |area: usize| {
@@ -51,7 +51,7 @@ impl Vmap<'_> {
         let desc = self.windows.look(area)?.1;
         if !fits(area) {
             // (Another of that address came in between.)
-            let _ = self.let_go(area, front::LONG);
+            lets_go(area);
             return None;
         }
         desc.begin_area(desc.rest());
