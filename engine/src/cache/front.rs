@@ -86,11 +86,11 @@ pub const fn serves(pages: usize) -> usize {
     if pages > GRADED { LONG } else { holds(pages - 1) + 1 }
 }
 
-/// Whether an area of a class, which has more pages than `more` and one less, is no longer than it may be.
+/// Whether an area of the last class, which has more pages than `more` and one less, is no longer than it may be.
 #[inline(always)]
 #[must_use]
-pub const fn is_close(class: usize, len: usize, more: usize) -> bool {
-    class != LONG || len - more <= 1 + more / 8
+pub const fn is_close(len: usize, more: usize) -> bool {
+    len - more <= 1 + more / 8
 }
 
 /// The shortest areas of a class (but the first, into which what no request is served from comes); of the last the longest.
@@ -174,11 +174,9 @@ mod tests {
         for pages in GRADED + 1..=LONGEST {
             assert_eq!((holds(pages), serves(pages), offset(pages - 1)), (LONG, LONG, LONG * 16));
             let most = pages + (pages - 1) / 8;
-            assert!(is_close(LONG, most, pages - 1) && !is_close(LONG, most + 1, pages - 1));
+            assert!(is_close(most, pages - 1) && !is_close(most + 1, pages - 1));
         }
-        assert!(
-            (5..=GRADED).all(|pages| offset(pages - 1) == serves(pages) * 16 && is_close(serves(pages), 9999, pages))
-        );
+        assert!((5..=GRADED).all(|pages| offset(pages - 1) == serves(pages) * 16));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::arch::outcome::Outcome;
 use crate::arch::stack;
 use crate::arch::{PAGE, is_below, opaque, sys};
 use crate::cache::Sets;
-use crate::cache::front::LONG;
+use crate::cache::front::{GRADED, LONG};
 use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::stat::{Event, Timing};
 use crate::vmap::Fresh;
@@ -132,6 +132,17 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_large(&self, size: usize) -> *mut u8 {
+        let less = size.wrapping_sub(1);
+        if less >= GRADED * PAGE || less >= self.cache.knobs.front_most() {
+            return self.malloc_long(size);
+        }
+        self.front_alloc_graded(size, less / PAGE)
+    }
+
+    /// The same of one above the classes of a length each.
+    #[cold]
+    #[inline(never)]
+    fn malloc_long(&self, size: usize) -> *mut u8 {
         if size.wrapping_sub(1) >= self.cache.knobs.front_most() {
             return self.malloc_wide(size);
         }

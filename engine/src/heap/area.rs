@@ -58,11 +58,11 @@ impl<E: Environment> Heap<E> {
             return Ok(());
         }
         let Some((_, pfn)) = self.pages.windows.find(address) else { return Err(BadPointer::Foreign) };
-        let free = matches!(
+        let is_free = matches!(
             self.pages.windows.desc(pfn).kind(),
             Kind::Front | Kind::Lazy | Kind::Dirty | Kind::Tail | Kind::Run
-        );
-        Err(if free { BadPointer::Double } else { BadPointer::Interior })
+        ) || self.pages.windows.is_held(address);
+        Err(if is_free { BadPointer::Double } else { BadPointer::Interior })
     }
 
     /// Bytes of an area in use, without its guard; `None` if it is none.

@@ -17,14 +17,18 @@ use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::gate::Inside;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, is_below, is_positive, opaque, opaque_short};
-use crate::cache::Sets;
-use crate::cache::front::LONG;
-use crate::page::{BIASED, Windows};
+use crate::cache::{Sets, front};
+use crate::page::{BIASED, HELD, Windows};
 use crate::slab::class::CLASSES;
 use crate::stat::board::FIRST_FRONT;
 use crate::stat::{BadPointer, Event, Timing};
 use crate::vmap::Freed;
 use core::mem::offset_of;
+
+/// What class bytes say, without [`BIASED`]: no class is called so; areas of a length each; the last class.
+const HELD_CLASS: u8 = HELD & !BIASED;
+const FIRST_CLASS: u8 = FIRST_FRONT as u8;
+const LONG_CLASS: u8 = front::LONG as u8;
 
 impl<E: Environment> Heap<E> {
     /// Takes an object back; null is ignored, foreign pointers are reported.
@@ -138,14 +142,22 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn free_apart(object: *mut u8, this: &Self, class: u8) {
-        match class {
-            // SAFETY: the caller's promise. (First: nobody else is in such a hurry.)
-            class if usize::from(class) < FIRST_FRONT => unsafe { Self::free_biased(object, this, class) },
-            // SAFETY: the caller's promise.
-            BIASED => unsafe { Self::free_first(object, this) },
-            // SAFETY: the caller's promise.
-            class => unsafe { Self::free_area(object, this, class) },
+        // (The two that are in a hurry first.)
+        if class.wrapping_sub(FIRST_CLASS) < LONG_CLASS - FIRST_CLASS {
+            // SAFETY: the caller's promise; said here.
+            return unsafe { Self::free_area(object, this, class) };
         }
+        if class < HELD_CLASS {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::free_biased(object, this, class) };
+        }
+        if class == LONG_CLASS {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::free_cut(object, this) };
+        }
+        // (It is in a front, or nothing is known of it.)
+        // SAFETY: the caller's promise.
+        unsafe { Self::free_first(object, this) };
     }
 
     /// What was interrupted. (By itself: else the fast path has ready which of the two it was.)
@@ -176,14 +188,10 @@ impl<E: Environment> Heap<E> {
     /// The fast path of an area that came in before. (What it calls it calls last, so that it costs nothing of the stack.)
     ///
     /// # Safety
-    /// As [`Heap::free`]; the class byte names `class`.
+    /// As [`Heap::free`]; the class byte names `class`, which is not the last.
     #[cold]
     #[inline(never)]
     unsafe fn free_area(object: *mut u8, this: &Self, class: u8) {
-        if usize::from(class) == LONG {
-            // SAFETY: the caller's promise.
-            return unsafe { Self::free_cut(object, this) };
-        }
         match this.front_free_again(object as usize, class.into()) {
             Some(true) => {}
             // (There is no room, nor is there if one asks once more.)
@@ -201,7 +209,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     unsafe fn free_cut(object: *mut u8, this: &Self) {
-        let is_back = this.run_joins(object as usize) || this.front_free_again(object as usize, LONG) == Some(true);
+        let is_back = this.run_joins(object as usize) || this.long_free_again(object as usize);
         if !is_back {
             // (By its length.)
             // SAFETY: the caller's promise.

@@ -18,16 +18,17 @@
 //! Those of at most [`UNMARKED`](crate::cache::front::UNMARKED) pages come and go by the paths of small objects, which ask no descriptor:
 //! here they look as if they were in use, and what was freed twice is found when it goes on, as of objects.
 //!
-//! Invariants: a longer one (and any where objects are checked) is `Front` in its descriptor, and all are counted in use, as an object in a
-//! sheaf is; what comes out and is not `Front` any more was freed twice at the same moment, and is left alone. Marks are stored without a
+//! Invariants: a longer one (and any where objects are checked) is marked while it is here: its class byte is [`HELD`], or where it is of the last
+//! class its descriptor `Front`. All are counted in use, as an object in a
+//! sheaf is; what comes out and is not marked any more was freed twice at the same moment, and is left alone. Marks are stored without a
 //! locked instruction: of two threads that free an area at the same moment both may pass (as of blocks, see [`super::pages`]).
 //! Nothing comes in that a purge treats by itself (guarded, moved, huge), while the soft limit is near, or where
 //! frees are synchronous.
 //!
 //! The class byte of an area's first page is its class from when it first came in to when it goes, changes its length or is sampled
-//! ([`Windows::forget_class`](crate::page::Windows::forget_class)): so long it is in use or in a front, plain, and as long as areas of
-//! that class are. That is all that a fast path asks, but for which of the two a marked one is. Locks: none. Cost: a sequence; of
-//! marked ones some ten loads and a store more each way.
+//! ([`Windows::forget_class`](crate::page::Windows::forget_class)), but while that is the mark: so long it is in use or in a front, plain, and as
+//! long as areas of that class are. That is all that a fast path asks. Locks: none. Cost: a sequence; of
+//! marked ones some loads and a store more each way.
 #![allow(unsafe_code)] // sequences
 
 use super::state::{Environment, Heap};
@@ -40,7 +41,7 @@ use crate::cache::layout::{OBJECTS, Word};
 use crate::cache::set::{LACKED, Set, WANTED};
 use crate::cache::sheaf::Sheaf;
 use crate::knob::Id;
-use crate::page::{BIASED, Desc, Kind, Pfn};
+use crate::page::{BIASED, Desc, HELD, Kind, Pfn};
 use crate::slab::class::SMALL_MAX;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 use crate::stat::{Level, Mode};
@@ -61,7 +62,7 @@ const fn depth(class: usize) -> usize {
 const WIDE: usize = 5120;
 /// Pages of a class of which half is worth to go to slabs: 1 MiB.
 const MUCH: usize = 256;
-/// Between an area in use and one of a set's, in a descriptor's tag.
+/// Between an area in use and one of the last class of a set, in a descriptor's tag.
 const OTHER: u32 = Kind::Area as u32 ^ Kind::Front as u32;
 
 const _: () = assert!(front::serves(front::GRADED) + 1 == front::LONG);
@@ -89,6 +90,18 @@ impl<E: Environment> Heap<E> {
         let offset = front::offset(more);
         match pop(offset) {
             Outcome::Done(address) if self.front_fits(address, offset / 16, more) => address as *mut u8,
+            Outcome::Done(misfit) => self.front_misfit(misfit, offset / 16, size),
+            _ => self.front_next(size),
+        }
+    }
+
+    /// The same with sequences, of one page more than so many, of a class of one length above what gates let pass: its areas are marked.
+    #[inline(always)]
+    pub(super) fn front_alloc_graded(&self, size: usize, more: usize) -> *mut u8 {
+        let offset = front::offset(more);
+        match self.cache.sets.pop_fast::<false>(offset) {
+            Outcome::Done(address) if self.graded_turns::<false>(address, offset / 16) => address as *mut u8,
+            // (Or the gates were lower a moment ago: it is not marked, and goes where any may be found.)
             Outcome::Done(misfit) => self.front_misfit(misfit, offset / 16, size),
             _ => self.front_next(size),
         }
@@ -215,18 +228,48 @@ impl<E: Environment> Heap<E> {
     /// What came out of a class is the program's, if it has more pages than that.
     #[inline(always)]
     fn front_fits(&self, address: usize, class: usize, pages: usize) -> bool {
-        if !self.is_marked(class) {
-            return true;
+        if class != front::LONG {
+            return !self.is_marked(class) || self.front_turns::<false>(address, class);
         }
         // SAFETY: a set's classes of areas hold what `front_takes` took: pages of zones.
-        let desc = unsafe { self.pages.windows.desc_at(address) };
-        // Relaxed: it was pushed by a thread that this CPU ran before.
-        let tag = desc.tag.load(Relaxed);
-        let fits = tag as u8 == Kind::Front as u8 && desc.len() > pages && front::is_close(class, desc.len(), pages);
-        if fits {
-            desc.tag.store(tag ^ OTHER, Relaxed);
+        let len = unsafe { self.pages.windows.desc_at(address) }.len();
+        len > pages && front::is_close(len, pages) && self.front_turns::<false>(address, class)
+    }
+
+    /// Turns the mark of an area of a class: as it comes into a front (`IN`), or is the program's. False, and nothing was done, if it was so
+    /// already: it was freed twice.
+    #[inline(always)]
+    fn front_turns<const IN: bool>(&self, address: usize, class: usize) -> bool {
+        if class == front::LONG { self.long_turns::<IN>(address) } else { self.graded_turns::<IN>(address, class) }
+    }
+
+    /// The same of a class of one length, in the class byte.
+    #[inline(always)]
+    fn graded_turns<const IN: bool>(&self, address: usize, class: usize) -> bool {
+        let known = class as u8 | BIASED;
+        let (from, to) = if IN { (known, HELD) } else { (HELD, known) };
+        // SAFETY: areas of a front, or such as may come in: pages of zones.
+        let byte = unsafe { self.pages.windows.class_byte(address) };
+        // Relaxed, both: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
+        let turns = byte.load(Relaxed) == from;
+        if turns {
+            byte.store(to, Relaxed);
         }
-        fits
+        turns
+    }
+
+    /// The same of the last class, in the descriptor: what its class byte says is whether it was cut.
+    #[inline(always)]
+    fn long_turns<const IN: bool>(&self, address: usize) -> bool {
+        // SAFETY: as above.
+        let word = &unsafe { self.pages.windows.desc_at(address) }.tag;
+        // Relaxed, both: as above.
+        let (tag, from) = (word.load(Relaxed), if IN { Kind::Area } else { Kind::Front });
+        let turns = tag as u8 == from as u8;
+        if turns {
+            word.store(tag ^ OTHER, Relaxed);
+        }
+        turns
     }
 
     /// An area that was taken for a request does not serve it, and goes where any may be found.
@@ -255,10 +298,7 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn front_waits(&self, area: usize, class: usize) {
-        if let Some((_, desc)) = self.pages.windows.look(area)
-            && (desc.kind() == Kind::Front || !self.is_marked(class))
-        {
-            desc.set(Kind::Area, desc.rest());
+        if !self.is_marked(class) || self.front_turns::<false>(area, class) {
             // SAFETY: nobody else has it.
             unsafe { self.free_aside(area) };
         }
@@ -272,56 +312,66 @@ impl<E: Environment> Heap<E> {
         let is_plain = desc.tag.load(Relaxed) & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
         // (A giant area has no length, and goes elsewhere.)
         let comes_in = is_plain && pages.wrapping_sub(1) < front::LONGEST && !self.profile.samples.may_have(address);
-        let may = comes_in && self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
+        let is_free = self.pages.windows.is_held(address);
+        let may = comes_in && !is_free && self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
         may.then(|| (pfn, desc, front::holds(pages)))
     }
 
-    /// Takes an area into this CPU's front by a sequence, as the class byte of its first page says; whether it had room, and `None` where
-    /// that is not to be done so. (Else than if true it is the caller's still.)
+    /// Takes an area into this CPU's front by a sequence, as the class byte of its first page has just said; whether it had room, and `None`
+    /// where that is not to be done so. (Else than if true it is the caller's still.)
     #[inline(always)]
     pub(super) fn front_free_again(&self, address: usize, class: usize) -> Option<bool> {
-        if self.gates.small.load(Relaxed) == 0 || !self.cache.knobs.is_easy() || !address.is_multiple_of(PAGE) {
+        self.front_pushes(address, class, || {
+            // SAFETY: an area's first page. Relaxed: as in `graded_turns`, whose question the caller has just asked.
+            unsafe { self.pages.windows.class_byte(address) }.store(HELD, Relaxed);
+            true
+        })
+    }
+
+    /// The same of the last class.
+    #[inline(always)]
+    pub(super) fn long_free_again(&self, address: usize) -> bool {
+        self.front_pushes(address, front::LONG, || self.long_turns::<true>(address)) == Some(true)
+    }
+
+    #[inline(always)]
+    fn front_pushes(&self, address: usize, class: usize, turns: impl FnOnce() -> bool) -> Option<bool> {
+        let may = self.gates.small.load(Relaxed) != 0 && self.cache.knobs.is_easy() && address.is_multiple_of(PAGE);
+        if !may || !turns() {
             return None;
         }
-        // SAFETY: a class byte says that an area begins at the page: a zone's.
-        let desc = unsafe { self.pages.windows.desc_at(address) };
-        let tag = desc.tag.load(Relaxed);
-        // (Else it is in a front: freed twice.)
-        if tag as u8 != Kind::Area as u8 {
-            return None;
-        }
-        // Relaxed: whoever takes it out runs on this CPU behind us, or has drained the set with a fence.
-        desc.tag.store(tag ^ OTHER, Relaxed);
-        // SAFETY: an area that the caller gives up; its mark was ours to take.
+        // SAFETY: an area that the caller gives up; its mark was ours to turn.
         let is_in = unsafe { self.cache.sets.push_fast::<false>(class * 16, address) }.is_done();
         if !is_in {
-            // (Looked up again, so that nothing is kept for it.)
-            // SAFETY: as above.
-            let desc = unsafe { self.pages.windows.desc_at(opaque(address)) };
-            desc.set(Kind::Area, desc.rest());
+            // (Opaque, so that nothing is kept for it.)
+            self.front_turns::<false>(opaque(address), class);
         }
         Some(is_in)
     }
 
-    /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
-    pub(super) fn front_free(&self, address: usize) -> bool {
-        let Some((pfn, desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
-        let is_marked = self.is_marked(class);
-        let is_fast = !is_marked && self.cache.sets.mode() == Mode::Sequences;
+    /// The class of an area, which may come in, is known from now on.
+    #[inline]
+    fn front_knows(&self, pfn: Pfn, desc: &Desc, class: usize) {
+        let is_fast = !self.is_marked(class) && self.cache.sets.mode() == Mode::Sequences;
         let byte = class as u8 | if is_fast { 0 } else { BIASED };
-        if self.pages.windows.class(address) != Some(byte) {
+        if self.pages.windows.class(self.pages.windows.address(pfn)) != Some(byte) {
             // (Whoever gets it here first asked for as much as it has.)
             desc.link.store(0, Relaxed);
             // SAFETY: the caller's, of a length of this class, and plain.
             unsafe { self.pages.windows.set_class(pfn, 1, byte) };
         }
-        if is_marked {
-            desc.set(Kind::Front, desc.rest());
-        }
-        // SAFETY: as above.
-        let is_in = unsafe { self.push_quick(class * 16, address) }.is_done();
+    }
+
+    /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
+    pub(super) fn front_free(&self, address: usize) -> bool {
+        let Some((pfn, desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
+        self.front_knows(pfn, desc, class);
+        let is_marked = self.is_marked(class);
+        // SAFETY: the caller's, and marked where it is to be.
+        let put = || unsafe { self.push_quick(class * 16, address) }.is_done();
+        let is_in = (!is_marked || self.front_turns::<true>(address, class)) && put();
         if !is_in && is_marked {
-            desc.set(Kind::Area, desc.rest());
+            self.front_turns::<false>(address, class);
         }
         is_in
     }
@@ -334,17 +384,16 @@ impl<E: Environment> Heap<E> {
         let set = self.cache.sets.ready().filter(|set| Self::is_wanted(set, class))?;
         let lazy = || self.cache.sets.board().level(Level::Lazy);
         let before = lazy();
-        if class != front::LONG {
-            self.run_forgets(pfn);
-        }
-        if self.is_marked(class) {
-            desc.set(Kind::Front, desc.rest());
-        }
+        self.front_knows(pfn, desc, class);
+        let is_marked = self.is_marked(class);
         // SAFETY: as in `front_free`.
-        if unsafe { self.front_keeps(set, class, address) } {
+        let keeps = || unsafe { self.front_keeps(set, class, address) };
+        if (!is_marked || self.front_turns::<true>(address, class)) && keeps() {
             return Some(lazy() != before);
         }
-        desc.set(Kind::Area, desc.rest());
+        if is_marked {
+            self.front_turns::<false>(address, class);
+        }
         None
     }
 

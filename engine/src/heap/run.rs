@@ -25,7 +25,7 @@ use crate::cache::front::{LONG, LONGEST, serves};
 use crate::cache::set::Set;
 use crate::knob::Id;
 use crate::page::windows::WINDOW_PAGES;
-use crate::page::{BIASED, Desc, Kind, Pfn};
+use crate::page::{BIASED, Desc, Kind};
 
 /// So many times what is asked for is taken of a dirty run, if that is so long.
 const GRASP: usize = 4;
@@ -258,14 +258,6 @@ impl<E: Environment> Heap<E> {
         {
             // SAFETY: ours, and plain, as the run is.
             unsafe { self.pages.windows.set_class(pfn, 1, CUT) };
-        }
-    }
-
-    /// An area goes by its length from now on, whether it was cut or not.
-    pub(super) fn run_forgets(&self, area: Pfn) {
-        let address = self.pages.windows.address(area);
-        if self.pages.windows.class(address) == Some(CUT) {
-            self.pages.windows.forget_class(address);
         }
     }
 }

@@ -28,7 +28,7 @@ pub use block::{BLOCK_PAGES, ORDERS};
 pub use desc::{Desc, Kind};
 pub use pfn::Pfn;
 pub use window::{Owner, Paging};
-pub use windows::{BIASED, Windows};
+pub use windows::{BIASED, HELD, Windows};
 pub use zone::{Growth, Zone, ZoneRequest};
 
 use crate::arch::PAGE;

@@ -12,7 +12,7 @@
 use crate::arch::PAGE;
 use crate::cache::front;
 use crate::cache::set::NEAR;
-use crate::stat::board::CLASSES_MAX;
+use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// Largest small object.
 pub const SMALL_MAX: usize = 16 * 1024;
@@ -29,6 +29,7 @@ const SMALL_STEPS: usize = SMALL_MAX / 16;
 pub const SIZES: [u32; CLASSES] = sizes();
 const _: () =
     assert!(SIZES[CLASSES - 1] as usize == SMALL_MAX, "CLASSES is not the number of sizes: raise it with the rule");
+const _: () = assert!(CLASSES < FIRST_FRONT, "the number below the first class of areas is a mark");
 const _: () =
     assert!(NEAR == CLASSES_MAX || SIZES[NEAR - 1] == 2048, "NEAR of cache/set.rs is the classes up to 2 KiB");
 /// Order of each class's slabs.

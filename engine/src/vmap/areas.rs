@@ -447,7 +447,7 @@ impl Vmap<'_> {
         }
         let (window, pfn) = self.windows.find(address)?;
         let desc = self.windows.desc(pfn);
-        if desc.kind() != Kind::Area {
+        if desc.kind() != Kind::Area || self.windows.is_held(address) {
             return None;
         }
         let pages = desc.len();

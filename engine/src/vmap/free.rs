@@ -134,7 +134,8 @@ impl Vmap<'_> {
         let desc = self.windows.desc(pfn);
         let is_here = match desc.kind() {
             Kind::Front => true,
-            Kind::Area => !front::is_marked(class) && front::holds(desc.len()) == class,
+            Kind::Area if front::is_marked(class) => self.windows.is_held(address),
+            Kind::Area => front::holds(desc.len()) == class,
             _ => false,
         };
         if is_here { Ok(pfn) } else { Err(BadPointer::Double) }

@@ -8,7 +8,7 @@ use super::space::{GUARD, HUGE, MOVED, PLAIN};
 use crate::arch::atomic::Ordering::Relaxed;
 use crate::arch::{PAGE, PAGE_SHIFT};
 use crate::cache::front;
-use crate::page::{BIASED, Kind, Pfn};
+use crate::page::{BIASED, HELD, Kind, Pfn};
 
 /// An area as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +44,11 @@ impl Vmap<'_> {
                 let (kind, flags, len) = (desc.kind(), desc.rest(), desc.len());
                 if matches!(kind, Kind::Area | Kind::Front | Kind::Lazy | Kind::Dirty) {
                     let giant = self.windows.giant(pfn).bytes.load(Relaxed);
+                    let address = self.windows.address(pfn);
                     each(Shown {
-                        address: self.windows.address(pfn),
+                        address,
                         bytes: if len == 0 { giant } else { len << PAGE_SHIFT },
-                        cached: kind == Kind::Front,
+                        cached: kind == Kind::Front || kind == Kind::Area && self.windows.is_held(address),
                         lazy: matches!(kind, Kind::Lazy | Kind::Dirty),
                         huge: flags & HUGE != 0,
                         moved: flags & MOVED != 0,
@@ -112,6 +113,14 @@ impl Vmap<'_> {
                 let Some(class) = class.filter(|&class| class != 0 && desc.kind() != Kind::Slab) else { continue };
                 let plain = [Kind::Area, Kind::Front].map(|kind| kind as u32);
                 assert!(plain.contains(&(desc.tag.load(Relaxed) & PLAIN)), "{pfn:?}: {:?}", desc.kind());
+                if class == HELD {
+                    assert!(
+                        desc.kind() == Kind::Area && desc.len() <= front::GRADED,
+                        "{pfn:?} of {} pages",
+                        desc.len()
+                    );
+                    continue;
+                }
                 let (known, holds) = (usize::from(class & !BIASED), front::holds(desc.len()));
                 assert!(known == holds || known == front::LONG, "{pfn:?} of {} pages: {known}", desc.len());
                 assert!(class & BIASED != 0 || !front::is_marked(known), "{pfn:?} of {} pages", desc.len());

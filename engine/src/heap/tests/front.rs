@@ -4,7 +4,7 @@ use super::*;
 use crate::cache::front as lengths;
 use crate::cache::layout::OBJECTS;
 use crate::knob::FRONT_BYTES;
-use crate::page::{BIASED, Kind};
+use crate::page::BIASED;
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 const BYTES: usize = lengths::UNMARKED * PAGE;
@@ -173,7 +173,8 @@ fn pass(heap: &Heap<Test>, bytes: &[usize], count: usize) {
 fn few_of_several_lengths_are_cached_and_a_drain_takes_them() {
     each(|heap| {
         pass(heap, &[BYTES, BYTES + PAGE, BYTES + 2 * PAGE, BYTES + 3 * PAGE, BYTES + 4 * PAGE], 40);
-        assert!((1..=2 * 4 * 2).contains(&cached(heap)), "{}", cached(heap));
+        // (16, of each of two CPUs if the thread was moved.)
+        assert!((1..=2 * 16).contains(&cached(heap)), "{}", cached(heap));
         let left = heap.cache.sets.level(Level::Areas);
         let _inside = heap.enter();
         let report = heap.mm().drain(DrainTarget::All, DrainMode::Auto);
@@ -233,9 +234,7 @@ fn what_came_in_twice_comes_out_once() {
             let same = take(heap, MARKED);
             give(heap, same);
             let class = lengths::holds(MARKED / PAGE);
-            let desc = heap.pages.windows.look(area).unwrap().1;
-            let is_in = desc.kind() == Kind::Front;
-            if !is_in || !unsafe { heap.cache.sets.push(class, area) }.is_done() {
+            if !heap.pages.windows.is_held(area) || !unsafe { heap.cache.sets.push(class, area) }.is_done() {
                 return false;
             }
             let told = BAD.lock().unwrap().len();
@@ -257,7 +256,7 @@ fn what_came_in_twice_comes_out_once() {
 fn areas_that_are_freed_for_good_are_not_cached() {
     each(|heap| {
         pass(heap, &[BYTES], 200);
-        assert!(cached(heap) <= 8, "{}", cached(heap));
+        assert!(cached(heap) <= 2 * 8, "{}", cached(heap));
     });
 }
 
@@ -273,13 +272,14 @@ fn areas_of_one_length_are_cached_up_to_a_bound() {
                 (0..8).for_each(|_| pass(heap, &[bytes], count));
                 let areas: Vec<usize> = (0..count).map(|_| take(heap, bytes)).collect();
                 areas.iter().for_each(|&area| give(heap, area));
-                assert!(cached(heap) <= count);
+                // (Of two CPUs, if the thread was moved, as many each; below, too.)
+                assert!(cached(heap) <= 2 * count, "{} of {count}", cached(heap));
                 let again: Vec<usize> = (0..count).map(|_| take(heap, bytes)).collect();
                 again.iter().for_each(|&area| give(heap, area));
                 let all = again.iter().rev().eq(&areas);
                 // (Of what they are cached by now, twice as many.)
                 pass(heap, &[bytes], 2 * most);
-                assert!(cached(heap) <= most + 8);
+                assert!(cached(heap) <= 2 * (most + 8), "{} of {most}", cached(heap));
                 heap.trim();
                 all
             });

@@ -37,7 +37,7 @@ use super::window::{
     map_at, map_behind, map_plain,
 };
 use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
-use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
+use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
 use crate::arch::{ADDRESS_BITS, PAGE, PAGE_SHIFT, opaque};
@@ -72,6 +72,9 @@ const GIANT: usize = 1 << (usize::BITS - 1);
 /// In a class byte: of what sequences do not serve; in the fallback of all, else of areas that a front marks
 /// ([`is_marked`](crate::cache::front::is_marked)). The fast path of sequences takes it for none.
 pub const BIASED: u8 = 1 << 7;
+
+/// The class byte of a marked area while a front has it: no class is called so. (What is freed then was freed twice.)
+pub const HELD: u8 = BIASED | (FIRST_FRONT as u8 - 1);
 
 /// All windows.
 #[derive(Debug)]
@@ -152,6 +155,22 @@ impl Windows {
     #[inline(always)]
     fn class_at(&self, address: usize) -> usize {
         self.classes.load(Relaxed) + (address >> PAGE_SHIFT)
+    }
+
+    /// The class byte of a page, to be written while others look.
+    ///
+    /// # Safety
+    /// The page is of a window that is no giant area's.
+    #[inline(always)]
+    pub unsafe fn class_byte(&self, address: usize) -> &AtomicU8 {
+        // SAFETY: mapped for all of that window's pages, for ever.
+        unsafe { &*(self.class_at(address) as *const AtomicU8) }
+    }
+
+    /// Whether a front has the marked area that begins at an address.
+    #[inline(always)]
+    pub fn is_held(&self, address: usize) -> bool {
+        self.class(address) == Some(HELD)
     }
 
     /// The window of an address, and which of its pages it is, if it is ours.
@@ -363,9 +382,9 @@ impl Windows {
 
     /// What a fast path knows of the area that begins at an address does not hold any more, if it knew anything. The area is the caller's.
     pub fn forget_class(&self, address: usize) {
-        if self.class(address).is_some_and(|class| usize::from(class & !BIASED) >= FIRST_FRONT) {
-            // SAFETY: just read; the caller's.
-            unsafe { *(self.class_at(address) as *mut u8) = 0 };
+        if self.class(address).is_some_and(|class| class & !BIASED >= HELD & !BIASED) {
+            // SAFETY: just read. Relaxed: the caller's.
+            unsafe { self.class_byte(address) }.store(0, Relaxed);
         }
     }
 
