@@ -21,7 +21,7 @@
 #![allow(unsafe_code)] // sheaves change owners
 
 use super::layout::Word;
-use super::set::Set;
+use super::set::{LACKED, SEEN, Set, WANTED};
 use super::sheaf::{Barn, Sheaf};
 use super::{Cache, Source};
 use crate::arch::atomic::Ordering::Relaxed;
@@ -68,6 +68,15 @@ impl Cache {
                 break;
             }
         }
+    }
+
+    /// A class of areas is full: whether one was lacked since it was so last, and whether none was asked for (or as many as come to the same
+    /// six bits).
+    pub fn area_fills(&self, set: &Set, class: usize) -> (bool, bool) {
+        // Relaxed, both: hints, of this CPU's threads alone but for a moment.
+        let asked = (self.sets.tally_of(set).class[class].allocs.load(Relaxed) as u16) << 2 & SEEN;
+        let before = set.batches[class].swap(WANTED | asked, Relaxed);
+        (before & LACKED != 0, before & (LACKED | SEEN) == asked)
     }
 
     /// The class of areas to which another hand comes, if it may hold some and has done nothing since that was there last.

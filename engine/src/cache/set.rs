@@ -23,6 +23,8 @@ pub const NEAR: usize = if CLASSES_MAX < 43 { CLASSES_MAX } else { 43 };
 pub const LACKED: u16 = 1;
 /// Likewise: it was asked for one at all since the set was made, or drained.
 pub const WANTED: u16 = 2;
+/// And what was asked for when its sheaf was full last: the lowest bits of allocations.
+pub const SEEN: u16 = 0xfc;
 
 /// In [`Set::mark`]: nothing is wanted.
 pub(super) const NONE: u32 = 0;
@@ -68,7 +70,7 @@ pub struct Set {
     /// (Of the classes of areas: see [`super::front`].)
     pub limits: [AtomicU16; CLASSES_MAX],
     /// Objects that the next refill from the source takes: doubles with refills, halves with flushes. (Of a class of areas: [`LACKED`],
-    /// [`WANTED`], and in the other byte what `done` is of others.)
+    /// [`WANTED`], [`SEEN`], and in the other byte what `done` is of others.)
     pub batches: [AtomicU16; CLASSES_MAX],
     /// The lowest byte of a class's operations when [`super::idle`] looked last.
     pub done: [AtomicU8; FIRST_FRONT],

@@ -57,12 +57,17 @@ impl<E: Environment> Heap<E> {
             unsafe { self.free(address as *mut u8) };
             return Ok(());
         }
-        let Some((_, pfn)) = self.pages.windows.find(address) else { return Err(BadPointer::Foreign) };
-        let is_free = matches!(
-            self.pages.windows.desc(pfn).kind(),
-            Kind::Front | Kind::Lazy | Kind::Dirty | Kind::Tail | Kind::Run
-        ) || self.pages.windows.is_held(address);
-        Err(if is_free { BadPointer::Double } else { BadPointer::Interior })
+        if self.pages.windows.find(address).is_none() {
+            return Err(BadPointer::Foreign);
+        }
+        Err(if self.is_freed(address) { BadPointer::Double } else { BadPointer::Interior })
+    }
+
+    /// Whether what lay at an address in a page of ours is free: it was an area, or is in one's pages.
+    pub(super) fn is_freed(&self, address: usize) -> bool {
+        let free = |kind| matches!(kind, Kind::Front | Kind::Lazy | Kind::Dirty | Kind::Tail | Kind::Run);
+        let page = self.pages.windows.find(address);
+        page.is_some_and(|(_, pfn)| free(self.pages.windows.desc(pfn).kind())) || self.pages.windows.is_held(address)
     }
 
     /// Bytes of an area in use, without its guard; `None` if it is none.

@@ -18,7 +18,7 @@ use crate::arch::gate::Inside;
 use crate::arch::outcome::Outcome;
 use crate::arch::{PAGE, is_below, is_positive, opaque, opaque_short};
 use crate::cache::{Sets, front};
-use crate::page::{BIASED, HELD, Windows};
+use crate::page::{BIASED, HELD, Kind, Windows};
 use crate::slab::class::CLASSES;
 use crate::stat::board::FIRST_FRONT;
 use crate::stat::{BadPointer, Event, Timing};
@@ -362,8 +362,13 @@ impl<E: Environment> Heap<E> {
     #[cold]
     pub(super) fn no_block(&self, address: usize) {
         let ours = self.pages.windows.find(address).is_some();
+        self.bad_free(address, if ours { BadPointer::Interior } else { BadPointer::Foreign });
+    }
+
+    #[cold]
+    fn bad_free(&self, address: usize, why: BadPointer) {
         self.count_if_open(Event::BadFree);
-        E::report(address, if ours { BadPointer::Interior } else { BadPointer::Foreign });
+        E::report(address, why);
     }
 
     /// An object that is freed beside a fork, or a block of the side arena that is freed at any time.
@@ -380,9 +385,20 @@ impl<E: Environment> Heap<E> {
             }
             return self.no_block(address);
         }
-        let is_noted = self.side.put_off(address, || self.place_of_note(address));
+        // (Now: when the fork is over it may be somebody's again.)
+        if self.is_freed(address) {
+            return self.bad_free(address, BadPointer::Double);
+        }
+        let place = self.place_of_note(address);
+        if let Place::Area(desc) = place
+            && desc.kind() == Kind::Area
+        {
+            // (Before the note, behind which it is anybody's: no fast path takes it meanwhile.)
+            self.pages.windows.forget_class(address);
+        }
+        let is_noted = self.side.put_off(address, place);
         self.tell_aside();
-        // (A giant area has no descriptor for a note; what is freed twice has one already, and is told: for the fork it is worth waiting a while.)
+        // (A giant area has no descriptor for a note, and not everything else a place: for the fork it is worth waiting a while.)
         if !is_noted && let Some(inside) = self.enter_after_fork(PATIENT) {
             // SAFETY: the caller's promise.
             unsafe { self.free_inside(address, false) };

@@ -6,7 +6,7 @@
 //! ```
 //! A sheaf that is full gets twice the room if it was empty meanwhile (its `batch` says so), and its first room whatever was, while
 //! what all such sheaves of a CPU may hold is 20 MiB together at most (where they may already, one that idles loses half). Else its older
-//! half goes.
+//! half goes, or all of eight and more where none was asked for since it was full last.
 //! Where a CPU never asked for areas of a class those that others give it to free go among the dirty runs at once, which serve whoever asks.
 //! Of areas above 1 MiB a set has one, and serves from it what is shorter by a ninth at most.
 //! All of them go before a request touches memory that no area used yet: merged with their neighbours they may serve it.
@@ -47,17 +47,19 @@ use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 use crate::stat::{Level, Mode};
 use crate::vmap::PLAIN;
 
-/// Areas that a class may hold at first: as many as come to 512 KiB, from two to eight. (Where they are only freed a slow path lets half of them go.)
+/// Areas that a class may hold at first: as many as come to 512 KiB, from two to eight. (Where they are only freed a slow path lets all of them go.)
 const fn depth(class: usize) -> usize {
     let few = 128 / front::length(class);
     if few < 2 {
         2
-    } else if few > 8 {
-        8
+    } else if few > SOME {
+        SOME
     } else {
         few
     }
 }
+/// Areas of a class that are so many at least are no longer asked for if none was while half of them came. (Of fewer that may be chance.)
+const SOME: usize = 8;
 /// Pages of all areas that a set may hold, but for a long one: 20 MiB.
 const WIDE: usize = 5120;
 /// Pages of a class of which half is worth to go to slabs: 1 MiB.
@@ -312,6 +314,8 @@ impl<E: Environment> Heap<E> {
         let is_plain = desc.tag.load(Relaxed) & PLAIN == Kind::Area as u32 && address.is_multiple_of(PAGE);
         // (A giant area has no length, and goes elsewhere.)
         let comes_in = is_plain && pages.wrapping_sub(1) < front::LONGEST && !self.profile.samples.may_have(address);
+        // (Nor has it a page more than those that are not marked: it would not be either.)
+        let comes_in = comes_in && pages != front::UNMARKED + 1;
         let is_free = self.pages.windows.is_held(address);
         let may = comes_in && !is_free && self.cache.knobs.size(Id::SyncFree) == 0 && !self.cache.is_tight();
         may.then(|| (pfn, desc, front::holds(pages)))
@@ -518,8 +522,8 @@ impl<E: Environment> Heap<E> {
     /// How many areas a class may hold of which `sheaf` is full when another comes; what must go for it goes.
     fn front_room(&self, set: &Set, class: usize, sheaf: &mut Sheaf) -> usize {
         let held = sheaf.len();
-        // Relaxed: hints, of this CPU's threads alone but for a moment.
-        let lacked = set.batches[class].swap(WANTED, Relaxed) & LACKED != 0;
+        let (lacked, is_only_freed) = self.cache.area_fills(set, class);
+        // Relaxed: as there.
         let own = set.limits[class].load(Relaxed) as usize * front::length(class);
         let others = Self::graded(set).saturating_sub(own);
         let most = match class {
@@ -527,8 +531,11 @@ impl<E: Environment> Heap<E> {
             _ => (WIDE.saturating_sub(others) / front::length(class)).min(OBJECTS),
         };
         let wider = (held * 2).max(depth(class)).min(most);
-        let (gone, limit) =
-            if wider > held && (lacked || held < depth(class)) { (0, wider) } else { (held.div_ceil(2), held) };
+        let (gone, limit) = if wider > held && (lacked || held < depth(class)) {
+            (0, wider)
+        } else {
+            (if is_only_freed && held >= SOME { held } else { held.div_ceil(2) }, held)
+        };
         if class == front::LONG && gone > 0 {
             self.run_goes();
         }

@@ -44,12 +44,12 @@ fn any(size: usize) -> Shape {
     Shape::of(size.min(MOST), 1)
 }
 
-/// Where a note of what is to be freed may lie, if there is no memory for one.
+/// Where a note of what is to be freed may lie: of an area always, else if there is no memory for one.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// In the object: all of slabs have 16 bytes, aligned.
     Object,
-    /// In an area's descriptor. (A program may have protected an area that it frees.) It is `Front`, which is nobody's, while its link is the
+    /// In an area's descriptor. (A program may have protected an area that it frees; and so it is known to be nobody's.) It is `Front` while its link is the
     /// next of what is put off.
     Area(&'a Desc),
     /// There is none.
@@ -221,18 +221,19 @@ impl Side {
         }
     }
 
-    /// Notes that the object at an address is to be freed: in the `place` that it has, if there is no memory for that; false if it has none,
-    /// or is noted there.
-    pub fn put_off<'a>(&self, address: usize, place: impl FnOnce() -> Place<'a>) -> bool {
-        let (link, desc) = match self.alloc(size_of::<Entry>(), 16) {
-            Some(block) => (block.as_ptr() as usize, None),
-            None => match place() {
-                Place::Object => (address | ITSELF, None),
-                Place::Area(desc) if desc.kind() == Kind::Area => {
-                    desc.set(Kind::Front, desc.rest());
-                    (address | AREA, Some(desc))
-                }
-                _ => return false,
+    /// Notes that the object at an address is to be freed: of an area in its descriptor, else in the `place` that it has, if there is no memory
+    /// for that; false if it has none, or is noted there.
+    pub fn put_off(&self, address: usize, place: Place<'_>) -> bool {
+        let (link, desc) = match place {
+            Place::Area(desc) if desc.kind() == Kind::Area => {
+                desc.set(Kind::Front, desc.rest());
+                (address | AREA, Some(desc))
+            }
+            Place::Area(_) => return false,
+            place => match (self.alloc(size_of::<Entry>(), 16), place) {
+                (Some(block), _) => (block.as_ptr() as usize, None),
+                (None, Place::Object) => (address | ITSELF, None),
+                (None, _) => return false,
             },
         };
         let mut next = self.put_off.load(Relaxed);

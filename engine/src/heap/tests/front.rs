@@ -224,6 +224,46 @@ fn areas_that_nobody_asked_for_here_are_not_cached() {
     }
 }
 
+/// An area of a page more than those that carry no mark is in no front: it would carry none either.
+#[test]
+fn what_is_between_marked_and_unmarked_stays_out() {
+    each(|heap| {
+        // (Its class is wanted.)
+        let wanted = take(heap, BYTES);
+        let area = unsafe { heap.realloc(heap.malloc(3 * BYTES), BYTES + PAGE) } as usize;
+        let was = cached(heap);
+        assert_eq!(heap.usable(area as *const u8), Some(BYTES + PAGE));
+        give(heap, area);
+        assert_eq!(cached(heap), was);
+        give(heap, wanted);
+    });
+}
+
+/// What was freed before a fork, or beside it, and is freed again beside it is told then: later it may be somebody's.
+#[test]
+fn what_is_freed_twice_beside_a_fork_is_told_at_once() {
+    each(|heap| {
+        let areas = [BYTES, MARKED, 1 << 20, 4 << 20].map(|bytes| [(); 2].map(|()| take(heap, bytes)));
+        // (The unmarked of a front look as if they were in use.)
+        areas[1..].iter().for_each(|area| give(heap, area[0]));
+        let told = BAD.lock().unwrap().len();
+        assert!(heap.fork_begin(u32::MAX));
+        let again = areas[1..].iter().map(|area| area[0]);
+        again.clone().for_each(|area| give(heap, area));
+        let beside = areas.iter().map(|area| area[1]);
+        beside.clone().for_each(|area| give(heap, area));
+        beside.clone().for_each(|area| give(heap, area));
+        let all: Vec<_> = again.chain(beside).map(|area| (area, BadPointer::Double)).collect();
+        let is_ours = |bad: &&(usize, BadPointer)| all.iter().any(|one| one.0 == bad.0);
+        assert_eq!(BAD.lock().unwrap()[told..].iter().filter(is_ours).copied().collect::<Vec<_>>(), all);
+        heap.fork_end(false);
+        heap.pay();
+        give(heap, areas[0][0]);
+        assert_eq!(BAD.lock().unwrap()[told..].iter().filter(is_ours).count(), all.len());
+        heap.trim();
+    });
+}
+
 /// What came in twice (two threads freed it at the same moment) is handed out once, and the other time told to be freed twice.
 #[test]
 fn what_came_in_twice_comes_out_once() {
