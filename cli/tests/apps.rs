@@ -279,7 +279,7 @@ fn redis_keeps_its_data() {
 fn sqlite_many_rows() {
     let Some(_) = need("sqlite_many_rows", "sqlite3", "sqlite3") else { return };
     let scratch = Scratch::new("sqlite");
-    let rows = if long() { 1_000_000 } else { 150_000 };
+    let rows = if long() { 500_000 } else { 150_000 };
     let script = format!(
         "PRAGMA journal_mode=WAL; PRAGMA cache_size=-32000;
         CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, value REAL, data BLOB);

@@ -7,6 +7,7 @@ use allotment_engine::stat::profile::VERSION;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// A stack of the text: bytes in use and allocated, and its functions, innermost first.
 #[derive(Debug)]
@@ -273,16 +274,23 @@ fn has_pprof() -> bool {
     is_built || long()
 }
 
-fn read_by_pprof(file: &Path) {
+/// What pprof says of a file, if it can be asked. (One at a time: two would both build it.)
+fn by_pprof(file: &Path, words: &[&str]) -> Option<String> {
+    static BUILDS: Mutex<()> = Mutex::new(());
     if !has_pprof() {
-        return;
+        return None;
     }
-    let arguments = ["tool", "pprof", "-top", "-sample_index=inuse_space", "-unit=b"];
-    let done = Command::new("go").args(arguments).arg(file).output().unwrap();
+    let _one = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = Command::new("go").args(["tool", "pprof", "-top"]).args(words).arg(file).output().unwrap();
     let text = String::from_utf8(done.stdout).unwrap();
     if text.is_empty() {
-        return skip("pprof", &String::from_utf8_lossy(&done.stderr));
+        skip("pprof", &String::from_utf8_lossy(&done.stderr));
     }
+    (!text.is_empty()).then_some(text)
+}
+
+fn read_by_pprof(file: &Path) {
+    let Some(text) = by_pprof(file, &["-sample_index=inuse_space", "-unit=b"]) else { return };
     let line = text.lines().find(|line| line.ends_with("site_middle")).unwrap_or_else(|| panic!("{text}"));
     let flat: f64 = line.split_whitespace().next().unwrap().trim_end_matches('B').parse().unwrap();
     assert!((flat - 15e6).abs() < 3e6, "{text}");
@@ -304,15 +312,7 @@ fn pprof_is_told_of_the_program() {
         let of_allocators = ["operator new", "std::__new_allocator<", "std::allocator", "std::_Vector_base<"];
         assert!(!of_allocators.iter().any(|prefix| first.starts_with(prefix)), "{first}\n{text}");
     }
-    if !has_pprof() {
-        return;
-    }
-    let arguments = ["tool", "pprof", "-top", "-sample_index=alloc_space"];
-    let done = Command::new("go").args(arguments).arg(&file).output().unwrap();
-    let top = String::from_utf8(done.stdout).unwrap();
-    if top.is_empty() {
-        return skip("pprof", &String::from_utf8_lossy(&done.stderr));
-    }
+    let Some(top) = by_pprof(&file, &["-sample_index=alloc_space"]) else { return };
     assert!(top.lines().any(|line| line == "File: profile_new"), "{top}");
     assert!(!top.contains("operator new") && top.contains("shop::deep"), "{top}");
 }
