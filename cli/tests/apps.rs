@@ -238,7 +238,7 @@ fn redis_keeps_its_data() {
     else {
         return;
     };
-    let requests = if long() { "1000000" } else { "60000" };
+    let requests = if long() { "400000" } else { "60000" };
     for mode in modes(BOTH) {
         let mut server = Server::start(mode);
         server.ask(&["SET", "checked", "before"]);
@@ -356,7 +356,7 @@ fn gcc_and_make_build_a_project() {
     let test = "gcc_and_make_build_a_project";
     let (Some(_), Some(_)) = (need(test, "gcc", "gcc"), need(test, "make", "make")) else { return };
     let scratch = Scratch::new("project");
-    generate(scratch.path(), if long() { 120 } else { 6 });
+    generate(scratch.path(), if long() { 60 } else { 6 });
     let build = |mode: Mode| {
         Program::new(Mode::Plain, &["make", "-s", "clean"]).within(scratch.path()).run().ended(0);
         let done = Program::new(mode, &["make", "-s", "-j2", "main"]).within(scratch.path()).run().ended(0);

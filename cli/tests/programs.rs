@@ -269,7 +269,7 @@ fn bad_pointers_are_counted() {
 fn a_small_stack_is_enough() {
     const BOUND: &str = "4096";
     let Some(stack) = program("stack.c") else { return };
-    let rounds = if long() { "500000" } else { "15000" };
+    let rounds = if long() { "200000" } else { "15000" };
     let few: &[&str] = &["hard_limit=64M", "soft_limit=24M"];
     let all: [&[&str]; 7] = [
         &[],
@@ -346,7 +346,7 @@ fn deepbound_plugins_share_the_heap() {
 #[test]
 fn giant_areas_go_back_in_slices() {
     let Some(giant) = program("giant.c") else { return };
-    let rounds = if long() { "24" } else { "1" };
+    let rounds = if long() { "12" } else { "1" };
     let forced: &[&str] = &["async_free_threshold=1", "max_active=4", "max_gather_batch_count=1"];
     let all: [&[&str]; 4] =
         [&[], forced, &["sync_free=1", "max_active=2", "max_gather_batch_count=512"], &["async_free_threshold=0"]];
