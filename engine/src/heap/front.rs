@@ -366,18 +366,26 @@ impl<E: Environment> Heap<E> {
         }
     }
 
-    /// The same of any area, with sequences or for the thread that the fallback favours. From now on its class is known.
-    pub(super) fn front_free(&self, address: usize) -> bool {
-        let Some((pfn, desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
-        self.front_knows(pfn, desc, class);
+    /// Puts an area there by `put`, marked where its class is; false if it is the caller's still, or was freed by another thread at this moment.
+    fn front_marks(&self, address: usize, class: usize, put: impl FnOnce() -> bool) -> bool {
         let is_marked = self.is_marked(class);
-        // SAFETY: the caller's, and marked where it is to be.
-        let put = || unsafe { self.push_quick(class * 16, address) }.is_done();
-        let is_in = (!is_marked || self.front_turns::<true>(address, class)) && put();
+        if is_marked && !self.front_turns::<true>(address, class) {
+            return false;
+        }
+        let is_in = put();
         if !is_in && is_marked {
             self.front_turns::<false>(address, class);
         }
         is_in
+    }
+
+    /// Takes any area that may come in into this CPU's front, with sequences or for the thread that the fallback favours; false if it is the
+    /// caller's still. From now on its class is known.
+    pub(super) fn front_free(&self, address: usize) -> bool {
+        let Some((pfn, desc, class)) = self.front_takes(address).filter(|_| self.is_quick()) else { return false };
+        self.front_knows(pfn, desc, class);
+        // SAFETY: the caller's, and marked where it is to be.
+        self.front_marks(address, class, || unsafe { self.push_quick(class * 16, address) }.is_done())
     }
 
     /// The same in every mode, inside, and after what is there has made room; `None` if it is the caller's still, else whether the
@@ -389,16 +397,9 @@ impl<E: Environment> Heap<E> {
         let lazy = || self.cache.sets.board().level(Level::Lazy);
         let before = lazy();
         self.front_knows(pfn, desc, class);
-        let is_marked = self.is_marked(class);
         // SAFETY: as in `front_free`.
-        let keeps = || unsafe { self.front_keeps(set, class, address) };
-        if (!is_marked || self.front_turns::<true>(address, class)) && keeps() {
-            return Some(lazy() != before);
-        }
-        if is_marked {
-            self.front_turns::<false>(address, class);
-        }
-        None
+        let is_in = self.front_marks(address, class, || unsafe { self.front_keeps(set, class, address) });
+        is_in.then(|| lazy() != before)
     }
 
     /// Puts an area there, in every mode, inside, after what is there has made room; false where that cannot be.
