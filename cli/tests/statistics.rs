@@ -201,7 +201,8 @@ fn library() -> String {
 
 /// A process that hardly allocates pays little for being preloaded: half a MiB is the aim. What the library's text (368 KiB, all of which the
 /// kernel maps around its faults, and more of the C library's besides) and the heap's first pages take now is 550 KiB where a fault maps
-/// 64 KiB, 572 to 582 where it maps 128; 601 to 606 on another day, of the library of the day before, too.
+/// 64 KiB, 572 to 582 where it maps 128; 601 to 606 on another day, of the library of the day before, too; on another machine 647,
+/// and 655 of the next, whose text is 900 bytes longer.
 #[test]
 fn small_processes_stay_small() {
     let Some(_) = need("small_processes_stay_small", "grep", "grep") else { return };
@@ -224,7 +225,7 @@ fn small_processes_stay_small() {
         without += peak("");
     }
     let (with, without) = (with / RUNS, without / RUNS);
-    assert!(with <= without + 660, "{with} KiB with, {without} KiB without");
+    assert!(with <= without + 700, "{with} KiB with, {without} KiB without");
 }
 
 /// And at most 20 system calls, none of which opens anything of /proc or /sys.
