@@ -27,7 +27,8 @@ pub enum Kind {
     Dirty = 7,
     /// Last page of a dirty run of two pages and more: `link` is its first.
     Tail = 8,
-    /// First page of an area that a CPU's set caches (see `heap::front`).
+    /// First page of a long area that a CPU's set caches (see `heap::front`; shorter ones have their mark in the class byte), of one that waits
+    /// (`vmap::wide`), or whose free is put off.
     Front = 9,
 }
 
