@@ -205,6 +205,8 @@ pub const FIXED: &[Id] = &[Id::Mode, Id::Index, Id::SheafObjects, Id::SheafBytes
 
 /// Bytes of the longest area that a CPU's front may hold (see `heap::front`).
 pub const FRONT_BYTES: usize = 8 << 20;
+/// And of the longest of those that it holds by their length.
+pub const GRADED_BYTES: usize = 1 << 20;
 
 /// The values of one heap.
 #[derive(Debug)]
@@ -212,9 +214,10 @@ pub struct Knobs {
     values: [AtomicU64; TABLE.len()],
     /// What `auto` and `cgroup` are as limits, soft and hard, in bytes; 0: nobody has said.
     cgroup: [AtomicU64; 2],
-    /// What fast paths ask of several knobs at once: see [`Knobs::is_easy`] and [`Knobs::front_most`].
+    /// What fast paths ask of several knobs at once: see [`Knobs::is_easy`], [`Knobs::front_most`] and [`Knobs::graded_most`].
     easy: AtomicBool,
     front_most: AtomicUsize,
+    graded_most: AtomicUsize,
 }
 
 /// The value of [`Id::SoftLimit`] and [`Id::HardLimit`] that leaves them to the cgroup.
@@ -235,6 +238,7 @@ impl Knobs {
             cgroup: [AtomicU64::new(0), AtomicU64::new(0)],
             easy: AtomicBool::new(false),
             front_most: AtomicUsize::new(0),
+            graded_most: AtomicUsize::new(0),
         }
     }
     /// The defaults.
@@ -311,6 +315,12 @@ impl Knobs {
         // Relaxed: as in `get`.
         self.front_most.load(Relaxed)
     }
+    /// The same of one of the classes of a length each: at most [`GRADED_BYTES`].
+    #[inline(always)]
+    pub fn graded_most(&self) -> usize {
+        // Relaxed: as in `get`.
+        self.graded_most.load(Relaxed)
+    }
     /// Derives what fast paths ask.
     fn derive(&self) {
         let now = || {
@@ -323,6 +333,7 @@ impl Knobs {
             let (easy, front_most) = now();
             self.easy.store(easy, Relaxed);
             self.front_most.store(front_most, Relaxed);
+            self.graded_most.store(front_most.min(GRADED_BYTES), Relaxed);
             fence(SeqCst);
             if now() == (easy, front_most) {
                 return;

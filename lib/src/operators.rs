@@ -147,7 +147,10 @@ const ABORTED: usize = 1;
 
 /// A block, if we serve and there is memory; null: the next definition is to go on.
 extern "C" fn slow(size: usize, second: usize) -> *mut u8 {
-    if decide() { HEAP.malloc_refused(size, second == ABORTED) } else { core::ptr::null_mut() }
+    if !decide() {
+        return core::ptr::null_mut();
+    }
+    if second == ABORTED { HEAP.malloc_refused(size, true) } else { HEAP.malloc_large(size) }
 }
 
 /// The same, aligned. (What is no alignment is the next definition's to refuse.)
@@ -175,21 +178,27 @@ unsafe fn delete_cold(object: *mut u8, second: usize, third: usize, at: usize) {
     }
 }
 
-/// Whether we serve. Who comes first decides; two at a time decide the same.
+/// Whether we serve.
+#[inline(always)]
 fn decide() -> bool {
     // Acquire: with the store below; whoever sees a decision sees `NEXT`.
     match STATE.load(Acquire) {
-        UNDECIDED => {
-            let state = if find_next() { OURS } else { THEIRS };
-            // First: who is stopped in between (or forked from) has been served.
-            if state == OURS {
-                HEAP.serve_others();
-            }
-            STATE.store(state, Release);
-            state == OURS
-        }
+        UNDECIDED => decide_first(),
         state => state == OURS,
     }
+}
+
+/// Who comes first decides; two at a time decide the same.
+#[cold]
+#[inline(never)]
+fn decide_first() -> bool {
+    let state = if find_next() { OURS } else { THEIRS };
+    // First: who is stopped in between (or forked from) has been served.
+    if state == OURS {
+        HEAP.serve_others();
+    }
+    STATE.store(state, Release);
+    state == OURS
 }
 
 /// Fills [`NEXT`]; whether all that is seen is ours, and all that is next the C++ library's (or a whole allocator's).

@@ -17,7 +17,7 @@
 use super::set::Set;
 use crate::arch::PAGE;
 use crate::arch::atomic::Ordering::Relaxed;
-use crate::knob::FRONT_BYTES;
+use crate::knob::{FRONT_BYTES, GRADED_BYTES};
 use crate::stat::board::{CLASSES_MAX, FIRST_FRONT};
 
 /// Pages of the areas of the first class, from which no request is served: as many as the largest small object has.
@@ -40,7 +40,7 @@ const FINE_ENDS: usize = 128;
 /// Pages of the longest areas that a class holds: the last, of areas above [`GRADED`].
 pub const LONGEST: usize = FRONT_BYTES / PAGE;
 /// Pages of the longest areas in classes of a length each.
-pub const GRADED: usize = 256;
+pub const GRADED: usize = GRADED_BYTES / PAGE;
 /// The class of those that are longer.
 pub const LONG: usize = CLASSES_MAX - 1;
 const _: () = assert!(FIRST_FRONT == CLASSES_MAX || holds(GRADED) + 1 == LONG);

@@ -79,15 +79,17 @@ impl Cache {
         (before & LACKED != 0, before & (LACKED | SEEN) == asked)
     }
 
-    /// The class of areas to which another hand comes, if it may hold some and has done nothing since that was there last.
+    /// A class of areas that may hold some and has done nothing since another hand was there last, if that comes to one now.
     pub fn idle_areas(&self, set: &Set) -> Option<usize> {
-        let classes = FIRST_FRONT..CLASSES_MAX;
-        let class = set.hands[1].load(Relaxed) as usize % classes.len() + classes.start;
-        set.hands[1].store((class + 1 - classes.start) as u8, Relaxed);
-        let (now, word) = (self.done(set, class), &set.batches[class]);
-        let [flags, last] = word.load(Relaxed).to_le_bytes();
-        word.store(u16::from_le_bytes([flags, now]), Relaxed);
-        (last == now && set.limits[class].load(Relaxed) > 0).then_some(class)
+        (0..LOOKS).find_map(|_| {
+            let at = set.hands[1].load(Relaxed) as usize % (CLASSES_MAX - FIRST_FRONT);
+            set.hands[1].store(at as u8 + 1, Relaxed);
+            let class = FIRST_FRONT + at;
+            let (now, word) = (self.done(set, class), &set.batches[class]);
+            let [flags, last] = word.load(Relaxed).to_le_bytes();
+            word.store(u16::from_le_bytes([flags, now]), Relaxed);
+            (last == now && set.limits[class].load(Relaxed) > 0).then_some(class)
+        })
     }
 
     /// Whether a class has done nothing since this was asked last (or as many operations as come to the same byte).

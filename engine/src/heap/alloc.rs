@@ -19,7 +19,8 @@ use crate::arch::outcome::Outcome;
 use crate::arch::stack;
 use crate::arch::{PAGE, is_below, opaque, sys};
 use crate::cache::Sets;
-use crate::cache::front::{GRADED, LONG};
+use crate::cache::front::LONG;
+use crate::knob::GRADED_BYTES;
 use crate::slab::class::{self, CLASSES, SMALL_MAX};
 use crate::stat::{Event, Timing};
 use crate::vmap::Fresh;
@@ -33,8 +34,8 @@ const LARGE: u64 = 16 << 20;
 /// Why a fast path has no object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// A size above those of the fast path is wanted, and there are sequences.
-    Large,
+    /// No gate lets such a size pass: it is above, or they are shut.
+    Gates,
     /// A sequence was aborted.
     Aborted,
     /// Who asks is not served here.
@@ -64,7 +65,7 @@ impl<E: Environment> Heap<E> {
     }
 
     /// The same for who asks by another name ([`Self::serve_others`]): where the fast path refuses, what `refused` returns, which is told why
-    /// and goes on by [`Self::malloc_refused`]. `is_served` says once more whether he is served.
+    /// and goes on by [`Self::malloc_large`], or where a sequence was aborted by [`Self::malloc_refused`]. `is_served` says once more whether he is served.
     #[inline(always)]
     pub fn malloc_others(
         &self,
@@ -106,9 +107,7 @@ impl<E: Environment> Heap<E> {
             if let Some(object) = self.malloc_biased(sets, less) {
                 return Ok(object);
             }
-            // (The gate may have opened since.)
-            let small = self.gates.small.load(Relaxed);
-            return Err(if small != 0 && less >= small { Refused::Large } else { Refused::Other });
+            return Err(Refused::Gates);
         }
         // SAFETY: a part of this heap.
         let sets = unsafe { &*(sets as *const Sets) };
@@ -123,19 +122,25 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     fn malloc_rest(&self, size: usize, why: Refused) -> *mut u8 {
         match why {
-            Refused::Large => self.malloc_large(size),
+            Refused::Gates => self.malloc_large(size),
             _ => self.malloc_refused(size, why == Refused::Aborted),
         }
     }
 
-    /// A size above those, or 0, where there are sequences.
+    /// A size above those, or 0; or any, where the gates are shut or nothing was found behind them.
     #[cold]
     #[inline(never)]
-    fn malloc_large(&self, size: usize) -> *mut u8 {
+    pub fn malloc_large(&self, size: usize) -> *mut u8 {
         let less = size.wrapping_sub(1);
-        if less >= GRADED * PAGE || less >= self.cache.knobs.front_most() {
+        // (One comparison for what is shut and what has opened since.)
+        if less <= self.gates.small.load(Relaxed).wrapping_sub(1) {
+            return self.malloc_refused(size, false);
+        }
+        if less >= self.cache.knobs.graded_most() {
             return self.malloc_long(size);
         }
+        // SAFETY: `graded_most` is no more.
+        unsafe { hint::assert_unchecked(less < GRADED_BYTES) };
         self.front_alloc_graded(size, less / PAGE)
     }
 

@@ -189,8 +189,7 @@ impl<E: Environment> Heap<E> {
     ///
     /// # Safety
     /// As [`Heap::free`]; the class byte names `class`, which is not the last.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn free_area(object: *mut u8, this: &Self, class: u8) {
         match this.front_free_again(object as usize, class.into()) {
             Some(true) => {}

@@ -325,30 +325,38 @@ impl<E: Environment> Heap<E> {
     /// where that is not to be done so. (Else than if true it is the caller's still.)
     #[inline(always)]
     pub(super) fn front_free_again(&self, address: usize, class: usize) -> Option<bool> {
-        self.front_pushes(address, class, || {
+        let marks = || {
             // SAFETY: an area's first page. Relaxed: as in `graded_turns`, whose question the caller has just asked.
             unsafe { self.pages.windows.class_byte(address) }.store(HELD, Relaxed);
             true
-        })
+        };
+        // (Opaque, so that nothing is kept for it.)
+        self.front_pushes(address, class, marks, || self.graded_turns::<false>(opaque(address), class))
     }
 
     /// The same of the last class.
     #[inline(always)]
     pub(super) fn long_free_again(&self, address: usize) -> bool {
-        self.front_pushes(address, front::LONG, || self.long_turns::<true>(address)) == Some(true)
+        let (marks, unmarks) = (|| self.long_turns::<true>(address), || self.long_turns::<false>(opaque(address)));
+        self.front_pushes(address, front::LONG, marks, unmarks) == Some(true)
     }
 
     #[inline(always)]
-    fn front_pushes(&self, address: usize, class: usize, turns: impl FnOnce() -> bool) -> Option<bool> {
+    fn front_pushes(
+        &self,
+        address: usize,
+        class: usize,
+        marks: impl FnOnce() -> bool,
+        unmarks: impl FnOnce() -> bool,
+    ) -> Option<bool> {
         let may = self.gates.small.load(Relaxed) != 0 && self.cache.knobs.is_easy() && address.is_multiple_of(PAGE);
-        if !may || !turns() {
+        if !may || !marks() {
             return None;
         }
         // SAFETY: an area that the caller gives up; its mark was ours to turn.
         let is_in = unsafe { self.cache.sets.push_fast::<false>(class * 16, address) }.is_done();
         if !is_in {
-            // (Opaque, so that nothing is kept for it.)
-            self.front_turns::<false>(opaque(address), class);
+            unmarks();
         }
         Some(is_in)
     }

@@ -54,12 +54,12 @@ fn served_as_all_are(heap: &Heap<Test>, is_easy: bool) {
             None => assert!(!is_easy, "{size} bytes"),
         }
     }
-    assert!(matches!(ask(heap, 1 << 20, true), Err(Refused::Large | Refused::Other)));
+    assert_eq!(ask(heap, 1 << 20, true), Err(Refused::Gates));
     // While allocations are sampled none passes, by whatever name.
     heap.cache.knobs.set(Id::ProfileBytes as usize, 1);
     heap.apply_profile();
     fill(heap, 48);
-    assert_eq!(ask(heap, 48, true), Err(Refused::Other));
+    assert_eq!(ask(heap, 48, true), Err(Refused::Gates));
     heap.cache.knobs.set(Id::ProfileBytes as usize, 0);
     heap.apply_profile();
     assert_eq!(served(48).map(|object| gives(heap, object)).is_some(), is_easy);
@@ -87,7 +87,7 @@ fn others_are_served_without_sequences() {
 fn others_may_be_told_of_first() {
     static HEAP: Heap<Test> = Heap::new();
     HEAP.serve_others();
-    assert_eq!((ask(&HEAP, 48, true), gives(&HEAP, 48)), (Err(Refused::Other), false));
+    assert_eq!((ask(&HEAP, 48, true), gives(&HEAP, 48)), (Err(Refused::Gates), false));
     if open(&HEAP, Mode::Sequences) {
         assert_eq!(HEAP.gates.others.load(Relaxed), FAST_MAX);
     }
