@@ -388,9 +388,7 @@ impl<E: Environment> Heap<E> {
         let sparse = if zero { self.mm().sparse() } else { 0 };
         let alloc = || if zero { self.vmap().alloc_zero(size, align, sparse) } else { self.vmap().alloc(size, align) };
         let area = self.mm().take(size, alloc, || self.mm().scrape_area(size, alloc))?;
-        if area.zero {
-            self.mm().check(size);
-        }
+        self.mm().check(size);
         Some(area)
     }
 

@@ -231,11 +231,11 @@ impl<E: Environment> Heap<E> {
     #[inline(always)]
     fn front_fits(&self, address: usize, class: usize, pages: usize) -> bool {
         if class != front::LONG {
-            return !self.is_marked(class) || self.front_turns::<false>(address, class);
+            return !self.is_marked(class) || self.graded_turns::<false>(address, class);
         }
         // SAFETY: a set's classes of areas hold what `front_takes` took: pages of zones.
         let len = unsafe { self.pages.windows.desc_at(address) }.len();
-        len > pages && front::is_close(len, pages) && self.front_turns::<false>(address, class)
+        len > pages && front::is_close(len, pages) && self.long_turns::<false>(address)
     }
 
     /// Turns the mark of an area of a class: as it comes into a front (`IN`), or is the program's. False, and nothing was done, if it was so
