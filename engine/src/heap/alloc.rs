@@ -369,23 +369,25 @@ impl<E: Environment> Heap<E> {
         Some(fresh)
     }
 
-    /// An area. Fresh memory beside lazily freed areas of other sizes may pass the limit of
-    /// what is free and resident; and when there is no memory, caches are given up first.
+    /// An area, of dirty memory if it is shorter than what is better fresh. Fresh memory beside lazily freed areas of other sizes may pass the limit of
+    /// what is free and resident; before it what this CPU's front keeps is dirty memory, too, and when there is none, caches are given up.
     pub(super) fn alloc_area(&self, size: usize, align: usize, zero: bool) -> Option<Fresh> {
         self.approach();
         let size = self.front_size(size);
-        if !zero
-            && self.vmap().is_plain(size, align)
-            && self.front_gives_way()
-            && let Some(fresh) = self.reuse_more(size, self.run_wants_all(size), align)
-        {
-            return Some(fresh);
+        let sparse = if zero { self.mm().sparse() } else { usize::MAX };
+        if size < sparse {
+            let reuse = || self.reuse_more(size, if zero { size } else { self.run_wants_all(size) }, align);
+            // (Who wants no zeros has asked before.)
+            let reused = if zero { reuse() } else { None };
+            let again = || if self.vmap().is_plain(size, align) && self.front_gives_way() { reuse() } else { None };
+            if let Some(fresh) = reused.or_else(again) {
+                return Some(fresh);
+            }
         }
         self.cache.grew();
         self.cache.feed(&self.slab_source(), 1..CLASSES);
         self.mm().dirty_to_areas(size);
         self.mm().mend();
-        let sparse = if zero { self.mm().sparse() } else { 0 };
         let alloc = || if zero { self.vmap().alloc_zero(size, align, sparse) } else { self.vmap().alloc(size, align) };
         let area = self.mm().take(size, alloc, || self.mm().scrape_area(size, alloc))?;
         self.mm().check(size);
