@@ -59,8 +59,9 @@ pub struct Rules {
     pub floor: u64,
     /// And at most so much for each doubling of the CPUs.
     pub ceiling: u64,
-    /// The soft limit, and whether other processes have a part of it.
+    /// The soft limit.
     pub soft: Option<u64>,
+    /// Whether other processes have a part of that.
     pub is_shared: bool,
 }
 
