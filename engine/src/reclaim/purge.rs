@@ -137,7 +137,7 @@ impl Mm<'_> {
     /// One slice; the bytes given back.
     fn slice(&self, limit: u64, most: usize) -> usize {
         let (board, idle) = (self.cache.sets.board(), self.idle());
-        // Areas first, of which the longest go: where they are large, few calls give back much.
+        // Areas first, of which long ones go: where they are large, few calls give back much.
         let above = if idle > limit { idle - policy::keep(limit) } else { 0 };
         let areas = if above > 0 && board.level(Level::Lazy) > 0 {
             self.vmap().purge(most.min(usize::try_from(above).unwrap_or(most)))

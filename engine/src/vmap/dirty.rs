@@ -205,16 +205,21 @@ impl Dirty {
         Some(word * 64 + self.bits[word].ilog2() as usize)
     }
 
-    /// Takes one of the longest runs, or its end where it is longer than `most`; with its pages and flags. It is cut where
-    /// a page table begins.
-    pub fn take_longest(&mut self, windows: &Windows, most: usize, cut: usize) -> Option<(Pfn, usize, u32)> {
-        let run = self.heads[self.last()?];
+    /// Takes that one of a few of the longest runs that lies highest; with its pages and flags. (Fresh runs are the lowest: so what is dirty stays
+    /// together, and merges.) See [`Self::take_end`].
+    pub fn take_highest(&mut self, windows: &Windows, most: usize, cut: usize) -> Option<(Pfn, usize, u32)> {
+        let highest = self.some_longest(windows).max()?;
+        Some(self.take_end(windows, highest, most, cut))
+    }
+
+    /// Takes a run, or its end where it is longer than `most`, cut where a page table begins.
+    fn take_end(&mut self, windows: &Windows, run: Pfn, most: usize, cut: usize) -> (Pfn, usize, u32) {
         let (len, flags) = (windows.desc(run).len(), windows.desc(run).rest());
         let end = run.0 as usize + len;
         // What is taken begins at a multiple of `cut`, and is `most` or a little more.
         let from = end.saturating_sub(most) / cut * cut;
         let skip = from.saturating_sub(run.0 as usize);
-        Some((self.carve(windows, run, skip, len - skip), len - skip, flags))
+        (self.carve(windows, run, skip, len - skip), len - skip, flags)
     }
 
     /// A few of the longest runs, in some order.
@@ -373,12 +378,12 @@ mod tests {
                 }
                 4 if next(4) == 0 => {
                     let (most, cut) = (1 + next(100), 1 << next(6));
-                    let got = dirty.take_longest(windows, most, cut);
-                    let longest = model.0.values().map(|run| run.0).max();
-                    assert_eq!(got.is_some(), longest.is_some());
-                    let (Some((at, pages, flags)), Some(longest)) = (got, longest) else { continue };
+                    let highest = dirty.some_longest(windows).max();
+                    let got = dirty.take_highest(windows, most, cut);
+                    assert_eq!(got.is_none(), model.0.is_empty());
+                    let Some((at, pages, flags)) = got else { continue };
                     let (&run, &(len, _)) = model.0.range(..=page(at)).next_back().unwrap();
-                    assert_eq!(bucket(len), bucket(longest));
+                    assert_eq!(Some(first.add(run)), highest);
                     assert_eq!(page(at) + pages, run + len, "the end of it");
                     assert!(pages == len && pages < most + cut || (at.0 as usize).is_multiple_of(cut));
                     assert!(pages >= most.min(len) && pages < most + cut, "{pages} of {len}: {most}, {cut}");
@@ -444,7 +449,7 @@ mod tests {
         let (first, _) = windows.reserve(&board, Owner::Areas(Paging::Small), 8000, 8000).unwrap();
         let mut dirty = Dirty::new();
         let longest = |dirty: &Dirty| dirty.some_longest(windows).map(|at| windows.desc(at).len()).collect::<Vec<_>>();
-        assert_eq!((longest(&dirty), dirty.take_longest(windows, 9, 1)), (Vec::new(), None));
+        assert_eq!((longest(&dirty), dirty.take_highest(windows, 9, 1)), (Vec::new(), None));
         // Of several words of bits; twelve of one length, of which the latest are the first.
         let lens = [1, 3, 64, 65, 130, 700, 2];
         for (at, len) in lens.into_iter().enumerate() {
@@ -457,7 +462,8 @@ mod tests {
         assert_eq!(four, [110, 100, 90, 80]);
         // The end of the longest, from a multiple on; all of it where it is not longer, or none lies in it.
         let take = |dirty: &mut Dirty, most: usize, cut: usize| {
-            dirty.take_longest(windows, most, cut).map(|(at, pages, flags)| (at.0 - first.0, pages, flags))
+            let run = dirty.some_longest(windows).next()?;
+            Some(dirty.take_end(windows, run, most, cut)).map(|(at, pages, flags)| (at.0 - first.0, pages, flags))
         };
         assert_eq!(first.0 as usize % 2048, 0);
         assert_eq!(take(&mut dirty, 100, 64), Some((5568, 132, 0)));
@@ -467,6 +473,9 @@ mod tests {
         assert_eq!(take(&mut dirty, 10, 512), Some((2048, 16, 0)));
         assert_eq!(take(&mut dirty, 10, 4096), Some((2000, 48, 0)));
         assert_eq!(take(&mut dirty, 1000, 1), Some((4000, 30, 0)));
+        // And of that one of the eight longest (of 3 pages, 2 and 1, and five of 4) that lies highest.
+        assert_eq!(dirty.take_highest(windows, 3, 1), Some((first.add(7111), 3, 0)));
+        assert_eq!(dirty.take_highest(windows, 9, 1), Some((first.add(7100), 4, 0)));
         dirty.verify(windows, &mut |_, _| ());
         // Exactly long enough, from its aligned page on; of what is longer the shortest.
         let mut dirty = Dirty::new();

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! busy ───────── free ──────────► dirty runs (neighbours merged)
-//!  ▲ └──── shortest run that it fits into ──┘      │ gather: the longest
+//!  ▲ └──── shortest run that it fits into ──┘      │ gather: of long ones the highest
 //!  │                                               ▼
 //!  └── lowest fit ── free runs (clean, in the tree) ◄── purge ── pending (sorted, merged)
 //! ```
 //! A freed area keeps its pages: an allocation takes a part of a dirty run and faults nothing; only where there is none
 //! fresh memory is used. (What a CPU freed a moment ago and takes again is a layer above: `heap::front`.) A purge takes
-//! dirty runs, the longest first, gives them back to the system in slices without any lock, and settles the counters once
+//! dirty runs, of the longest those that lie highest first, gives them back to the system in slices without any lock, and settles the counters once
 //! (Linux `mm/vmalloc.c`, `__purge_vmap_area_lazy`). No rounding: 36 KiB cost 36 KiB.
 //!
 //! | kind of the first page's descriptor | resident | in |

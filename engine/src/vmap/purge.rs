@@ -1,7 +1,7 @@
 //! # Purge: what is lazy goes back to the system
 //!
 //! ```text
-//! gather   the longest dirty runs, as much as is wanted (all of it: what merges with nothing, too) ──► one list, sorted by
+//! gather   of the longest dirty runs the highest, as much as is wanted (all of it: what merges with nothing, too) ──► one list, sorted by
 //!          address: pending
 //! queue    pending, and giant areas as they are freed: those first
 //! slice    first of the queue, neighbours merged, up to so many bytes or 32 ranges, cut at a huge-page boundary
@@ -251,7 +251,7 @@ impl Vmap<'_> {
             self.fold(number, &state);
             let mut runs = 0;
             while pages < wanted
-                && let Some((at, len, flags)) = state.dirty.take_longest(self.windows, wanted - pages, CONGRUENT)
+                && let Some((at, len, flags)) = state.dirty.take_highest(self.windows, wanted - pages, CONGRUENT)
             {
                 let desc = self.windows.desc(at);
                 desc.set_len(len);

@@ -73,7 +73,7 @@ impl Vmap<'_> {
     fn emigrate(&self, flags: u32, pages: usize) -> Option<(Pfn, usize)> {
         // (Nobody waits for what is a hope.)
         let mut state = self.space(flags).state.try_lock()?;
-        let (pfn, len, _) = state.dirty.take_longest(self.windows, pages.max(PIECE), 1)?;
+        let (pfn, len, _) = state.dirty.take_highest(self.windows, pages.max(PIECE), 1)?;
         if len < pages {
             state.dirty.insert(self.windows, pfn, len, flags);
             return None;

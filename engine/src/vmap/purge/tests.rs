@@ -317,19 +317,19 @@ fn gathering_queues_what_is_lazy() {
         vmap.free(area);
     }
     vmap.fold(0, &vmap.space(0).state.lock());
-    // The end of the longest, then more of it, each from where a page table begins.
+    // The end of the one that lies highest, then more of it, from where a page table begins or the run does.
     let changes = |pages: i64, runs: i64| [("backlog", pages), ("purged", runs)];
     // | 100 | 9 | 109..2109 | 9 | 2118..2818 | 9 | 50 |
-    world.step(&changes(61, 1), || assert!(vmap.gather(20 * PAGE)));
-    assert_eq!(pending(), [(2048, 61, 0)]);
-    world.step(&[("backlog", -61)], || vmap.put_back());
-    world.step(&changes(61 + 512, 1), || assert!(vmap.gather(62 * PAGE)));
-    assert_eq!(pending(), [(1536, 573, 0)]);
-    world.step(&[("backlog", -573)], || vmap.put_back());
-    // One page of the next one is wanted.
-    world.step(&changes(2000 + 258, 2), || assert!(vmap.gather(2000 * PAGE + 1)));
-    assert_eq!(pending(), [(109, 2000, 0), (2560, 258, 0)]);
-    world.step(&[("backlog", -2258)], || vmap.put_back());
+    world.step(&changes(258, 1), || assert!(vmap.gather(20 * PAGE)));
+    assert_eq!(pending(), [(2560, 258, 0)]);
+    world.step(&[("backlog", -258)], || vmap.put_back());
+    world.step(&changes(700, 1), || assert!(vmap.gather(259 * PAGE)));
+    assert_eq!(pending(), [(2118, 700, 0)]);
+    world.step(&[("backlog", -700)], || vmap.put_back());
+    // Some of the next one is wanted.
+    world.step(&changes(700 + 1597, 2), || assert!(vmap.gather(2000 * PAGE + 1)));
+    assert_eq!(pending(), [(512, 1597, 0), (2118, 700, 0)]);
+    world.step(&[("backlog", -2297)], || vmap.put_back());
     world.step(&changes(2850, 4), || assert!(vmap.gather(usize::MAX)));
     assert_eq!(pending(), [(0, 100, 0), (109, 2000, 0), (2118, 700, 0), (2827, 50, GUARD)]);
     world.step(&[("backlog", -2850)], || vmap.put_back());
