@@ -284,6 +284,10 @@ impl Knobs {
         // Relaxed: as in `get`.
         self.get(Id::SoftLimit) == BY_CGROUP && self.is_shared.load(Relaxed)
     }
+    /// Another process is in the cgroup, until that is read again.
+    pub fn share_cgroup(&self) {
+        self.is_shared.store(true, Relaxed);
+    }
     /// The hard limit in bytes, `u64::MAX` without one.
     #[inline]
     pub fn hard_limit(&self) -> u64 {

@@ -306,6 +306,11 @@ fn the_cgroup_limits_where_asked() {
     let second = HEAP.malloc(20 << 20);
     assert!(!second.is_null());
     unsafe { HEAP.free(second) };
+    // Of two processes neither takes what is left for its own.
+    assert!(!knobs.is_soft_shared());
+    assert!(HEAP.fork_begin(u32::MAX));
+    HEAP.fork_end(false);
+    assert!(knobs.is_soft_shared());
     knobs.set_cgroup(None, None, false);
     assert_empty(&HEAP);
 }
