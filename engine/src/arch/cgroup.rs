@@ -225,7 +225,6 @@ mod tests {
         assert_eq!(tree(&two, "max"), [false, true]);
         assert_eq!(tree("1", "max"), [false, true], "another's");
         assert_eq!(tree("", "max"), [false, true]);
-        assert_eq!(memory_is_ours(), memory_is_ours());
     }
 
     #[test]
@@ -317,6 +316,8 @@ mod tests {
     fn this_process_has_what_its_files_say() {
         let limit = |controller| limit(controller, b"/sys/fs/cgroup", c"/proc/self/cgroup");
         assert_eq!((memory_limit(), memory_high()), (limit(&MEMORY), limit(&HIGH)));
+        let own = [(&MEMORY, &OWN_MEMORY), (&HIGH, &OWN_HIGH)].into_iter().all(|(all, own)| limit(all) == limit(own));
+        assert_eq!(memory_is_ours(), own);
         assert_eq!(cpu_quota().map(u64::from), limit(&CPU).map(|hundredths| hundredths.div_ceil(100)));
         let tree = Tree::new("pressure", &[("some", "some avg10=1.23 avg60=0.00\n"), ("none", "")]);
         let of = |name| {
