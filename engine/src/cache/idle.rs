@@ -81,10 +81,10 @@ impl Cache {
 
     /// A class of areas that may hold some and has done nothing since another hand was there last, if that comes to one now.
     pub fn idle_areas(&self, set: &Set) -> Option<usize> {
+        let classes = FIRST_FRONT..CLASSES_MAX;
         (0..LOOKS).find_map(|_| {
-            let at = set.hands[1].load(Relaxed) as usize % (CLASSES_MAX - FIRST_FRONT);
-            set.hands[1].store(at as u8 + 1, Relaxed);
-            let class = FIRST_FRONT + at;
+            let class = set.hands[1].load(Relaxed) as usize % classes.len() + classes.start;
+            set.hands[1].store((class + 1 - classes.start) as u8, Relaxed);
             let (now, word) = (self.done(set, class), &set.batches[class]);
             let [flags, last] = word.load(Relaxed).to_le_bytes();
             word.store(u16::from_le_bytes([flags, now]), Relaxed);
