@@ -214,8 +214,6 @@ pub struct Knobs {
     values: [AtomicU64; TABLE.len()],
     /// What `auto` and `cgroup` are as limits, soft and hard, in bytes; 0: nobody has said.
     cgroup: [AtomicU64; 2],
-    /// Whether others have a part of that, too, as far as is known.
-    is_shared: AtomicBool,
     /// What fast paths ask of several knobs at once: see [`Knobs::is_easy`], [`Knobs::front_most`] and [`Knobs::graded_most`].
     easy: AtomicBool,
     front_most: AtomicUsize,
@@ -238,7 +236,6 @@ impl Knobs {
         Self {
             values: [const { AtomicU64::new(0) }; TABLE.len()],
             cgroup: [AtomicU64::new(0), AtomicU64::new(0)],
-            is_shared: AtomicBool::new(false),
             easy: AtomicBool::new(false),
             front_most: AtomicUsize::new(0),
             graded_most: AtomicUsize::new(0),
@@ -278,16 +275,6 @@ impl Knobs {
     pub fn soft_limit(&self) -> u64 {
         self.limit(Id::SoftLimit, 0)
     }
-    /// Whether that is other processes', too.
-    #[must_use]
-    pub fn is_soft_shared(&self) -> bool {
-        // Relaxed: as in `get`.
-        self.get(Id::SoftLimit) == BY_CGROUP && self.is_shared.load(Relaxed)
-    }
-    /// Another process is in the cgroup, until that is read again.
-    pub fn share_cgroup(&self) {
-        self.is_shared.store(true, Relaxed);
-    }
     /// The hard limit in bytes, `u64::MAX` without one.
     #[inline]
     pub fn hard_limit(&self) -> u64 {
@@ -302,14 +289,13 @@ impl Knobs {
     }
     /// Tells what the memory cgroup allows: bytes above which it is slowed down, and bytes that it may not pass. The
     /// soft limit is then the first, or seven eighths of the second; the hard one fifteen sixteenths of that, so
-    /// that a request is refused before the kernel kills: stacks, programs and page tables count there, too. `is_shared`: with other processes.
-    pub fn set_cgroup(&self, high: Option<u64>, max: Option<u64>, is_shared: bool) {
+    /// that a request is refused before the kernel kills: stacks, programs and page tables count there, too.
+    pub fn set_cgroup(&self, high: Option<u64>, max: Option<u64>) {
         let soft = [high, max.map(|max| max - max / 8)].into_iter().flatten().min();
         let hard = max.map(|max| max - max / 16);
         for (place, bytes) in self.cgroup.iter().zip([soft, hard]) {
             place.store(bytes.map_or(0, |bytes| bytes.max(1)), Relaxed);
         }
-        self.is_shared.store(is_shared, Relaxed);
         self.derive();
     }
     /// Sets a knob from its position in [`TABLE`]; the value is checked by [`parse`].
@@ -668,16 +654,14 @@ mod tests {
             (Some(700), None, 700, u64::MAX),
             (None, None, u64::MAX, u64::MAX),
         ] {
-            knobs.set_cgroup(high, max, false);
+            knobs.set_cgroup(high, max);
             knobs.set(Id::HardLimit as usize, 0);
             assert_eq!(limits(), (soft, u64::MAX));
             knobs.set(Id::HardLimit as usize, BY_CGROUP);
             assert_eq!(limits(), (soft, hard));
         }
-        knobs.set_cgroup(Some(700), Some(1600), true);
-        assert!(knobs.is_soft_shared());
+        knobs.set_cgroup(Some(700), Some(1600));
         knobs.set(at, 0);
-        assert!(!knobs.is_soft_shared(), "a number is for this heap");
         assert_eq!(limits(), (u64::MAX, 1500));
         knobs.set(at, MIB);
         assert_eq!(limits(), (MIB, 1500));
@@ -697,7 +681,7 @@ mod tests {
         knobs.set(Id::SoftLimit as usize, BY_CGROUP);
         assert!(knobs.is_easy(), "nobody has said");
         for (max, is_easy) in [(Some(1600), false), (None, true)] {
-            knobs.set_cgroup(None, max, false);
+            knobs.set_cgroup(None, max);
             assert_eq!(knobs.is_easy(), is_easy);
         }
         for (huge, most) in

@@ -37,13 +37,6 @@ const MEMORY: Controller = Controller {
 };
 /// Above it the group is slowed down. (Version 1 has nothing like it.)
 const HIGH: Controller = Controller { two: |group| bytes(group, b"/memory.high"), one: |_| None, ..MEMORY };
-/// The same two, of groups that have one process: us.
-const OWN_MEMORY: Controller = Controller {
-    two: |group| (MEMORY.two)(group).filter(|_| is_ours_alone(group)),
-    one: |group| (MEMORY.one)(group).filter(|_| is_ours_alone(group)),
-    ..MEMORY
-};
-const OWN_HIGH: Controller = Controller { two: |group| (HIGH.two)(group).filter(|_| is_ours_alone(group)), ..HIGH };
 const CPU: Controller = Controller {
     name: b"cpu",
     at: b"/cpu",
@@ -61,11 +54,6 @@ const CPU: Controller = Controller {
     },
 };
 
-/// Whether this process is the only one in a group. (In version 1 groups below it may have others, which are not looked for.)
-fn is_ours_alone(group: &[&[u8]; 3]) -> bool {
-    read(group, b"/cgroup.procs", &mut [0; 32]).and_then(decimal) == Some(sys::pid().into())
-}
-
 /// Hundredths of a CPU, at least one.
 fn hundredths(quota: u64, period: u64) -> Option<u64> {
     Some((quota.checked_mul(100)? / if period == 0 { return None } else { period }).max(1))
@@ -81,12 +69,6 @@ pub fn memory_limit() -> Option<u64> {
 #[must_use]
 pub fn memory_high() -> Option<u64> {
     ours(&HIGH)
-}
-
-/// Whether the smallest limits of memory, if there are any, are those of a group in which we are alone.
-#[must_use]
-pub fn memory_is_ours() -> bool {
-    ours(&MEMORY) == ours(&OWN_MEMORY) && ours(&HIGH) == ours(&OWN_HIGH)
 }
 
 /// How many CPUs the cgroup may use at a time by its quota, rounded up: the smallest on the way to the root.
@@ -209,24 +191,6 @@ mod tests {
         assert_eq!(tree.limit(""), None);
     }
 
-    /// A limit is a process's own if no other is in the group that has the smallest.
-    #[test]
-    fn who_is_alone_below_the_smallest_limit() {
-        let (own, two) = (std::format!("{}\n", sys::pid()), std::format!("{}\n1\n", sys::pid()));
-        let tree = |procs: &str, above: &str| {
-            let (procs, name) = (procs.to_owned(), std::format!("own-{}-{}", procs.len(), above.len()));
-            let files = [("a/b/memory.max", "1000"), ("a/b/cgroup.procs", &procs), ("a/memory.max", above)];
-            let tree = Tree::new(&name, &files);
-            ["0::/a/b\n", "0::/a\n"].map(|groups| tree.read(&MEMORY, groups) == tree.read(&OWN_MEMORY, groups))
-        };
-        assert_eq!(tree(&own, "max"), [true, true]);
-        assert_eq!(tree(&own, "1000000"), [true, false], "nobody is in the one above, as far as it says");
-        assert_eq!(tree(&own, "100"), [false, false], "what counts is the other's");
-        assert_eq!(tree(&two, "max"), [false, true]);
-        assert_eq!(tree("1", "max"), [false, true], "another's");
-        assert_eq!(tree("", "max"), [false, true]);
-    }
-
     #[test]
     fn where_the_group_is_slowed_down_is_read() {
         let tree = Tree::new(
@@ -316,8 +280,6 @@ mod tests {
     fn this_process_has_what_its_files_say() {
         let limit = |controller| limit(controller, b"/sys/fs/cgroup", c"/proc/self/cgroup");
         assert_eq!((memory_limit(), memory_high()), (limit(&MEMORY), limit(&HIGH)));
-        let own = [(&MEMORY, &OWN_MEMORY), (&HIGH, &OWN_HIGH)].into_iter().all(|(all, own)| limit(all) == limit(own));
-        assert_eq!(memory_is_ours(), own);
         assert_eq!(cpu_quota().map(u64::from), limit(&CPU).map(|hundredths| hundredths.div_ceil(100)));
         let tree = Tree::new("pressure", &[("some", "some avg10=1.23 avg60=0.00\n"), ("none", "")]);
         let of = |name| {

@@ -50,7 +50,6 @@ impl<E: Environment> Heap<E> {
             self.reclaim.relax();
             self.gates.follow();
         }
-        self.cache.knobs.share_cgroup();
         settle!(self.vain, false);
         let lost = self.gate.fork_end(child, || self.cache.sets.reopen());
         if child {

@@ -3,7 +3,7 @@
 //! ```text
 //! 0                                    7/8 soft      soft             hard
 //! ├── in use, cached, metadata ──┬── free ──┤·····································┤
-//!                                └─ (shared: at most 1/16 of soft) ─────────────┘ └─ ENOMEM
+//!                                └─ at most 1/16 of soft, less as it comes near ┘ └─ ENOMEM
 //! ```
 //! Limited is what the heap has and what may be resident ([`Board::held`](crate::stat::Board::held)): areas in use and
 //! lazy, pages that slabs, page lists and the program have, free dirty pages, chunks of metadata. Not address space, not
@@ -33,15 +33,15 @@ use crate::cache::near;
 const RESTS: u64 = 16;
 /// Ticks from one drain for the soft limit to the next, at least: some 16 ms.
 const PERIOD: u64 = 1 << 25;
-/// One part in this many of a soft limit that others have a part of, too, may be free and resident: each of them may think that the rest is its.
+/// One part in this many of the soft limit may be free and resident.
 const SHARE: u64 = 16;
 /// And one part in this many always may: less is not worth a purge, nor, of the hard limit, a drain that rests.
 const LEAST: u64 = 128;
 
-/// Bytes that may be free and resident under a soft limit, with so many bytes in use; where that `is_shared`, of this process.
+/// Bytes that may be free and resident under a soft limit, with so many bytes in use.
 #[must_use]
-pub fn room(soft: u64, busy: u64, is_shared: bool) -> u64 {
-    near(soft).saturating_sub(busy).clamp(soft / LEAST, if is_shared { soft / SHARE } else { soft })
+pub fn room(soft: u64, busy: u64) -> u64 {
+    near(soft).saturating_sub(busy).clamp(soft / LEAST, soft / SHARE)
 }
 
 /// What was done for the limits lately.
@@ -117,20 +117,15 @@ mod tests {
     #[test]
     fn room_for_what_is_free_goes_towards_nothing() {
         let soft = 1 << 20;
-        for (is_shared, busy, left) in [(true, 0, soft / 16), (false, 0, soft / 8 * 7), (false, soft / 2, soft / 8 * 3)]
-        {
-            assert_eq!(room(soft, busy, is_shared), left);
-        }
-        for is_shared in [true, false] {
-            assert_eq!(room(soft, soft / 8 * 7 - soft / 16, is_shared), soft / 16);
-            assert_eq!(room(soft, soft / 8 * 7 - soft / 32, is_shared), soft / 32);
-            for busy in [soft / 8 * 7, soft, soft * 2] {
-                assert_eq!(room(soft, busy, is_shared), soft / 128);
-            }
+        assert_eq!(room(soft, 0), soft / 16);
+        assert_eq!(room(soft, soft / 8 * 7 - soft / 16), soft / 16);
+        assert_eq!(room(soft, soft / 8 * 7 - soft / 32), soft / 32);
+        for busy in [soft / 8 * 7, soft, soft * 2] {
+            assert_eq!(room(soft, busy), soft / 128);
         }
         // What is free and what is not stay below the limit together, as long as the latter is not near it.
         for busy in (0..near(soft)).step_by(1000) {
-            assert!([true, false].into_iter().all(|is_shared| busy + room(soft, busy, is_shared) < soft));
+            assert!(busy + room(soft, busy) < soft);
         }
     }
 

@@ -61,8 +61,6 @@ pub struct Rules {
     pub ceiling: u64,
     /// The soft limit.
     pub soft: Option<u64>,
-    /// Whether other processes have a part of that.
-    pub is_shared: bool,
 }
 
 /// Bytes that may be free and resident. How many CPUs there are for us is asked for where it matters.
@@ -83,7 +81,7 @@ pub fn may_stay(now: Use, rules: Rules, cpus: impl FnOnce() -> u32) -> u64 {
     }
     let forgotten = if churns { 8 * FORGOTTEN } else { FORGOTTEN };
     let usual = base + if now.is_alone { now.below_recent.min(forgotten) } else { now.below_recent };
-    rules.soft.map_or(usual, |soft| usual.min(room(soft, now.busy, rules.is_shared)))
+    rules.soft.map_or(usual, |soft| usual.min(room(soft, now.busy)))
 }
 
 /// Whether so much was `given` back in a second or two that it must have been taken again each time: more may stay, so that it is
@@ -186,7 +184,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
     const NOW: Use = Use { in_use: 1000 * MIB, below_recent: 0, given: 0, busy: 1000 * MIB, is_alone: false };
-    const RULES: Rules = Rules { share: 50, floor: 8 * MIB, ceiling: 32 * MIB, soft: None, is_shared: false };
+    const RULES: Rules = Rules { share: 50, floor: 8 * MIB, ceiling: 32 * MIB, soft: None };
 
     /// A fiftieth of what counts of 1,000 MiB.
     const USUAL: u64 = 976 * MIB / 50;
@@ -257,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_program_that_takes_again_what_it_gave_back_may_keep_more() {
-        let rules = Rules { share: 4, floor: MIB, ceiling: 1 << 40, ..RULES };
+        let rules = Rules { share: 4, floor: MIB, ceiling: 1 << 40, soft: None };
         let gave = |given: u64, in_use: u64| Use { in_use: in_use * MIB, below_recent: 4 * MIB, given, ..NOW };
         let usual = may_stay(gave(32 * MIB, 12), rules);
         assert_eq!((CHURN, usual), (2, (1 + 4) * MIB), "its recent high twice, as if it had shrunk, grown and shrunk");
@@ -279,7 +277,7 @@ mod tests {
             "no more than the ceiling"
         );
         let soft = Rules { soft: Some(16 * MIB), ..rules };
-        assert_eq!(may_stay(Use { busy: 10 * MIB, ..gave(1 << 40, 12) }, soft), room(16 * MIB, 10 * MIB, false));
+        assert_eq!(may_stay(Use { busy: 10 * MIB, ..gave(1 << 40, 12) }, soft), room(16 * MIB, 10 * MIB));
         assert_eq!(may_stay(gave(1 << 40, 12), Rules { floor: 0, share: 1024, ..rules }), 4 * MIB + MIB / 64);
         // Where nobody takes it back later, of its recent high alone.
         let alone = |given: u64, below: u64| {
@@ -293,9 +291,7 @@ mod tests {
     fn and_no_more_than_a_soft_limit_leaves() {
         let soft = |soft: u64| Rules { soft: Some(soft), ..RULES };
         assert_eq!(may_stay(NOW, soft(1 << 40)), USUAL, "far away");
-        assert_eq!(may_stay(NOW, soft(1152 * MIB)), room(1152 * MIB, NOW.busy, false));
-        let shared = |mib: u64| may_stay(Use { busy: 0, ..NOW }, Rules { is_shared: true, ..soft(mib * MIB) });
-        assert_eq!((shared(160), shared(1 << 20)), (10 * MIB, USUAL), "others have a part of it");
+        assert_eq!(may_stay(NOW, soft(1152 * MIB)), room(1152 * MIB, NOW.busy));
         assert_eq!(may_stay(NOW, soft(1152 * MIB)), 9 * MIB, "near");
         assert_eq!(may_stay(Use { busy: 2000 * MIB, ..NOW }, soft(1024 * MIB)), 8 * MIB, "passed: a 128th");
     }

@@ -32,7 +32,6 @@ impl Mm<'_> {
             floor: knobs.get(Id::LazyFloor),
             ceiling: knobs.get(Id::LazyCeiling),
             soft: Some(knobs.soft_limit()).filter(|&soft| soft != u64::MAX),
-            is_shared: knobs.is_soft_shared(),
         };
         let now = Use {
             in_use,

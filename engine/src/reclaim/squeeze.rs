@@ -16,9 +16,7 @@ const ASKS: usize = 4;
 impl Mm<'_> {
     /// Reads what the memory cgroup allows, for the limits that are its.
     pub fn learn_limits(&self) {
-        let (high, max) = (cgroup::memory_high(), cgroup::memory_limit());
-        let is_shared = (high.is_some() || max.is_some()) && !cgroup::memory_is_ours();
-        self.cache.knobs.set_cgroup(high, max, is_shared);
+        self.cache.knobs.set_cgroup(cgroup::memory_high(), cgroup::memory_limit());
     }
 
     /// The same for the keeper, which may not read files everywhere.

@@ -116,7 +116,7 @@ fn a_slow_path_does_what_a_look_would_once_a_period() {
     let (mm, knobs) = (rig.mm(), &rig.heap.cache.knobs);
     mm.learn_limits();
     let real = knobs.soft_limit();
-    let forget = || knobs.set_cgroup(Some(1 << 45), None, false);
+    let forget = || knobs.set_cgroup(Some(1 << 45), None);
     forget();
     rig.heap.reclaim.set_short(true);
     let now = rig.heap.cache.sets.clock.ticks();
@@ -201,7 +201,7 @@ fn a_look_gives_back_by_how_long_the_program_has_been_idle() {
     rig.set(Id::LazyFloor, 1 << 36);
     rig.heap.cache.sets.count(Event::AllocSlowpath, 65);
     rig.heap.reclaim.set_short(true);
-    rig.heap.cache.knobs.set_cgroup(Some(1 << 45), None, false);
+    rig.heap.cache.knobs.set_cgroup(Some(1 << 45), None);
     // Nobody may look at the pressure: memory is not short.
     assert!(!mm.look(&mut watch) && !rig.heap.reclaim.is_short() && rig.event(Event::SoftLimit) == 1);
     rig.set(Id::SoftLimit, 1);
@@ -238,7 +238,7 @@ fn a_look_that_may_read_asks_what_is_short_and_now_and_then_for_the_limits() {
             if !rig.heap.reclaim.keeper.may_read() {
                 return;
             }
-            knobs.set_cgroup(Some(1 << 45), None, false);
+            knobs.set_cgroup(Some(1 << 45), None);
             let (mut watch, mut read) = (Watch::default(), 0);
             for look in 1..=16 {
                 let was_short = cgroup::pressure() >= keeper::SHORT;
@@ -246,7 +246,7 @@ fn a_look_that_may_read_asks_what_is_short_and_now_and_then_for_the_limits() {
                 mm.look(&mut watch);
                 if knobs.soft_limit() == real {
                     read += look;
-                    knobs.set_cgroup(Some(1 << 45), None, false);
+                    knobs.set_cgroup(Some(1 << 45), None);
                 }
                 let is_short = cgroup::pressure() >= keeper::SHORT;
                 assert!(is_short || was_short || !rig.heap.reclaim.is_short());
@@ -353,7 +353,7 @@ fn a_keeper_lives_from_its_start_to_its_end() {
     rig.set(Id::IdleSeconds, 1);
     rig.mm().learn_limits();
     let real = rig.heap.cache.knobs.soft_limit();
-    rig.heap.cache.knobs.set_cgroup(Some(1 << 45), None, false);
+    rig.heap.cache.knobs.set_cgroup(Some(1 << 45), None);
     // Held before it runs.
     assert!(keeper.claim(0));
     keeper.hold(None);

@@ -39,7 +39,7 @@ fn what_may_stay_is_what_the_policy_says_of_the_heaps_numbers() {
     let in_use = board.in_use();
     board.set(Level::Recent, in_use + 300 * M);
     assert_eq!(rig.heap.reclaim.highs.look(board, mm.window(), in_use) - in_use, 300 * M);
-    let rules = Rules { share: 3, floor: M, ceiling: 1 << 40, soft: None, is_shared: false };
+    let rules = Rules { share: 3, floor: M, ceiling: 1 << 40, soft: None };
     let now = |is_alone| Use { in_use, below_recent: 300 * M, given: 0, busy: 0, is_alone };
     let expected = |is_alone| policy::may_stay(now(is_alone), rules, || 1);
     assert_eq!(mm.limit(), expected(false));
@@ -51,7 +51,7 @@ fn what_may_stay_is_what_the_policy_says_of_the_heaps_numbers() {
             share: if knob == Id::LazyShare { value } else { 3 },
             floor: if knob == Id::LazyFloor { value } else { M },
             ceiling: if knob == Id::LazyCeiling { value } else { 1 << 40 },
-            ..rules
+            soft: None,
         };
         assert_eq!(mm.limit(), policy::may_stay(now(false), rules, || rig.heap.reclaim.cpus()), "{knob:?}");
         rig.set(knob, crate::knob::TABLE[knob as usize].default);

@@ -214,7 +214,7 @@ fn the_cgroup_is_asked_by_who_may_read() {
     rig.set(Id::HardLimit, crate::knob::BY_CGROUP);
     mm.learn_limits();
     let real = told();
-    knobs.set_cgroup(Some(12_345), Some(16_000), true);
+    knobs.set_cgroup(Some(12_345), Some(16_000));
     assert_eq!(told(), (12_345, 15_000));
     mm.learn_limits_if_allowed();
     assert_eq!(told(), (12_345, 15_000), "these files are the program's");
