@@ -24,7 +24,8 @@ pub const FORGOTTEN: u64 = 8 << 20;
 /// Orders of free blocks worth a system call when a limit was passed; a trim takes all.
 pub const PURGE_ORDER: usize = 4;
 /// Of the first bytes in use a quarter of the share may stay: a small program's blocks that grow by doubling leave few
-/// behind that fit again (sqlite's peak was 2 MiB of 28 higher with half of it), those of a large one do.
+/// behind that fit again (sqlite's peak was 2 MiB of 28 higher with half of it), those of a large one do: from eight times as many in use on
+/// the rest of the share comes back, by a quarter of what is more.
 pub const FIRST: u64 = 32 << 20;
 /// Bytes of free objects in slabs from which these may be [hollow](is_hollow).
 pub const HOLLOW: u64 = 32 << 20;
@@ -69,7 +70,8 @@ pub fn may_stay(now: Use, rules: Rules, cpus: impl FnOnce() -> u32) -> u64 {
     // Alone, a quarter of it: it stays till the program frees again.
     let recent = now.in_use.saturating_add(now.below_recent);
     let high = if now.is_alone { now.in_use / 4 } else { recent };
-    let mut base = ((high - high.min(FIRST) / 4 * 3) / rules.share).max(rules.floor);
+    let left_out = (high.min(FIRST) / 4 * 3).saturating_sub(high.saturating_sub(8 * FIRST) / 4);
+    let mut base = ((high - left_out) / rules.share).max(rules.floor);
     let churns = churns(now.given, recent);
     if churns && !now.is_alone {
         base = base.max(high / rules.share).max(rules.floor.saturating_mul(4));
@@ -186,8 +188,8 @@ mod tests {
     const NOW: Use = Use { in_use: 1000 * MIB, below_recent: 0, given: 0, busy: 1000 * MIB, is_alone: false };
     const RULES: Rules = Rules { share: 50, floor: 8 * MIB, ceiling: 32 * MIB, soft: None };
 
-    /// A fiftieth of what counts of 1,000 MiB.
-    const USUAL: u64 = 976 * MIB / 50;
+    /// A fiftieth of 1,000 MiB.
+    const USUAL: u64 = 1000 * MIB / 50;
 
     fn on(cpus: u32, now: Use, rules: Rules) -> u64 {
         super::may_stay(now, rules, || cpus)
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn a_share_of_what_is_in_use_may_stay() {
         assert_eq!(may_stay(NOW, RULES), USUAL);
-        assert_eq!(may_stay(NOW, Rules { share: 61, ..RULES }), 16 * MIB);
+        assert_eq!(may_stay(NOW, Rules { share: 100, ..RULES }), 10 * MIB);
     }
 
     #[test]
@@ -234,19 +236,22 @@ mod tests {
         assert_eq!(super::may_stay(NOW, RULES, || unreachable!("below the ceiling")), USUAL);
         let nothing = Rules { ceiling: 0, floor: 0, ..RULES };
         assert_eq!(super::may_stay(large, nothing, || unreachable!("nothing, on however many")), 0);
-        assert_eq!(may_stay(large, Rules { ceiling: u64::MAX, ..RULES }), ((1 << 50) - FIRST / 4 * 3) / 50);
+        assert_eq!(may_stay(large, Rules { ceiling: u64::MAX, ..RULES }), (1 << 50) / 50);
     }
 
     #[test]
     fn of_the_first_bytes_a_quarter_of_the_share() {
-        let small = |mib: u64| may_stay(Use { in_use: mib * MIB, ..NOW }, Rules { floor: MIB, share: 4, ..RULES });
+        let rules = Rules { floor: MIB, share: 4, ceiling: u64::MAX, ..RULES };
+        let small = |mib: u64| may_stay(Use { in_use: mib * MIB, ..NOW }, rules);
         assert_eq!((FIRST, small(16), small(32), small(64)), (32 * MIB, MIB, 2 * MIB, 10 * MIB));
+        // Of many the whole share; it comes back by a quarter of what is more.
+        assert_eq!([256, 304, 352, 1000].map(small), [58 * MIB, 73 * MIB, 88 * MIB, 250 * MIB]);
     }
 
     #[test]
     fn what_was_in_use_a_moment_ago_may_stay_besides() {
         let waves = Use { below_recent: 300 * MIB, ..NOW };
-        assert_eq!(may_stay(waves, RULES), 300 * MIB + 1276 * MIB / 50, "and the share is one of the high");
+        assert_eq!(may_stay(waves, RULES), 300 * MIB + 1300 * MIB / 50, "and the share is one of the high");
         // But little where nobody takes it back later.
         assert_eq!(may_stay(Use { is_alone: true, ..waves }, RULES), (8 + 8) * MIB);
         assert_eq!(may_stay(Use { is_alone: true, below_recent: MIB, ..NOW }, RULES), (8 + 1) * MIB);
@@ -267,8 +272,8 @@ mod tests {
         assert_eq!(may_stay(gave(1 << 40, 20), rules), (6 + 4) * MIB, "the share");
         assert_eq!(may_stay(gave(1 << 40, 0), rules), (4 + 4) * MIB, "four floors");
         assert_eq!(
-            may_stay(gave(1 << 40, 1000), rules),
-            may_stay(gave(0, 1000), rules) + 6 * MIB,
+            may_stay(gave(1 << 40, 200), rules),
+            may_stay(gave(0, 200), rules) + 6 * MIB,
             "of the first 32 MiB"
         );
         assert_eq!(

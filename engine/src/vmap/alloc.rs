@@ -16,6 +16,7 @@ use super::space::{GUARD, HUGE, LIKE, Space};
 use super::tree::Tree;
 use crate::arch::PAGE;
 use crate::arch::sys::{self, Advice};
+use crate::cache::front;
 use crate::knob::Id;
 use crate::page::Kind;
 use crate::stat::{Event, Level};
@@ -115,6 +116,11 @@ impl Vmap<'_> {
         let pfn = run?;
         self.take_in(pfn, pages, flags);
         drop(state);
+        // (The first class byte that is written in 16 MiB takes a page fault: now, beside those of the area, and not when it is freed.)
+        if pages <= front::LONGEST {
+            // SAFETY: ours, of a window that is no giant area's; no fast path knows its class.
+            unsafe { windows.set_class(pfn, 1, 0) };
+        }
         if !charged {
             self.account((pages * PAGE) as isize, 0);
         }

@@ -40,7 +40,7 @@ use crate::arch::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use crate::arch::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 use crate::arch::lock::Lock;
 use crate::arch::sys::{self, Access, Advice};
-use crate::arch::{ADDRESS_BITS, PAGE, PAGE_SHIFT, opaque};
+use crate::arch::{ADDRESS_BITS, PAGE, PAGE_SHIFT, opaque, prefetch};
 use crate::stat::board::FIRST_FRONT;
 use crate::stat::{Board, Level};
 use core::ptr::NonNull;
@@ -204,6 +204,12 @@ impl Windows {
         // SAFETY: every page of a window that is no giant area's has a descriptor.
         let desc = unsafe { &*desc_of(address) };
         Some((Pfn(window.number * WINDOW_PAGES as u32 + page as u32), desc))
+    }
+
+    /// Fetches the descriptor of a page that is soon asked for, if there is one.
+    #[inline(always)]
+    pub fn prefetch(&self, address: usize) {
+        prefetch(desc_of(address));
     }
 
     /// The same of a page that is known to be a zone's, without a look whether it is.
