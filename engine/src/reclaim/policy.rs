@@ -271,11 +271,7 @@ mod tests {
         );
         assert_eq!(may_stay(gave(1 << 40, 20), rules), (6 + 4) * MIB, "the share");
         assert_eq!(may_stay(gave(1 << 40, 0), rules), (4 + 4) * MIB, "four floors");
-        assert_eq!(
-            may_stay(gave(1 << 40, 200), rules),
-            may_stay(gave(0, 200), rules) + 6 * MIB,
-            "of the first 32 MiB"
-        );
+        assert_eq!(may_stay(gave(1 << 40, 200), rules), may_stay(gave(0, 200), rules) + 6 * MIB, "of the first 32 MiB");
         assert_eq!(
             may_stay(gave(1 << 40, 1000), Rules { floor: 16 * MIB, ..RULES }),
             (32 + 4) * MIB,
