@@ -97,7 +97,7 @@ impl<E: Environment> Heap<E> {
     ) -> Result<usize, Refused> {
         // Opaque, as in `free`: the gate is found by the address that the sequence wants.
         let sets = opaque((&raw const self.cache.sets) as usize);
-        // One below: size 0 wraps, and is slow while closed and while open (it is rare).
+        // One below: size 0 wraps, and comes again as 1 where the gate is open ([`Self::malloc_wide`]).
         let less = size.wrapping_sub(1);
         // SAFETY: the gate's word, of this heap.
         if !unsafe { is_below!(less, sets, const { if OTHERS { Self::OTHERS_GATE } else { Self::GATE } }) } {
@@ -158,8 +158,11 @@ impl<E: Environment> Heap<E> {
     #[cold]
     #[inline(never)]
     fn malloc_wide(&self, size: usize) -> *mut u8 {
+        // (What wraps at every gate, and they are open.)
+        if size == 0 {
+            return self.malloc_or::<false>(1, |why| self.malloc_refused(1, why == Refused::Aborted));
+        }
         if self.areas.wide.is_used()
-            && size != 0
             && let Some(area) = self.vmap().take_wide(size, |misfit| self.front_lets_go::<false>(misfit, LONG))
         {
             return area as *mut u8;
@@ -459,8 +462,8 @@ impl<E: Environment> Heap<E> {
     fn calloc_refused(&self, size: usize, why: Refused) -> *mut u8 {
         let object = self.malloc_rest(size, why);
         if !object.is_null() {
-            // SAFETY: a fresh object of at least that size.
-            unsafe { ptr::write_bytes(object, 0, size) };
+            // SAFETY: a fresh object of at least that size, and of a byte. (A library's stores by masks may take 200 ns for none.)
+            unsafe { ptr::write_bytes(object, 0, size.max(1)) };
         }
         object
     }
@@ -537,6 +540,10 @@ impl<E: Environment> Heap<E> {
     pub fn aligned_slow(&self, size: usize, align: usize) -> *mut u8 {
         if align <= 16 {
             return self.malloc(size);
+        }
+        // (See `malloc_wide`.)
+        if size == 0 {
+            return self.aligned(1, align);
         }
         if let Some(area) = self.front_alloc_quick(size, align) {
             return self.checked(area as *mut u8);

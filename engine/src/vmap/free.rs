@@ -111,8 +111,7 @@ impl Vmap<'_> {
     /// # Errors
     /// There is none any more: it was freed twice, or this is not where it begins.
     pub fn let_go(&self, address: usize, class: usize) -> Result<(), BadPointer> {
-        let pfn = self.in_front(address, class)?;
-        let desc = self.windows.desc(pfn);
+        let (pfn, desc) = self.in_front(address, class)?;
         self.forget_class(pfn);
         desc.set(Kind::Lazy, desc.rest());
         self.put_aside(pfn, desc.len(), desc.rest());
@@ -122,31 +121,29 @@ impl Vmap<'_> {
     /// The bytes of such an area; 0 if it is there no more.
     #[must_use]
     pub fn front_bytes(&self, address: usize, class: usize) -> usize {
-        self.in_front(address, class).map_or(0, |pfn| self.windows.desc(pfn).len() * PAGE)
+        self.in_front(address, class).map_or(0, |(_, desc)| desc.len() * PAGE)
     }
 
-    /// The first page of an area that this class of a front has, as far as its descriptor says.
-    fn in_front(&self, address: usize, class: usize) -> Result<Pfn, BadPointer> {
+    /// The first page of an area that this class of a front has, as far as its descriptor says, and that.
+    fn in_front(&self, address: usize, class: usize) -> Result<(Pfn, &Desc), BadPointer> {
         if !address.is_multiple_of(PAGE) {
             return Err(BadPointer::Interior);
         }
-        let (_, pfn) = self.windows.find(address).ok_or(BadPointer::Foreign)?;
-        let desc = self.windows.desc(pfn);
+        let (pfn, desc) = self.windows.look(address).ok_or(BadPointer::Foreign)?;
         let is_here = match desc.kind() {
             Kind::Front => true,
             Kind::Area if front::is_marked(class) => self.windows.is_held(address),
             Kind::Area => front::holds(desc.len()) == class,
             _ => false,
         };
-        if is_here { Ok(pfn) } else { Err(BadPointer::Double) }
+        if is_here { Ok((pfn, desc)) } else { Err(BadPointer::Double) }
     }
 
     /// Two areas that a front has, or had until now, are one if they lie beside each other: where it begins. Both are the caller's.
     pub fn join_front(&self, one: usize, other: usize, class: usize) -> Option<usize> {
         let (first, second) = (one.min(other), one.max(other));
         // (One that was freed twice is told when it goes by itself.)
-        let (before, behind) = (self.in_front(first, class).ok()?, self.in_front(second, class).ok()?);
-        let (its, last) = (self.windows.desc(before), self.windows.desc(behind));
+        let ((before, its), (behind, last)) = (self.in_front(first, class).ok()?, self.in_front(second, class).ok()?);
         let is_beside = before.add(its.len()) == behind && before.same_window(behind);
         if !is_beside || its.rest() != last.rest() {
             return None;
