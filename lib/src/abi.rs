@@ -21,6 +21,8 @@ use core::ptr;
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
     fn fputs(text: *const c_char, stream: *mut c_void) -> c_int;
+    /// The C library's stream, which the program may have put another in place of.
+    static stderr: *mut c_void;
 }
 
 #[cold]
@@ -340,7 +342,10 @@ pub extern "C" fn malloc_stats() {
          in use bytes     = {used:10}\nmax mmap regions = {:10}\nmax mmap bytes   = {:10}\n",
         info.arena, info.small, areas, info.areas,
     );
-    sys::complain(text.as_bytes());
+    if let Some(text) = text.as_c() {
+        // SAFETY: the program's open stream, and a string.
+        unsafe { fputs(text.as_ptr(), stderr) };
+    }
 }
 
 /// `prctl`, watched: before a process filters its own system calls it asks here for the filter,
