@@ -21,6 +21,7 @@ use core::ptr;
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
     fn fputs(text: *const c_char, stream: *mut c_void) -> c_int;
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
     /// The C library's stream, which the program may have put another in place of.
     static stderr: *mut c_void;
 }
@@ -342,9 +343,14 @@ pub extern "C" fn malloc_stats() {
          in use bytes     = {used:10}\nmax mmap regions = {:10}\nmax mmap bytes   = {:10}\n",
         info.arena, info.small, areas, info.areas,
     );
-    if let Some(text) = text.as_c() {
-        // SAFETY: the program's open stream, and a string.
-        unsafe { fputs(text.as_ptr(), stderr) };
+    let Some(text) = text.as_c() else { return };
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: the program's open stream, and a string; a word of ours. (No point where a thread is cancelled, as it is none in the C library.)
+    unsafe {
+        pthread_setcancelstate(DISABLE, &raw mut before);
+        fputs(text.as_ptr(), stderr);
+        pthread_setcancelstate(before, ptr::null_mut());
     }
 }
 
