@@ -23,11 +23,11 @@ const EXPORTED: &str = "
     _ZdaPvmSt11align_val_t _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t";
 
 /// Everything else the library does by itself or by system calls. None of these allocates,
-/// except `fputs` and `fwrite`, which `malloc_info` and `malloc_stats` call for their caller; `dlsym` and
+/// except `fputs` and `fwrite`, which `malloc_info` and `malloc_stats` call for their caller (the latter where nothing is cancelled); `dlsym` and
 /// `dlerror` are the constructor's.
 const NEEDED: &str = "
     __cxa_atexit __cxa_at_quick_exit clock_gettime __errno_location __register_atfork abort bcmp dlmopen environ fputs fwrite fprintf fflush getauxval getcpu memcmp
-    memcpy memmove memset dlsym dlerror pthread_atfork sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
+    memcpy memmove memset dlsym dlerror pthread_atfork pthread_setcancelstate sched_getcpu __libc_single_threaded __libc_stack_end strlen stderr";
 /// May be there or not.
 const WEAK: &str = "
     _ZSt15get_new_handlerv __rseq_offset __rseq_size _dl_find_object __cxa_finalize __gmon_start__ _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable";
