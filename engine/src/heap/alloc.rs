@@ -554,7 +554,7 @@ impl<E: Environment> Heap<E> {
             E::no_memory();
             return ptr::null_mut();
         }
-        let small = if align <= PAGE { class::aligned(size.max(1), align) } else { 0 };
+        let small = if align <= PAGE { class::aligned(size, align) } else { 0 };
         let is_due = self.is_due(size);
         let object = if (1..=SMALL_MAX).contains(&small) && !is_due {
             self.alloc_class(class::offset_of(small) / 16)
